@@ -1,0 +1,910 @@
+"""The promises of bpe.py, one test for each. Run `pytest test_bpe.py`.
+
+Expected values come from a hand calculation, a published example, another program, or from the oracle below.
+`python test_bpe.py` writes the expected results in fixtures/ again, with the oracle.
+"""
+
+import collections
+import contextlib
+import gzip
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import regex
+
+import bpe
+
+HERE = pathlib.Path(__file__).parent
+FIXTURES = HERE / "fixtures"
+CORPUS = FIXTURES / "corpus.txt"
+END = "<|endoftext|>"
+EXPECTED_SIZES = (300, 500, 2000)
+CORPORA = os.environ.get("BPE_CORPORA")  # a folder with novels.txt, tinystories_2M.txt, ...: large real texts
+
+
+# --- the oracle: slow, and obviously right ---------------------------------------------------------------------------
+
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def naive_words(text, special_tokens=(), pattern=GPT2):
+    """Every word of the text as a list of one-byte tokens, with its count."""
+    longest_first = sorted(special_tokens, key=len, reverse=True)
+    pieces = regex.split("|".join(regex.escape(token) for token in longest_first), text) if special_tokens else [text]
+    matches = [match[0].encode() for piece in pieces for match in regex.finditer(pattern, piece)]
+    return collections.Counter(tuple(bytes([byte]) for byte in word) for word in matches)
+
+
+def naive_merge(word, pair):
+    merged, at = [], 0
+    while at < len(word):
+        if word[at : at + 2] == pair:
+            merged.append(word[at] + word[at + 1])
+            at += 2
+        else:
+            merged.append(word[at])
+            at += 1
+    return tuple(merged)
+
+
+def naive_train(words, vocab_size, special_tokens=()):
+    """Recount every pair in every round, take the greatest (count, left bytes, right bytes): -> (vocab, merges)."""
+    vocab = [bytes([byte]) for byte in range(256)] + [token.encode() for token in special_tokens]
+    merges = []
+    while len(vocab) < vocab_size:
+        counts = collections.Counter()
+        for word, count in words.items():
+            for pair in zip(word, word[1:]):
+                counts[pair] += count
+        if not counts:
+            break
+        best = max(counts, key=lambda pair: (counts[pair], pair))
+        words = {naive_merge(word, best): count for word, count in words.items()}
+        merges.append(best)
+        vocab.append(best[0] + best[1])
+    return dict(enumerate(vocab)), merges
+
+
+def naive_files(vocab, merges):
+    """The text of GPT-2's vocab.json (as an object) and merges.txt, from its published table of bytes."""
+    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    table = {byte: chr(byte) for byte in visible}
+    for byte in range(256):
+        table.setdefault(byte, chr(256 + len(table) - len(visible)))
+    show = lambda token: "".join(table[byte] for byte in token)  # noqa: E731
+    ids = {show(token): token_id for token_id, token in vocab.items()}
+    return ids, "#version: 0.2\n" + "".join(f"{show(left)} {show(right)}\n" for left, right in merges)
+
+
+def write_expected():
+    text = CORPUS.read_bytes().decode()
+    for size in EXPECTED_SIZES:
+        ids, merges = naive_files(*naive_train(naive_words(text, [END]), size, [END]))
+        folder = FIXTURES / f"vocab{size}"
+        folder.mkdir(exist_ok=True)
+        with open(folder / "vocab.json", "w", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps(ids, ensure_ascii=False, indent=0) + "\n")
+        with open(folder / "merges.txt", "w", encoding="utf-8", newline="\n") as file:
+            file.write(merges)
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def train(tmp_path):
+    """train(text or bytes, vocab_size, special_tokens, **options) -> (vocab, merges), through a file."""
+
+    def call(text, vocab_size, special_tokens=(), **options):
+        path = tmp_path / "text.txt"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return bpe.train_bpe(path, vocab_size, list(special_tokens), **options)
+
+    return call
+
+
+@pytest.fixture
+def small_slices(monkeypatch):
+    """Cut every file into slices of a few bytes, whatever its size."""
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 7)
+    monkeypatch.setattr(bpe, "WINDOW_BYTES", 11)
+
+
+def run(*arguments, stdin=None, **options):
+    """The command line in a process of its own."""
+    command = [sys.executable, str(HERE / "bpe.py"), *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, **options)
+
+
+def one_line(stderr):
+    """The text of an error, after checking that it is one line and no traceback."""
+    text = stderr.decode()
+    assert text.count("\n") == 1 and "Traceback" not in text, text
+    return text
+
+
+def random_text(rng, alphabet, length):
+    return "".join(rng.choice(alphabet) for _ in range(length))
+
+
+WIDE = "".join(
+    chr(c) for low, high in [(0, 0x250), (0x300, 0x520), (0x600, 0x6FF), (0x900, 0x97F), (0x2000, 0x206F), (0x3000, 0x30FF),
+                             (0x4E00, 0x4E80), (0xAC00, 0xAC40), (0x1F300, 0x1F680), (0xE0020, 0xE0040)]
+    for c in range(low, high)
+)  # fmt: skip
+TRICKY = ["a", "b", "Z", "s", "l", "'", " ", " ", "\t", "\n", "\r\n", "1", "9", ".", "!", "/", "\u00a0", "\u3000", "\u0301",
+          "字", "é", "😀", "\u200d", "'ll", "<", "<|", "|>", "\x1c", "\x85", "\u2028"]  # fmt: skip
+
+
+# --- the rule --------------------------------------------------------------------------------------------------------
+
+TEXTBOOK = "low low low low low\nlower lower widest widest widest\nnewest newest newest newest newest newest\n"
+
+
+def test_the_small_example(train):
+    vocab, merges = train("aa bb aa", 258)
+    assert merges == [(b"a", b"a"), (b"b", b"b")]
+    assert vocab == {**{byte: bytes([byte]) for byte in range(256)}, 256: b"aa", 257: b"bb"}
+
+
+def test_the_textbook_example(train):
+    """Worked by hand; the first six are those of a published course handout."""
+    _, merges = train(TEXTBOOK, 268, pattern=r"\S+")
+    expected = "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r"
+    assert ", ".join(f"{left.decode()} {right.decode()}" for left, right in merges) == expected
+    newest = tuple(bytes([byte]) for byte in b"newest")
+    for pair in merges[:6]:
+        newest = naive_merge(newest, pair)
+    assert newest == (b"ne", b"west")
+
+
+def test_ties_go_to_the_greater_pair_of_bytes(train):
+    # Each of these pairs occurs once; by hand: the left bytes decide, then the right ones.
+    assert train("ab cd", 257, pattern=r"\S+")[1] == [(b"c", b"d")]
+    assert train("ba bc", 257, pattern=r"\S+")[1] == [(b"b", b"c")]
+
+
+def test_a_tie_is_not_decided_by_the_concatenation(train):
+    # (b"a", b"cc") against (b"ac", b"b"): as pairs the second is greater, as concatenations "acc" > "acb".
+    words = {b"cc": 100, b"ac": 90, b"acb": 5, b"acc": 5}
+    vocab, merges = bpe.initial_vocab([]), []
+    for left, right, _ in bpe.learn_merges(words, vocab, 259):
+        merges.append((vocab[left], vocab[right]))
+        vocab[len(vocab)] = vocab[left] + vocab[right]
+    assert merges == [(b"c", b"c"), (b"a", b"c"), (b"ac", b"b")]
+
+
+def test_a_tie_is_not_decided_by_printable_characters(train):
+    # As bytes "z" (0x7a) is above " " (0x20), as GPT-2's printable characters "Ġ" (U+0120) is above "z".
+    assert train(" q zq", 257, pattern=r"zq|\sq")[1] == [(b"z", b"q")]
+    # and 0xff (printable "ÿ") is above 0xa0 (printable "ł")
+    words = {b"\xa0a": 1, b"\xffa": 1}
+    assert next(bpe.learn_merges(words, bpe.initial_vocab([]), 257)) == (255, 97, 1)
+
+
+def test_runs_are_counted_by_position_and_replaced_from_the_left():
+    steps = list(bpe.learn_merges({b"aaaa": 1}, bpe.initial_vocab([]), 300))
+    assert steps == [(97, 97, 3), (256, 256, 1)]
+    assert list(bpe.learn_merges({b"aaa": 5}, bpe.initial_vocab([]), 300)) == [(97, 97, 10), (256, 97, 5)]
+    assert list(bpe.learn_merges({b"aaaaa": 1}, bpe.initial_vocab([]), 300)) == [(97, 97, 4), (256, 256, 1), (257, 97, 1)]
+
+
+def test_special_tokens_are_walls():
+    assert list(bpe.pretokenize(f"Hello!{END}World", [END])) == [b"Hello", b"!", b"World"]
+    # whitespace before a special token stands at the end of a text, so "\s+(?!\S)" takes it whole
+    assert list(bpe.pretokenize(f"a \n{END}b", [END])) == [b"a", b" \n", b"b"]
+    assert list(bpe.pretokenize("a \nb")) == [b"a", b" ", b"\n", b"b"]
+
+
+def test_no_token_contains_a_piece_of_a_special_token(train):
+    text = f"Hello!{END}World" * 50
+    vocab, merges = train(text, 300, [END])
+    assert [token for token in vocab.values() if b"<|" in token] == [END.encode()]
+    assert not any(b"<" in left + right or b"!W" in left + right for left, right in merges)
+
+
+def test_ids_are_bytes_then_special_tokens_then_merges(train):
+    vocab, merges = train("aa aa bb", 260, ["<one>", "<two>"])
+    assert [vocab[i] for i in (0, 255, 256, 257, 258)] == [b"\0", b"\xff", b"<one>", b"<two>", b"aa"]
+    assert list(vocab) == list(range(len(vocab)))
+    assert [left + right for left, right in merges] == [vocab[i] for i in range(258, len(vocab))]
+
+
+def test_the_longest_special_token_wins():
+    assert list(bpe.pretokenize("x<a><b>y<a>z", ["<a>", "<a><b>"])) == [b"x", b"y", b"z"]
+    assert list(bpe.pretokenize("1aab2", ["a", "aab"][1:])) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("special", ["a a", "[x]", "(.*)", "a|b", "\n", " \n ", "\\d+", "^", "é", "字字", "😀", "$$"])
+def test_any_text_can_be_a_special_token(train, special):
+    if len(special.encode()) == 1:
+        pytest.raises(ValueError, train, "x", 300, [special])
+        return
+    text = f"some {special}{special}text {special} here a a a a a b"
+    vocab, merges = train(text, 300, [special])
+    assert (vocab, merges) == naive_train(naive_words(text, [special]), 300, [special])
+
+
+# --- the engines against the oracle ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_corpora_full_of_ties_and_runs(train, seed):
+    rng = random.Random(seed)
+    text = random_text(rng, "ab cd"[: rng.randint(2, 5)] + " ", rng.randint(0, 300))
+    assert train(text, 330) == naive_train(naive_words(text), 330)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_unicode(train, seed):
+    rng = random.Random(seed)
+    text = random_text(rng, rng.choices(WIDE, k=rng.randint(2, 60)) + TRICKY + [END], rng.randint(1, 600))
+    assert train(text, 400, [END]) == naive_train(naive_words(text, [END]), 400, [END])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_long_words(train, seed):
+    rng = random.Random(seed)
+    text = random_text(rng, "ab" if seed % 2 else "abcdefg", 3000)
+    assert train(text, 400) == naive_train(naive_words(text), 400)
+
+
+def test_the_fixture_live():
+    text = CORPUS.read_bytes().decode()
+    assert bpe.train_bpe(CORPUS, 420, [END]) == naive_train(naive_words(text, [END]), 420, [END])
+
+
+@pytest.mark.parametrize("size", EXPECTED_SIZES)
+def test_the_fixture_as_stored(size, tmp_path):
+    vocab, merges = bpe.train_bpe(CORPUS, size, [END], output_dir=tmp_path)
+    folder = FIXTURES / f"vocab{size}"
+    assert json.loads((tmp_path / "vocab.json").read_bytes()) == json.loads((folder / "vocab.json").read_bytes())
+    assert (tmp_path / "merges.txt").read_bytes() == (folder / "merges.txt").read_bytes()
+    assert bpe.load(folder) == (vocab, merges)
+
+
+def test_the_fixture_is_what_its_readme_says():
+    data = CORPUS.read_bytes()
+    assert 90_000 < len(data) < 120_000 and data.count(b"\r\n") > 10 and "\u200d".encode() in data
+    assert all(word in data.decode() for word in ["मैं", "на", "的", "und", "العربية"[:2]])
+
+
+# --- speed: a promise to people who are graded on it -----------------------------------------------------------------
+
+
+def test_the_fixture_trains_in_under_one_and_a_half_seconds():
+    start = time.perf_counter()
+    bpe.train_bpe(CORPUS, 500, [END])
+    assert time.perf_counter() - start < 1.5
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+
+def test_fewer_merges_are_a_prefix_of_more():
+    merges = bpe.train_bpe(CORPUS, 700, [END])[1]
+    for size in (257, 258, 300, 431, 699):
+        assert bpe.train_bpe(CORPUS, size, [END])[1] == merges[: size - 257]
+
+
+def test_the_order_of_documents_changes_nothing(train):
+    documents = CORPUS.read_bytes().decode().split(END)
+    backwards = END.join(reversed(documents))
+    assert train(backwards, 600, [END]) == bpe.train_bpe(CORPUS, 600, [END])
+
+
+def test_counts_times_k_change_nothing():
+    words = bpe.count_words(CORPUS, [END])
+    vocab = bpe.initial_vocab([END])
+    once = [(left, right, 7 * count) for left, right, count in bpe.learn_merges(words, vocab, 600)]
+    seven = {word: 7 * count for word, count in words.items()}
+    assert list(bpe.learn_merges(seven, vocab, 600)) == once
+
+
+def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it():
+    vocab, merges = bpe.train_bpe(CORPUS, 800, [END])
+    known = set(list(vocab.values())[:256])
+    for left, right in merges:
+        assert left in known and right in known
+        known.add(left + right)
+
+
+def test_learning_is_lazy_and_reports_tokens():
+    words = {b"aaa": 2, b"ab": 1}
+    report = bpe.Report(tokens=8)
+    steps = bpe.learn_merges(words, bpe.initial_vocab([]), 300, report=report)
+    assert next(steps) == (97, 97, 4) and report.tokens == 8
+    next(steps)
+    assert report.tokens == 6  # "aaa" twice: two pairs each, one replacement each
+    assert list(steps)[-1:] == [(97, 98, 1)] and report.tokens == 3
+
+
+def test_min_frequency(train):
+    merges = train("ab ab ab cd cd ef", 300, pattern=r"\S+", min_frequency=2)[1]
+    assert merges == [(b"a", b"b"), (b"c", b"d")]
+
+
+def test_max_token_length(train):
+    text = CORPUS.read_bytes().decode()[:20000]
+    vocab, merges = train(text, 400, max_token_length=4)
+    assert max(map(len, vocab.values())) == 4 and len(merges) == 144
+    words = naive_words(text)
+    for merge in merges:  # the oracle, with the limit
+        counts = collections.Counter()
+        for word, count in words.items():
+            for pair in zip(word, word[1:]):
+                if len(pair[0] + pair[1]) <= 4:
+                    counts[pair] += count
+        assert merge == max(counts, key=lambda pair: (counts[pair], pair))
+        words = {naive_merge(word, merge): count for word, count in words.items()}
+
+
+# --- cutting a text --------------------------------------------------------------------------------------------------
+
+SPECIAL_SETS = [[], [END], ["a a"], ["<a>", "<a><b>"], [" \n", "\n\n"], ["aa", "a\n", "\r\n\r\n"]]
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k", r"\w+|\W", r"(a)(b)|\s+x"])
+@pytest.mark.parametrize("newlines", ["keep", "lf"])
+def test_cuts_change_nothing(tmp_path, monkeypatch, pattern, newlines):
+    rng = random.Random(repr((pattern, newlines)))
+    path = tmp_path / "text.txt"
+    for round_number in range(60):
+        specials = SPECIAL_SETS[round_number % len(SPECIAL_SETS)]
+        text = random_text(rng, TRICKY + 3 * specials + ["a ", "ab\n"], rng.randint(0, 300))
+        path.write_bytes(text.encode())
+        read = text.replace("\r\n", "\n") if newlines == "lf" else text
+        expression = bpe.PATTERNS.get(pattern, pattern)
+        expected = {b"".join(word): n for word, n in naive_words(read, specials, expression).items() if word}
+        for slice_bytes, window_bytes in [(1, 1), (7, 11), (100, 13), (1 << 20, 64)]:
+            monkeypatch.setattr(bpe, "SLICE_BYTES", slice_bytes)
+            monkeypatch.setattr(bpe, "WINDOW_BYTES", window_bytes)
+            counts = bpe.count_words(path, specials, pattern=pattern, newlines=newlines, workers=1)
+            assert counts == expected, (text, specials)
+
+
+@pytest.mark.parametrize("errors", ["replace", "ignore"])
+def test_cuts_change_nothing_in_text_that_is_not_utf8(tmp_path, monkeypatch, errors):
+    rng = random.Random(errors)
+    path = tmp_path / "text.txt"
+    parts = [b"a", b"a ", b"\xff", b"\xe5\xad", b"\x97", b"\xf0\x9f", b" ", b"<|", b"|>", b"x", b"\r", b"\n", "字".encode()]
+    for specials in [[], ["<||>"], ["a a"], ["a", "a\ufffd"][1:]]:
+        for _ in range(60):
+            data = b"".join(rng.choice(parts) for _ in range(rng.randint(0, 150)))
+            path.write_bytes(data)
+            expected = naive_words(data.decode(errors=errors), specials)
+            monkeypatch.setattr(bpe, "SLICE_BYTES", rng.choice([1, 5, 20]))
+            monkeypatch.setattr(bpe, "WINDOW_BYTES", rng.choice([1, 9, 50]))
+            counts = bpe.count_words(path, specials, errors=errors, workers=1)
+            assert counts == {b"".join(word): n for word, n in expected.items()}
+
+
+def test_the_cutting_tests_do_cut(tmp_path, small_slices):
+    text = "one two three four five six seven eight nine ten " * 4
+    path = tmp_path / "text.txt"
+    path.write_text(text)
+    for pattern, specials, least in [("gpt2", (), 15), ("cl100k", (), 15), (r"\w+", ("three",), 4), (r"\w+", (), 1)]:
+        slices = list(bpe.slices_of(str(path), len(text), bpe.Rules(pattern, specials)))
+        assert len(slices) >= least
+        assert [piece.start_byte for piece in slices[1:]] == [piece.end_byte for piece in slices[:-1]]
+    # a special token that overlaps itself leaves no place to cut between the first and the last
+    path.write_text("a a a a a a a a a a a a a a a a a a a a")
+    assert len(list(bpe.slices_of(str(path), 39, bpe.Rules("gpt2", ("a a",))))) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_the_number_of_workers_changes_nothing(monkeypatch, workers):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 3000)
+    expected = {b"".join(word): n for word, n in naive_words(CORPUS.read_bytes().decode(), [END]).items()}
+    assert bpe.count_words(CORPUS, [END], workers=workers) == expected
+
+
+def test_several_files_are_walls_and_any_order_is_the_same(tmp_path):
+    first, second = tmp_path / "1.txt", tmp_path / "2.txt"
+    first.write_text("ab ab x")
+    second.write_text("y ab")
+    counts = bpe.count_words([first, second], [])
+    assert counts == {b"ab": 1, b" ab": 2, b" x": 1, b"y": 1}
+    assert bpe.train_bpe([first, second], 300, []) == bpe.train_bpe([str(second), str(first)], 300, [])
+
+
+# --- patterns --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k"])
+def test_chunks_do_not_change_the_words_of_a_named_pattern(name):
+    text = CORPUS.read_bytes().decode()
+    expected = collections.Counter(match[0].encode() for match in regex.finditer(bpe.PATTERNS[name], text))
+    assert bpe.count_text(text, bpe.Rules(name)) == (expected, 0)
+
+
+@pytest.mark.parametrize("text, name, words", [
+    ("I'll see  you", "gpt2", ["I", "'ll", " see", " ", " you"]),
+    ("I'LL\n\nx", "gpt2", ["I", "'", "LL", "\n", "\n", "x"]),
+    ("I'LL 1234!\n\nx", "cl100k", ["I", "'LL", " ", "123", "4", "!\n\n", "x"]),
+    ("end  ", "cl100k", ["end", "  "]),
+    ("HelloWorld it's/\n", "o200k", ["Hello", "World", " it's", "/\n"]),
+])  # fmt: skip
+def test_named_patterns(text, name, words):
+    assert [word.decode() for word in bpe.pretokenize(text, pattern=name)] == words
+
+
+def test_tiktoken_names_are_accepted(train):
+    text = "Hello WORLD's 12345\n\n"
+    for name, ours in [("r50k_base", "gpt2"), ("cl100k_base", "cl100k"), ("o200k_base", "o200k")]:
+        assert train(text, 280, pattern=name) == train(text, 280, pattern=ours)
+
+
+def test_a_pattern_with_groups_counts_whole_matches(train):
+    assert list(bpe.pretokenize("abab ab", pattern=r"(a)(b)|\s+")) == [b"ab", b"ab", b" ", b"ab"]
+
+
+def test_empty_matches_are_skipped():
+    assert list(bpe.pretokenize("aab", pattern=r"a*")) == [b"aa"]
+
+
+def test_a_pattern_that_matches_nothing_is_a_valid_result(train):
+    vocab, merges = train("hello hello", 300, pattern=r"\d+")
+    assert len(vocab) == 256 and merges == []
+
+
+# --- bad and odd input -----------------------------------------------------------------------------------------------
+
+
+def test_an_empty_file_gives_bytes_and_special_tokens(train):
+    assert train("", 500, [END]) == ({**{i: bytes([i]) for i in range(256)}, 256: END.encode()}, [])
+
+
+@pytest.mark.parametrize("data", [b"a", b"\n", b"\0", b" "])
+def test_a_file_of_one_byte(train, data):
+    assert train(data, 500)[1] == []
+
+
+def test_words_of_one_byte_only(train):
+    assert train("a\nb\nc", 500, pattern=r"\w")[1] == []
+
+
+def test_words_that_run_out_are_a_result(train):
+    vocab, merges = train("aa bb aa", 10_000)
+    assert len(vocab) == 256 + len(merges) < 300
+
+
+@pytest.mark.parametrize("special_tokens", [[], None, ()])
+def test_no_special_tokens(tmp_path, special_tokens):
+    path = tmp_path / "text.txt"
+    path.write_text(f"aa{END}bb")
+    vocab, _ = bpe.train_bpe(path, 300, special_tokens)
+    assert vocab[256] != END.encode() and any(b"<|" in token for token in vocab.values())
+
+
+@pytest.mark.parametrize("arguments, error, text", [
+    ((100, []), ValueError, "vocab_size=100 is below 256"),
+    ((256, [END]), ValueError, "256 bytes + 1 special token"),
+    ((0, []), ValueError, "vocab_size=0"),
+    ((-5, []), ValueError, "vocab_size=-5"),
+    (("500", []), TypeError, "'500' is not a whole number"),
+    ((500.0, []), TypeError, "500.0"),
+    ((None, []), TypeError, "None"),
+    ((500, [""]), ValueError, "is empty"),
+    ((500, ["<a>", "<b>", "<a>"]), ValueError, "'<a>' is given twice"),
+    ((500, ["a"]), ValueError, "'a' is a single byte"),
+    ((500, END), TypeError, "is one string"),
+    ((500, [b"<a>"]), TypeError, "not a string"),
+    ((500, ["\ud800x"]), ValueError, "surrogate"),
+])  # fmt: skip
+def test_bad_arguments(arguments, error, text):
+    with pytest.raises(error, match=regex.escape(text)):
+        bpe.train_bpe(CORPUS, *arguments)
+
+
+@pytest.mark.parametrize("options, error, text", [
+    ({"pattern": "(["}, ValueError, "not a valid regular expression"),
+    ({"pattern": "gtp2"}, ValueError, "gpt2, cl100k, o200k"),
+    ({"pattern": ""}, ValueError, "gpt2, cl100k, o200k"),
+    ({"pattern": None}, TypeError, "None is not a string"),
+    ({"workers": 0}, ValueError, "workers=0"),
+    ({"min_frequency": 0}, ValueError, "min_frequency=0"),
+    ({"max_token_length": 0}, ValueError, "max_token_length=0"),
+    ({"min_frequency": 1.5}, TypeError, "min_frequency=1.5"),
+    ({"errors": "skip"}, ValueError, "errors='skip'"),
+    ({"newlines": "crlf"}, ValueError, "newlines='crlf'"),
+    ({"colour": 1}, TypeError, "colour"),
+])  # fmt: skip
+def test_bad_options(options, error, text):
+    with pytest.raises(error, match=regex.escape(text)):
+        bpe.train_bpe(CORPUS, 300, [END], **options)
+
+
+@pytest.mark.parametrize("data, format_name", [
+    (gzip.compress(b"hello"), "gzip"), ("hello".encode("utf-16"), "UTF-16"), (b"PK\x03\x04xx", "zip"), (b"BZh9xx", "bzip2"),
+])  # fmt: skip
+def test_a_format_that_is_not_text_is_named(train, data, format_name):
+    with pytest.raises(ValueError, match=format_name):
+        train(data, 300)
+
+
+def test_a_byte_order_mark_stays_and_gets_a_warning(train, capsys):
+    vocab, _ = train("\ufeffab", 300)
+    assert "byte-order mark" in capsys.readouterr().err
+    assert "\ufeff".encode() in vocab.values()
+
+
+BAD_UTF8 = [b"\xff", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe5\xad", b"\x80", b"\xf8"]
+
+
+@pytest.mark.parametrize("bad", BAD_UTF8)
+@pytest.mark.parametrize("place", [0, 5000, 60_000, None])
+def test_bytes_that_are_not_utf8_are_named_by_file_and_offset(train, monkeypatch, bad, place):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 9000)
+    text = b"word and word. " * 6000
+    place = len(text) if place is None else place
+    data = text[:place] + bad + text[place:]
+    with pytest.raises(UnicodeDecodeError) as expected:
+        data.decode()
+    with pytest.raises(ValueError, match=rf"text\.txt: not valid UTF-8 at byte {expected.value.start} "):
+        train(data, 300)
+    for errors in ("replace", "ignore"):
+        assert train(data, 300, errors=errors) == train(data.decode(errors=errors), 300)
+
+
+def test_the_first_bad_byte_is_the_one_reported(train, monkeypatch):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
+    data = bytearray(b"word and word. " * 1000)
+    data[9000] = data[2000] = 0xFF
+    with pytest.raises(ValueError, match="byte 2000 "):
+        train(bytes(data), 300, workers=2)
+
+
+def test_newlines(train):
+    text = "one\r\ntwo\r\n\r\nthree\rfour\n"
+    assert train(text, 300, newlines="lf") == train(text.replace("\r\n", "\n"), 300)
+    assert train(text, 300) == naive_train(naive_words(text), 300) != train(text, 300, newlines="lf")
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        bpe.train_bpe(tmp_path / "missing.txt", 300, [])
+    with pytest.raises(IsADirectoryError):
+        bpe.train_bpe(tmp_path, 300, [])
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(OSError):
+        bpe.train_bpe(CORPUS, 300, [], output_dir=tmp_path / "file")
+    with pytest.raises(ValueError, match="no corpus"):
+        bpe.train_bpe([], 300, [])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, to give up the rights of root")
+def test_no_permission(tmp_path):
+    secret, locked = tmp_path / "secret.txt", tmp_path / "locked"
+    secret.write_text("x")
+    locked.mkdir()
+    secret.chmod(0)
+    locked.chmod(0o555)
+    os.chmod(tmp_path, 0o755)
+    for parent in tmp_path.parents[:2]:
+        with contextlib.suppress(OSError):
+            os.chmod(parent, 0o755)
+
+    def in_child():
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        for call in (lambda: bpe.train_bpe(secret, 300, []), lambda: bpe.check_writable(locked)):
+            try:
+                call()
+                os._exit(1)
+            except PermissionError:
+                pass
+        os._exit(0)
+
+    child = multiprocessing.get_context("fork").Process(target=in_child)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_save_then_load_is_the_identity_for_any_bytes(tmp_path):
+    rng = random.Random(1)
+    tokens = [bytes([byte]) for byte in range(256)] + [END.encode(), b"two words", "字 \n\t".encode()]
+    tokens += list({rng.randbytes(rng.randint(2, 9)) for _ in range(2000)})
+    rng.shuffle(tokens)
+    vocab = {3 * i: token for i, token in enumerate(tokens)}
+    merges = [(rng.choice(tokens), rng.choice(tokens)) for _ in range(2000)] + [(b"#", b"version")]
+    bpe.save(vocab, merges, tmp_path / "a" / "b")
+    assert bpe.load(tmp_path / "a" / "b") == (vocab, merges)
+    assert sorted(os.listdir(tmp_path / "a" / "b")) == ["merges.txt", "vocab.json"]
+
+
+def test_the_table_of_printable_bytes_is_that_of_gpt2():
+    ids, _ = naive_files({byte: bytes([byte]) for byte in range(256)}, [])
+    assert {text: byte for byte, text in bpe.bytes_to_unicode().items()} == ids
+    assert bpe.to_printable(b" the\n") == "ĠtheĊ"
+
+
+def test_save_refuses_two_ids_with_the_same_bytes(tmp_path):
+    with pytest.raises(ValueError, match="256 and 257"):
+        bpe.save({256: b"ab", 257: b"ab"}, [], tmp_path)
+
+
+def test_a_failed_save_leaves_the_earlier_files(tmp_path, monkeypatch):
+    bpe.save({0: b"old"}, [], tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(TypeError):
+        bpe.write_files(tmp_path, {"vocab.json": "new", "merges.txt": None})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("vocab, text", [
+    ('{"a": 1', "not JSON"), ("[1]", "not a JSON object"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
+    ('{"a": 1, "b": 1}', "id 1 is given twice"), ('{"a b": 1}', "stands for no byte"), ("", "not JSON"),
+])  # fmt: skip
+def test_a_malformed_vocabulary_is_named(tmp_path, vocab, text):
+    (tmp_path / "vocab.json").write_text(vocab)
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(ValueError, match=text):
+        bpe.load(tmp_path)
+
+
+@pytest.mark.parametrize("merges, line", [("a b\nab\n", 2), ("#version: 0.2\na b c\n", 2), ("a b\n#version: 0.2\na  b", 3)])
+def test_a_malformed_list_of_merges_is_named_by_line(tmp_path, merges, line):
+    (tmp_path / "vocab.json").write_text("{}")
+    (tmp_path / "merges.txt").write_text(merges)
+    with pytest.raises(ValueError, match=f"line {line} "):
+        bpe.load(tmp_path)
+
+
+# --- workers that die, scripts without a guard -----------------------------------------------------------------------
+
+
+def call_in_script(tmp_path, script):
+    path = tmp_path / "script.py"
+    path.write_text(f"import sys\nsys.path.insert(0, {str(HERE)!r})\n" + textwrap.dedent(script))
+    return subprocess.run([sys.executable, str(path)], capture_output=True, timeout=60)
+
+
+def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path):
+    result = call_in_script(tmp_path, f"""
+        import os, signal, bpe
+        def count_slice(piece, rules):
+            os.kill(os.getpid(), signal.SIGKILL)
+        bpe.count_slice, bpe.SLICE_BYTES = count_slice, 1000
+        if __name__ == "__main__":
+            try:
+                bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2)
+            except RuntimeError as error:
+                print(error)
+    """)
+    assert b"worker process died" in result.stdout, result
+
+
+def test_a_missing_main_guard_is_named(tmp_path):
+    result = call_in_script(tmp_path, f"""
+        import multiprocessing, bpe
+        multiprocessing.set_start_method("spawn", force=True)
+        bpe.SLICE_BYTES = 1000
+        bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2)
+    """)
+    assert result.returncode != 0 and b'if __name__ == "__main__":' in result.stderr.splitlines()[-1]
+
+
+def test_spawned_workers_count_the_same(tmp_path):
+    result = call_in_script(tmp_path, f"""
+        import multiprocessing, bpe
+        if __name__ == "__main__":
+            multiprocessing.set_start_method("spawn", force=True)
+            bpe.SLICE_BYTES = 30000
+            counts = bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=2)
+            print(counts == bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=1))
+    """)
+    assert result.stdout == b"True\n", result
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_the_command_line_writes_what_the_library_does(tmp_path):
+    result = run(CORPUS, 500, "--output-dir", tmp_path / "out")
+    assert result.returncode == 0 and result.stdout == b""
+    assert (tmp_path / "out" / "merges.txt").read_bytes() == (FIXTURES / "vocab500" / "merges.txt").read_bytes()
+    text = result.stderr.decode()
+    size = CORPUS.stat().st_size
+    for part in (f"{size:,} bytes", "243; stopped: the vocabulary is full", "bytes per token", "counting", "MB", "distinct"):
+        assert part in text
+    words = naive_words(CORPUS.read_bytes().decode(), [END])
+    for merge in bpe.load(tmp_path / "out")[1]:
+        words = collections.Counter({naive_merge(word, merge): count for word, count in words.items()})
+    in_words = sum(len(b"".join(word)) * count for word, count in words.items())
+    tokens = sum(len(word) * count for word, count in words.items())
+    assert f"{in_words / tokens:.2f} bytes per token" in text
+    assert f"{sum(words.values()):,}, of which {len(words):,} distinct" in text
+
+
+def test_options_may_stand_anywhere(tmp_path):
+    expected = None
+    arguments = [str(CORPUS), "400"]
+    options = ["--output-dir", str(tmp_path), "--quiet"]
+    for order in ([*options, *arguments], [*arguments, *options], [arguments[0], *options, arguments[1]]):
+        result = run(*order)
+        assert (result.returncode, result.stderr) == (0, b"")
+        merges = (tmp_path / "merges.txt").read_bytes()
+        expected = expected or merges
+        assert merges == expected
+
+
+def test_special_tokens_on_the_command_line(tmp_path):
+    corpus = tmp_path / "c.txt"
+    corpus.write_text(f"aa<x>aa{END}aa")
+    cases = [([], [END]), (["--special-token", "<x>"], ["<x>"]), (["--no-special-tokens"], []),
+             (["--special-token", "<x>", "--special-token", END], ["<x>", END])]  # fmt: skip
+    for options, special_tokens in cases:
+        assert run(corpus, 280, *options, "--output-dir", tmp_path).returncode == 0
+        assert bpe.load(tmp_path) == bpe.train_bpe(corpus, 280, special_tokens)
+
+
+def test_a_pipe_and_standard_input_are_read(tmp_path):
+    data = CORPUS.read_bytes()
+    assert run("-", 500, "--output-dir", tmp_path, stdin=data).returncode == 0
+    assert (tmp_path / "merges.txt").read_bytes() == (FIXTURES / "vocab500" / "merges.txt").read_bytes()
+    assert b"gzip" in one_line(run("-", 500, "--output-dir", tmp_path, stdin=gzip.compress(data)).stderr).encode()
+
+
+def test_a_pipe_is_cut_like_a_file(small_slices, monkeypatch):
+    rng = random.Random(5)
+    for specials in SPECIAL_SETS:
+        text = random_text(rng, TRICKY + 3 * specials + ["a "], 400)
+        read_end, write_end = os.pipe()
+        with os.fdopen(write_end, "wb") as pipe:
+            pipe.write(text.encode())
+        expected = {b"".join(word): n for word, n in naive_words(text, specials).items()}
+        with os.fdopen(read_end, "rb"):
+            assert bpe.count_words(f"/dev/fd/{read_end}", specials, workers=1) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_named_pipe_is_counted_by_workers(tmp_path, monkeypatch):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
+    os.mkfifo(tmp_path / "pipe")
+    writer = subprocess.Popen(["sh", "-c", f"cat '{CORPUS}' > '{tmp_path}/pipe'"])
+    assert bpe.count_words(tmp_path / "pipe", [END], workers=2) == bpe.count_words(CORPUS, [END], workers=1)
+    writer.wait()
+
+
+def test_log_every(tmp_path):
+    path = tmp_path / "c.txt"
+    path.write_text(TEXTBOOK)
+    result = run(path, 268, "--no-special-tokens", "--pattern", r"\S+", "--log-every", 4, "--output-dir", tmp_path)
+    lines = result.stdout.decode().splitlines()
+    assert lines == ["4\t'l' + 'ow' -> 'low'\t7", "8\t'w' + 'i' -> 'wi'\t3", "12\t'lowe' + 'r' -> 'lower'\t2"]
+    assert "2 bytes, which the pattern leaves out" not in result.stderr.decode()
+    assert f"{TEXTBOOK.count(' ') + 3} bytes, which the pattern leaves out" in result.stderr.decode()
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ([], "corpus file and a vocabulary size"),
+    (["c.txt"], "corpus file and a vocabulary size"),
+    (["c.txt", "many"], "'many': not a whole number"),
+    (["c.txt", "10"], "vocab_size=10 is below"),
+    (["c.txt", "-10"], "vocab_size=-10 is below"),
+    (["missing.txt", "300"], "missing.txt: No such file"),
+    ([".", "300"], "directory"),
+    (["c.txt", "300", "--colour"], "--colour"),
+    (["c.txt", "300", "--errors", "skip"], "skip"),
+    (["c.txt", "300", "--workers", "0"], "workers=0"),
+    (["c.txt", "300", "--pattern", "(["], "regular expression"),
+    (["c.txt", "300", "--special-token", ""], "empty"),
+    (["c.txt", "300", "--special-token", "<x>", "--no-special-tokens"], "contradict"),
+    (["c.txt", "300", "--log-every", "0"], "--log-every 0"),
+    (["c.txt", "300", "--output-dir", "c.txt"], "c.txt"),
+    (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 3 "),
+])  # fmt: skip
+def test_bad_command_lines_end_with_one_line_and_status_2(tmp_path, arguments, text):
+    (tmp_path / "c.txt").write_text("hello")
+    (tmp_path / "bad.txt").write_bytes(b"abc\xff")
+    result = run(*arguments, cwd=tmp_path)
+    assert text in one_line(result.stderr) and result.returncode == 2
+    assert not list(tmp_path.glob("bpeModel/*"))
+
+
+def test_help_is_there():
+    result = run("--help")
+    assert result.returncode == 0 and b"--special-token" in result.stdout
+
+
+def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path):
+    corpus = tmp_path / "big.txt"
+    corpus.write_bytes(CORPUS.read_bytes() * 600)  # 64 MB
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--output-dir", str(tmp_path / "out")],
+        stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    time.sleep(1.2)
+    assert process.poll() is None
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the parent and the workers
+    start = time.perf_counter()
+    _, errors = process.communicate(timeout=20)
+    assert time.perf_counter() - start < 1
+    assert process.returncode == 130 and errors.decode() == "interrupted\n"
+    assert os.listdir(tmp_path / "out") == []
+    with pytest.raises(ProcessLookupError):
+        for _ in range(20):  # the workers need a moment to go
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+
+
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
+    corpus = tmp_path / "big.txt"
+    corpus.write_bytes(CORPUS.read_bytes() * 600)
+    command = [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--output-dir", str(tmp_path)]
+    process = subprocess.Popen(command, start_new_session=True)
+    time.sleep(1.0)
+    process.kill()
+    process.wait()
+    with pytest.raises(ProcessLookupError):
+        for _ in range(50):
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)
+
+
+def test_a_copy_alone_inside_a_package(tmp_path):
+    package = tmp_path / "course" / "basics"
+    package.mkdir(parents=True)
+    shutil.copy(HERE / "bpe.py", package / "bpe.py")
+    (tmp_path / "course" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    script = f"from course.basics.bpe import train_bpe; v, m = train_bpe({str(CORPUS)!r}, 500, ['{END}']); print(len(v), len(m))"
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, timeout=60)
+    assert result.stdout.split() == [b"500", b"243"], result
+
+
+def test_the_plain_progress_bar(capsys):
+    bar = bpe.PlainBar("counting words", 200, sys.stderr)
+    bar.update(100)
+    bar.update(100)
+    bar.close()
+    assert capsys.readouterr().err == "\rcounting words:  50%\rcounting words: 100%\n"
+
+
+def test_the_examples_in_the_docstrings():
+    import doctest
+
+    assert doctest.testmod(bpe).failed == 0 and doctest.testmod(bpe).attempted > 3
+
+
+# --- large real texts, where BPE_CORPORA names a folder --------------------------------------------------------------
+
+needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
+
+
+@needs_corpora
+@pytest.mark.parametrize("name", ["zh.txt", "languages.txt", "code.txt"])
+def test_large_texts_give_the_same_words_cut_or_whole(name, monkeypatch):
+    path = pathlib.Path(CORPORA) / name
+    text = path.read_bytes().decode()
+    expected = collections.Counter()
+    for piece in text.split(END):
+        expected.update(regex.findall(GPT2, piece))
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 1 << 20)
+    assert bpe.count_words(path, [END]) == {word.encode(): count for word, count in expected.items()}
+
+
+@needs_corpora
+def test_tinystories_trains_to_10000_in_under_three_seconds():
+    start = time.perf_counter()
+    vocab, _ = bpe.train_bpe(pathlib.Path(CORPORA) / "tinystories_2M.txt", 10_000, [END])
+    assert len(vocab) == 10_000 and time.perf_counter() - start < 3
+
+
+if __name__ == "__main__":
+    write_expected()

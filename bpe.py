@@ -53,8 +53,10 @@ import contextlib
 import functools
 import heapq
 import io
+import itertools
 import json
 import multiprocessing
+import multiprocessing.connection
 import operator
 import os
 import signal
@@ -64,8 +66,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
@@ -635,47 +635,89 @@ def count_slice(piece: Slice, rules: Rules) -> tuple[int, int, dict[bytes, int]]
 
 
 def run_in_workers(slices: Iterator[Slice], rules: Rules, workers: int) -> Iterator[tuple[int, int, dict[bytes, int]]]:
-    """count_slice of every slice, in order; in this process if there is one worker or one slice."""
-    first = next(slices, None)
-    second = next(slices, None) if workers > 1 else None
-    head = [piece for piece in (first, second) if piece is not None]
-    slices = (piece for part in (head, slices) for piece in part)
-    if second is None:
+    """count_slice of every slice, in any order; in this process if there is one worker or one slice.
+
+    This is not a pool of concurrent.futures, since there the workers share one pipe for their results, and one that is
+    killed in the middle of a result leaves the caller waiting for ever. Here each has a pipe of its own, which breaks.
+    """
+    head = list(itertools.islice(slices, 2))
+    slices = itertools.chain(head, slices)
+    if workers == 1 or len(head) < 2 or multiprocessing.current_process().daemon:  # a daemon may have no children
         for piece in slices:
             yield count_slice(piece, rules)
         return
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(workers, 61), initializer=set_up_worker)  # 61 is the most that Windows can wait for
-    waiting: collections.deque[Future[tuple[int, int, dict[bytes, int]]]] = collections.deque()
+    processes: dict[Any, Any] = {}  # the parent's end of a pipe -> the worker at the other end
+    busy: dict[Any, int] = {}  # ... -> the number of the slice that it counts
+    errors: dict[int, Exception] = {}
     try:
-        for piece in slices:
-            waiting.append(pool.submit(count_slice, piece, rules))
-            if len(waiting) > 2 * workers:  # keep the workers busy, but not the whole corpus in the queue
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-        pool.shutdown()
-    except BrokenProcessPool:
+        for number, piece in enumerate(slices):
+            results = receive(busy, errors) if len(busy) == workers else []
+            if errors:
+                break
+            connection = next((end for end in processes if end not in busy), None) or start_worker(processes, rules)
+            connection.send(piece)
+            busy[connection] = number
+            yield from results
+        while busy:
+            yield from receive(busy, errors)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
         guard = '; a script that trains needs `if __name__ == "__main__":` around its calls, or workers=1'
         guard = "" if multiprocessing.get_start_method() == "fork" else guard
         raise RuntimeError("a worker process died while it counted words (killed, or out of memory?)" + guard) from None
     finally:
-        # After an error or Ctrl-C nobody waits for what the workers are still doing.
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(multiprocessing.active_children()) - others:
-            process.terminate()
+        for process in processes.values():
+            process.terminate()  # after an error or Ctrl-C nobody waits for what it is doing
+        for connection, process in processes.items():
+            process.join()
+            connection.close()
+    if errors:
+        raise errors[min(errors)]  # the first one in the text, whichever worker was faster
 
 
-def set_up_worker() -> None:
-    """Leave Ctrl-C to the parent, and do not outlive it, however it ends."""
+def start_worker(processes: dict[Any, Any], rules: Rules) -> Any:
+    """Start one more worker, and put it into processes: -> the parent's end of its pipe."""
+    connection, other_end = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=work, args=(other_end, rules), daemon=True)
+    process.start()
+    other_end.close()  # so that the worker holds the only one, and its end is the end of the pipe
+    processes[connection] = process
+    return connection
+
+
+def receive(busy: dict[Any, int], errors: dict[int, Exception]) -> list[tuple[int, int, dict[bytes, int]]]:
+    """Wait until at least one worker is done: -> results; who is done leaves busy, an error goes into errors."""
+    results = []
+    ready: list[Any] = multiprocessing.connection.wait(list(busy))
+    for connection in ready:
+        number = busy.pop(connection)
+        try:
+            result = connection.recv()
+        except OSError:  # the end of the pipe within a message
+            raise EOFError from None
+        if isinstance(result, Exception):
+            errors[number] = result
+        else:
+            results.append(result)
+    return results
+
+
+def work(connection: Any, rules: Rules) -> None:
+    """What a worker process does: count slices until it is ended. It leaves Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def end_with_parent() -> None:
-        if parent := multiprocessing.parent_process():
-            parent.join()
-            os._exit(1)
-
     threading.Thread(target=end_with_parent, daemon=True).start()
+    while True:
+        piece = connection.recv()
+        try:
+            connection.send(count_slice(piece, rules))
+        except Exception as error:
+            connection.send(error)
+
+
+def end_with_parent() -> None:
+    """Do not outlive the parent, however it ends."""
+    if parent := multiprocessing.parent_process():
+        parent.join()
+        os._exit(1)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

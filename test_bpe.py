@@ -672,12 +672,21 @@ def call_in_script(tmp_path, script):
     return subprocess.run([sys.executable, str(path)], capture_output=True, timeout=60)
 
 
-def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path):
+@pytest.mark.parametrize("moment", ["while it counts", "while it sends its result"])
+def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, moment):
     result = call_in_script(tmp_path, f"""
-        import os, signal, bpe
-        def count_slice(piece, rules):
+        import os, signal, struct, bpe
+        def die(*arguments):
             os.kill(os.getpid(), signal.SIGKILL)
+        def count_slice(piece, rules):
+            return die() if piece.start_byte else (1, 0, {{}})
         bpe.count_slice, bpe.SLICE_BYTES = count_slice, 1000
+        def send_half(connection, rules):
+            connection.recv()
+            os.write(connection.fileno(), struct.pack("!i", 1000) + b"half of it")
+            die()
+        if {moment != "while it counts"}:
+            bpe.work = send_half
         if __name__ == "__main__":
             try:
                 bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2)

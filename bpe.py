@@ -51,7 +51,10 @@ import argparse
 import collections
 import contextlib
 import functools
+import hashlib
 import heapq
+import importlib.machinery
+import importlib.util
 import io
 import itertools
 import json
@@ -59,6 +62,7 @@ import multiprocessing
 import multiprocessing.connection
 import operator
 import os
+import queue
 import signal
 import stat
 import sys
@@ -66,6 +70,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
@@ -344,7 +349,7 @@ def merge_words(
 def train_bpe(
     input_path: Path | Iterable[Path], vocab_size: int, special_tokens: Iterable[str] | None, *, pattern: str = "gpt2",
     workers: int | None = None, min_frequency: int = 1, max_token_length: int | None = None, errors: str = "strict",
-    newlines: str = "keep", progress: bool = False, output_dir: Path | None = None,
+    newlines: str = "keep", engine: str = "auto", progress: bool = False, output_dir: Path | None = None,
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     r"""Train a byte-level BPE tokenizer: -> (vocab, merges), token id -> bytes and the merges in order of creation.
 
@@ -356,29 +361,29 @@ def train_bpe(
                       expression of the regex package. One of your own may match across any place in the text, so the
                       text is cut only at special tokens: the pieces between them must fit into memory, several times
                       over, and words can be long. What it does not match is not counted.
-    workers           processes that count words; by default one for each core. The result does not depend on it.
+    workers           processes (with the C engine: threads) that count words; by default one for each core.
     min_frequency     the lowest count at which a pair is still merged.
     max_token_length  in bytes, for tokens made by merges.
     errors            what bytes that are not UTF-8 do: "strict" (an error), "replace" (by U+FFFD) or "ignore".
     newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves the text as it is.
+    engine            "python", "c" (an error where it is not built), or "auto": C if it is there; one result.
     progress          show progress bars on standard error.
     output_dir        save the result there too, as save() does.
 
     Raises ValueError or TypeError for arguments and for text that is not UTF-8 (with the file and the byte offset),
-    OSError for files that cannot be read or written, and RuntimeError when a worker process was killed.
+    OSError for files that cannot be read or written, RuntimeError when a worker process was killed, and OverflowError
+    for counts beyond 2**63 - 1 in the C engine.
     """
     vocab_size = check_sizes(
         vocab_size, special_tokens := check_special_tokens(special_tokens), min_frequency, max_token_length
     )
+    rules = make_rules(special_tokens, pattern, errors, newlines)
     if output_dir is not None:
         check_writable(output_dir)
-    words = count_words(
-        input_path, special_tokens, pattern=pattern, workers=workers, errors=errors, newlines=newlines,
-        progress=progress,
-    )
+    words = count_corpus(input_path, rules, workers, progress, Report(), use_c(engine))
     vocab, merges = train_from_counts(
         words, vocab_size, special_tokens, min_frequency=min_frequency, max_token_length=max_token_length,
-        progress=progress,
+        engine=engine, progress=progress,
     )
     if output_dir is not None:
         save(vocab, merges, output_dir)
@@ -386,9 +391,9 @@ def train_bpe(
 
 
 def train_from_counts(
-    words: Mapping[bytes, int], vocab_size: int, special_tokens: Iterable[str] | None, *, min_frequency: int = 1,
-    max_token_length: int | None = None, progress: bool = False, report: Report | None = None,
-    on_merge: Callable[[int, bytes, bytes, int], None] | None = None,
+    words: Mapping[bytes, int] | CWords, vocab_size: int, special_tokens: Iterable[str] | None, *,
+    min_frequency: int = 1, max_token_length: int | None = None, engine: str = "auto", progress: bool = False,
+    report: Report | None = None, on_merge: Callable[[int, bytes, bytes, int], None] | None = None,
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """The second half of train_bpe, from words and their counts: -> (vocab, merges).
 
@@ -397,7 +402,8 @@ def train_from_counts(
     special_tokens = check_special_tokens(special_tokens)
     vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length)
     vocab, merges = initial_vocab(special_tokens), []
-    steps = learn_merges(
+    learn: Any = learn_merges_in_c if use_c(engine) else learn_merges
+    steps = learn(
         words, vocab, vocab_size, min_frequency=min_frequency, max_token_length=max_token_length, report=report
     )
     with progress_bar("learning merges", vocab_size - len(vocab), "", progress) as advance:
@@ -451,6 +457,9 @@ NOT_TEXT = {
 }
 
 
+SliceCounts = tuple[int, int, dict[bytes, int]]  # bytes read, bytes in no word, the count of each word
+
+
 class Slice(NamedTuple):
     """A part of a corpus that can be counted on its own."""
 
@@ -463,30 +472,45 @@ class Slice(NamedTuple):
 def count_words(
     paths: Path | Iterable[Path], special_tokens: Iterable[str] | None, *, pattern: str = "gpt2",
     workers: int | None = None, errors: str = "strict", newlines: str = "keep", progress: bool = False,
-    report: Report | None = None,
+    engine: str = "auto",
 ) -> dict[bytes, int]:
     """The words of a corpus and their counts, {b" the": 61234, ...}; the arguments are those of train_bpe.
 
     Memory grows with the number of distinct words, not with the corpus.
     """
     rules = make_rules(special_tokens, pattern, errors, newlines)
+    words = count_corpus(paths, rules, workers, progress, Report(), use_c(engine))
+    return words.counts() if isinstance(words, CWords) else words
+
+
+def count_corpus(
+    paths: Path | Iterable[Path], rules: Rules, workers: int | None, progress: bool, report: Report, in_c: bool
+) -> dict[bytes, int] | CWords:
+    """count_words with its arguments checked; what the C engine counts stays in it. Fills in the report."""
     path_list = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
     if not path_list:
         raise ValueError("no corpus file is given")
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers} is below 1")
+    workers = workers or cores()
     sizes = [check_file(path) for path in path_list]
     total = sum(size for size in sizes if size is not None) if None not in sizes else None
     slices = (piece for path, size in zip(path_list, sizes) for piece in slices_of(path, size, rules))
     words: dict[bytes, int] = {}
-    report = report or Report()
+    tables = [CWords(rules.special_tokens) for _ in range(workers)] if in_c and c_can_count(rules) else []
+    results = count_in_threads(slices, rules, tables) if tables else count_in_processes(slices, rules, workers)
     with progress_bar("counting words", total, "B", progress) as advance:
-        for bytes_read, unmatched, counts in run_in_workers(slices, rules, workers or cores()):
+        for bytes_read, unmatched, counts in results:
             for word, count in counts.items():
                 words[word] = words.get(word, 0) + count
             report.bytes_read += bytes_read
             report.bytes_unmatched += unmatched
             advance(bytes_read)
+    if tables:
+        for table in tables[1:]:
+            tables[0].add(table)
+        tables[0].describe(report)
+        return tables[0]
     report.pretokens, report.distinct_words = sum(words.values()), len(words)
     report.tokens = report.bytes_in_words = sum(len(word) * count for word, count in words.items())
     return words
@@ -612,14 +636,17 @@ def may_cut(before: str, after: str, rules: Rules) -> bool:
     return True
 
 
-def count_slice(piece: Slice, rules: Rules) -> tuple[int, int, dict[bytes, int]]:
-    """(bytes read, bytes in no word, count of each word) of one slice; this is what a worker does."""
+def read_slice(piece: Slice) -> bytes:
+    """The bytes of a slice, as they are in the file."""
     if piece.data is not None:
-        data = piece.data
-    else:
-        with open(piece.path, "rb") as file:
-            file.seek(piece.start_byte)
-            data = file.read() if piece.end_byte is None else file.read(piece.end_byte - piece.start_byte)
+        return piece.data
+    with open(piece.path, "rb") as file:
+        file.seek(piece.start_byte)
+        return file.read() if piece.end_byte is None else file.read(piece.end_byte - piece.start_byte)
+
+
+def decode_slice(piece: Slice, data: bytes, rules: Rules) -> str:
+    """The text of a slice; ValueError names the file and the first byte that is not UTF-8."""
     try:
         text = data.decode("utf-8", rules.errors)
     except UnicodeDecodeError as error:
@@ -628,13 +655,17 @@ def count_slice(piece: Slice, rules: Rules) -> tuple[int, int, dict[bytes, int]]
             f"{piece.path}: not valid UTF-8 at byte {offset} (0x{value:02x}, {error.reason}); "
             "errors='replace' or 'ignore' would read on"
         ) from None
-    if rules.newlines == "lf":
-        text = text.replace("\r\n", "\n")
-    words, unmatched = count_text(text, rules)
+    return text.replace("\r\n", "\n") if rules.newlines == "lf" else text
+
+
+def count_slice(piece: Slice, rules: Rules) -> SliceCounts:
+    """(bytes read, bytes in no word, count of each word) of one slice; this is what a worker does."""
+    data = read_slice(piece)
+    words, unmatched = count_text(decode_slice(piece, data, rules), rules)
     return len(data), unmatched, words
 
 
-def run_in_workers(slices: Iterator[Slice], rules: Rules, workers: int) -> Iterator[tuple[int, int, dict[bytes, int]]]:
+def count_in_processes(slices: Iterator[Slice], rules: Rules, workers: int) -> Iterator[SliceCounts]:
     """count_slice of every slice, in any order; in this process if there is one worker or one slice.
 
     This is not a pool of concurrent.futures, since there the workers share one pipe for their results, and one that is
@@ -684,7 +715,7 @@ def start_worker(processes: dict[Any, Any], rules: Rules) -> Any:
     return connection
 
 
-def receive(busy: dict[Any, int], errors: dict[int, Exception]) -> list[tuple[int, int, dict[bytes, int]]]:
+def receive(busy: dict[Any, int], errors: dict[int, Exception]) -> list[SliceCounts]:
     """Wait until at least one worker is done: -> results; who is done leaves busy, an error goes into errors."""
     results = []
     ready: list[Any] = multiprocessing.connection.wait(list(busy))
@@ -718,6 +749,183 @@ def end_with_parent() -> None:
     if parent := multiprocessing.parent_process():
         parent.join()
         os._exit(1)
+
+
+# The C engine: bpe_fast.c, compiled by build_ffi.py into a module beside this file. Each of its three parts has the
+# signature of its twin above.
+
+C_VERSION = 1  # of the functions in it; an older module is not used
+
+
+def load_c_engine() -> Any:
+    """The compiled module, None if there is none or if it was built for another version of this file."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [folder])
+    if spec is None or spec.loader is None:
+        return None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except ImportError:  # built for another Python, or cffi is gone
+        return None
+    return module if getattr(module.lib, "BPE_VERSION", None) == C_VERSION else None
+
+
+C = load_c_engine()
+
+
+def use_c(engine: str) -> bool:
+    """Whether the C engine is to run; ValueError if it is asked for and not there."""
+    if engine not in ("auto", "python", "c"):
+        raise ValueError(f"engine={engine!r} is not one of 'auto', 'python', 'c'")
+    if engine == "c" and C is None:
+        raise ValueError("engine='c', but the C engine is not built (or for another version): run python build_ffi.py")
+    return engine != "python" and C is not None
+
+
+def c_can_count(rules: Rules) -> bool:
+    """Whether C counts as `regex` would: it knows GPT-2's pattern, with the letters of the regex it was built with."""
+    return rules.pattern == "gpt2" and not c_classes_differ()
+
+
+def character_classes() -> bytes:
+    """A byte for each code point: 1 a letter, 2 a number, 3 whitespace, 0 any other, as the regex package has it."""
+    everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
+    for number, expression in enumerate([r"\p{L}+", r"\p{N}+", r"\s+"], 1):
+        for match in regex.finditer(expression, everything):
+            classes[match.start() : match.end()] = bytes([number]) * len(match[0])
+    return bytes(classes)
+
+
+@functools.lru_cache(maxsize=1)
+def c_classes_differ() -> bool:
+    """True, with a warning, when the installed regex package calls other characters letters, numbers or whitespace."""
+    built_with, digest = (C.ffi.string(text).decode() for text in (C.lib.bpe_regex_version, C.lib.bpe_class_digest))
+    if built_with == regex.__version__ or digest == hashlib.sha256(character_classes()).hexdigest()[:16]:
+        return False
+    print(
+        f"warning: the C engine knows the letters of regex {built_with}, and {regex.__version__} has others; "
+        "counting with regex (python build_ffi.py builds it again)", file=sys.stderr,
+    )  # fmt: skip
+    return True
+
+
+def c_check(status: int) -> None:
+    """Turn a return code into an exception."""
+    if status == C.lib.BPE_NO_MEMORY:
+        raise MemoryError
+    if status == C.lib.BPE_OVERFLOW:
+        raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
+
+
+class CWords:
+    """Words and their counts inside the C engine; there is no Python object for each of them."""
+
+    def __init__(self, special_tokens: Iterable[str] = ()) -> None:
+        longest_first = sorted((token.encode("utf-8") for token in special_tokens), key=len, reverse=True)
+        lengths = list(map(len, longest_first))
+        self.handle = C.ffi.gc(
+            C.lib.bpe_words_new(b"".join(longest_first), lengths, len(lengths)), C.lib.bpe_words_free
+        )
+        if not self.handle:
+            raise MemoryError
+
+    def count_slice(self, piece: Slice, rules: Rules) -> SliceCounts:
+        """The twin of count_slice; the words stay here."""
+        data = text = read_slice(piece)
+        if rules.errors != "strict" or rules.newlines != "keep":
+            text = decode_slice(piece, data, rules).encode("utf-8")
+        offset = C.ffi.new("size_t *")
+        status = C.lib.bpe_words_scan(self.handle, C.ffi.from_buffer("uint8_t[]", text), len(text), offset)
+        if status == C.lib.BPE_BAD_UTF8:
+            decode_slice(piece, data, rules)  # raises, and says where
+        c_check(status)
+        return len(data), 0, {}
+
+    def add(self, other: CWords) -> None:
+        """Add the counts of another table, which is given up."""
+        c_check(C.lib.bpe_words_add(self.handle, other.handle))
+        C.ffi.release(other.handle)
+
+    def put(self, words: Mapping[bytes, int]) -> None:
+        """Add words from Python."""
+        counts = list(words.values())
+        c_check(C.lib.bpe_words_put(self.handle, b"".join(words), list(map(len, words)), counts, len(counts)))
+
+    def totals(self) -> Any:
+        totals = C.ffi.new("bpe_totals *")
+        C.lib.bpe_words_totals(self.handle, totals)
+        return totals
+
+    def describe(self, report: Report) -> None:
+        totals = self.totals()
+        report.pretokens, report.distinct_words = totals.pretokens, totals.words
+        report.tokens = report.bytes_in_words = totals.bytes_in_words
+
+    def counts(self) -> dict[bytes, int]:
+        """All words, as a dict."""
+        totals = self.totals()
+        blob = bytearray(totals.bytes)
+        lengths, counts = C.ffi.new("size_t[]", totals.words), C.ffi.new("uint64_t[]", totals.words)
+        C.lib.bpe_words_get(self.handle, C.ffi.from_buffer("uint8_t[]", blob), lengths, counts)
+        ends = itertools.accumulate(lengths)
+        return {bytes(blob[end - length : end]): n for length, end, n in zip(lengths, ends, counts)}
+
+
+def count_in_threads(slices: Iterator[Slice], rules: Rules, tables: list[CWords]) -> Iterator[SliceCounts]:
+    """The twin of count_in_processes, with a thread for each table; C gives up Python's lock while it counts."""
+    idle: queue.SimpleQueue[CWords] = queue.SimpleQueue()
+    for table in tables:
+        idle.put(table)
+
+    def count(piece: Slice) -> SliceCounts:
+        table = idle.get()
+        try:
+            return table.count_slice(piece, rules)
+        finally:
+            idle.put(table)
+
+    waiting: collections.deque[Future[SliceCounts]] = collections.deque()
+    with ThreadPoolExecutor(len(tables)) as pool:
+        try:
+            for piece in slices:
+                waiting.append(pool.submit(count, piece))
+                if len(waiting) > 2 * len(tables):
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:  # after an error or Ctrl-C
+                future.cancel()
+
+
+def learn_merges_in_c(
+    words: Mapping[bytes, int] | CWords, vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
+    max_token_length: int | None = None, report: Report | None = None,
+) -> Iterator[tuple[int, int, int]]:
+    """The twin of learn_merges; words that are in C already are used up."""
+    if not isinstance(words, CWords):
+        mapping, words = words, CWords()
+        words.put(mapping)
+    id_of_byte = {token[0]: token_id for token_id, token in vocab.items() if len(token) == 1}
+    wanted, learner, made = vocab_size - len(vocab), C.ffi.new("bpe_learner **"), C.ffi.new("size_t *")
+    status = C.lib.bpe_learner_new(
+        words.handle, [id_of_byte[byte] for byte in range(256)], b"".join(vocab.values()),
+        list(map(len, vocab.values())), len(vocab), wanted, min_frequency,
+        sys.maxsize if max_token_length is None else max_token_length, learner,
+    )
+    c_check(status)
+    handle = C.ffi.gc(learner[0], C.lib.bpe_learner_free)
+    batch = C.ffi.new("bpe_merge[]", min(wanted, 1000))
+    while wanted > 0:
+        c_check(C.lib.bpe_learner_run(handle, batch, min(wanted, len(batch)), made))
+        for merge in batch[0 : made[0]]:
+            yield merge.left, merge.right, merge.count
+            if report:
+                report.tokens -= merge.replaced
+        if not made[0]:
+            break
+        wanted -= made[0]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -907,15 +1115,17 @@ def summary(args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report:
     if args.max_token_length is not None:
         rare += f" and makes a token of at most {args.max_token_length} bytes"
     longest = max((left + right for left, right in merges), key=len, default=b"")
+    shown = show_token(longest)
     lines = {
         "read": f"{report.bytes_read:,} bytes",
         "not matched": f"{report.bytes_unmatched:,} bytes, which the pattern leaves out",
         "pre-tokens": f"{report.pretokens:,}, of which {report.distinct_words:,} distinct",
         "merges": f"{len(merges):,}; stopped: " + ("the vocabulary is full" if len(merges) == wanted else rare),
-        "longest token": f"{show_token(longest)}, {len(longest)} bytes" if merges else "no merges",
+        "longest token": f"{shown if len(shown) < 70 else shown[:66] + '...'}, {len(longest)} bytes",
         "compression": f"{report.bytes_in_words / max(report.tokens, 1):.2f} bytes per token on this corpus",
         "time": "counting {:.2f} s, learning {:.2f} s, saving {:.2f} s".format(*seconds),
         "peak memory": peak_memory(),
+        "engine": "C" if use_c(args.engine) else "Python; `python build_ffi.py` builds one that is many times faster",
         "saved": ", ".join(os.path.join(args.output_dir, name) for name in ("vocab.json", "merges.txt")),
     }
     if not report.bytes_unmatched:
@@ -961,6 +1171,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--newlines", default="keep", choices=["keep", "lf"], help=r"lf: read \r\n as \n (default: keep)"
     )
+    parser.add_argument(
+        "--engine", default="auto", choices=["auto", "python", "c"], help="auto: the C engine, where it is built"
+    )
     parser.add_argument("--log-every", type=int, metavar="N", help="print every Nth merge")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     args = parser.parse_intermixed_args(argv)
@@ -990,14 +1203,12 @@ def run(args: argparse.Namespace) -> None:
     check_writable(args.output_dir)
     report, times = Report(), [time.perf_counter()]
     show = sys.stderr.isatty() and not args.quiet
-    words = count_words(
-        args.corpus, args.special_tokens, pattern=args.pattern, workers=args.workers, errors=args.errors,
-        newlines=args.newlines, progress=show, report=report,
-    )
+    rules = make_rules(args.special_tokens, args.pattern, args.errors, args.newlines)
+    words = count_corpus(args.corpus, rules, args.workers, show, report, use_c(args.engine))
     times.append(time.perf_counter())
     vocab, merges = train_from_counts(
         words, args.vocab_size, args.special_tokens, min_frequency=args.min_frequency,
-        max_token_length=args.max_token_length, progress=show and not args.log_every, report=report,
+        max_token_length=args.max_token_length, engine=args.engine, progress=show and not args.log_every, report=report,
         on_merge=log_merge if args.log_every else None,
     )
     times.append(time.perf_counter())

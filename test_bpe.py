@@ -7,6 +7,7 @@ Expected values come from a hand calculation, a published example, another progr
 import collections
 import contextlib
 import gzip
+import itertools
 import json
 import multiprocessing
 import os
@@ -22,9 +23,11 @@ import time
 import pytest
 import regex
 
-import bpe
-
 HERE = pathlib.Path(__file__).parent
+BUILD = subprocess.run([sys.executable, str(HERE / "build_ffi.py")], capture_output=True, text=True, cwd=HERE)
+
+import bpe  # noqa: E402 (it loads the C engine, which has to be built first)
+
 FIXTURES = HERE / "fixtures"
 CORPUS = FIXTURES / "corpus.txt"
 END = "<|endoftext|>"
@@ -101,6 +104,31 @@ def write_expected():
 # --- helpers ---------------------------------------------------------------------------------------------------------
 
 
+C = bpe.C
+
+
+@pytest.fixture(params=["python", "c"], autouse=True)
+def engine(request, monkeypatch):
+    """Every test runs twice: with the C engine, and as if it were not there."""
+    if request.param == "python":
+        monkeypatch.setattr(bpe, "C", None)
+    elif C is None:
+        reason = (BUILD.stderr.strip().splitlines() or ["python build_ffi.py did not build it"])[-1]
+        if os.environ.get("BPE_REQUIRE_C"):
+            pytest.fail(f"BPE_REQUIRE_C is set, and there is no C engine: {reason}")
+        pytest.skip(f"no C engine: {reason}")
+    return request.param
+
+
+only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)  # about its processes, or about no engine
+only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
+
+
+def learn(words, vocab, vocab_size, **options):
+    """learn_merges of the engine that the test runs with."""
+    return (bpe.learn_merges_in_c if bpe.C else bpe.learn_merges)(words, vocab, vocab_size, **options)
+
+
 @pytest.fixture
 def train(tmp_path):
     """train(text or bytes, vocab_size, special_tokens, **options) -> (vocab, merges), through a file."""
@@ -122,7 +150,7 @@ def small_slices(monkeypatch):
 
 def run(*arguments, stdin=None, **options):
     """The command line in a process of its own."""
-    command = [sys.executable, str(HERE / "bpe.py"), *map(str, arguments)]
+    command = [sys.executable, str(HERE / "bpe.py"), *map(str, arguments), "--engine", "c" if bpe.C else "python"]
     return subprocess.run(command, input=stdin, capture_output=True, timeout=60, **options)
 
 
@@ -178,7 +206,7 @@ def test_a_tie_is_not_decided_by_the_concatenation(train):
     # (b"a", b"cc") against (b"ac", b"b"): as pairs the second is greater, as concatenations "acc" > "acb".
     words = {b"cc": 100, b"ac": 90, b"acb": 5, b"acc": 5}
     vocab, merges = bpe.initial_vocab([]), []
-    for left, right, _ in bpe.learn_merges(words, vocab, 259):
+    for left, right, _ in learn(words, vocab, 259):
         merges.append((vocab[left], vocab[right]))
         vocab[len(vocab)] = vocab[left] + vocab[right]
     assert merges == [(b"c", b"c"), (b"a", b"c"), (b"ac", b"b")]
@@ -189,14 +217,14 @@ def test_a_tie_is_not_decided_by_printable_characters(train):
     assert train(" q zq", 257, pattern=r"zq|\sq")[1] == [(b"z", b"q")]
     # and 0xff (printable "ÿ") is above 0xa0 (printable "ł")
     words = {b"\xa0a": 1, b"\xffa": 1}
-    assert next(bpe.learn_merges(words, bpe.initial_vocab([]), 257)) == (255, 97, 1)
+    assert next(learn(words, bpe.initial_vocab([]), 257)) == (255, 97, 1)
 
 
 def test_runs_are_counted_by_position_and_replaced_from_the_left():
-    steps = list(bpe.learn_merges({b"aaaa": 1}, bpe.initial_vocab([]), 300))
+    steps = list(learn({b"aaaa": 1}, bpe.initial_vocab([]), 300))
     assert steps == [(97, 97, 3), (256, 256, 1)]
-    assert list(bpe.learn_merges({b"aaa": 5}, bpe.initial_vocab([]), 300)) == [(97, 97, 10), (256, 97, 5)]
-    assert list(bpe.learn_merges({b"aaaaa": 1}, bpe.initial_vocab([]), 300)) == [(97, 97, 4), (256, 256, 1), (257, 97, 1)]
+    assert list(learn({b"aaa": 5}, bpe.initial_vocab([]), 300)) == [(97, 97, 10), (256, 97, 5)]
+    assert list(learn({b"aaaaa": 1}, bpe.initial_vocab([]), 300)) == [(97, 97, 4), (256, 256, 1), (257, 97, 1)]
 
 
 def test_special_tokens_are_walls():
@@ -220,6 +248,7 @@ def test_ids_are_bytes_then_special_tokens_then_merges(train):
     assert [left + right for left, right in merges] == [vocab[i] for i in range(258, len(vocab))]
 
 
+@only_python
 def test_the_longest_special_token_wins():
     assert list(bpe.pretokenize("x<a><b>y<a>z", ["<a>", "<a><b>"])) == [b"x", b"y", b"z"]
     assert list(bpe.pretokenize("1aab2", ["a", "aab"][1:])) == [b"1", b"2"]
@@ -273,6 +302,7 @@ def test_the_fixture_as_stored(size, tmp_path):
     assert bpe.load(folder) == (vocab, merges)
 
 
+@only_python
 def test_the_fixture_is_what_its_readme_says():
     data = CORPUS.read_bytes()
     assert 90_000 < len(data) < 120_000 and data.count(b"\r\n") > 10 and "\u200d".encode() in data
@@ -306,9 +336,9 @@ def test_the_order_of_documents_changes_nothing(train):
 def test_counts_times_k_change_nothing():
     words = bpe.count_words(CORPUS, [END])
     vocab = bpe.initial_vocab([END])
-    once = [(left, right, 7 * count) for left, right, count in bpe.learn_merges(words, vocab, 600)]
+    once = [(left, right, 7 * count) for left, right, count in learn(words, vocab, 600)]
     seven = {word: 7 * count for word, count in words.items()}
-    assert list(bpe.learn_merges(seven, vocab, 600)) == once
+    assert list(learn(seven, vocab, 600)) == once
 
 
 def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it():
@@ -321,7 +351,7 @@ def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it():
 
 def test_learning_is_lazy_and_reports_tokens():
     report = bpe.Report(tokens=10)
-    steps = bpe.learn_merges({b"aaaa": 2, b"ab": 1}, bpe.initial_vocab([]), 300, report=report)
+    steps = learn({b"aaaa": 2, b"ab": 1}, bpe.initial_vocab([]), 300, report=report)
     assert next(steps) == (97, 97, 6) and report.tokens == 10
     assert next(steps) == (256, 256, 2) and report.tokens == 6  # three pairs in each "aaaa", but two replacements
     assert list(steps) == [(97, 98, 1)] and report.tokens == 3
@@ -419,6 +449,7 @@ def test_several_files_are_walls_and_any_order_is_the_same(tmp_path):
 # --- patterns --------------------------------------------------------------------------------------------------------
 
 
+@only_python
 @pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k"])
 def test_chunks_do_not_change_the_words_of_a_named_pattern(name):
     text = CORPUS.read_bytes().decode()
@@ -426,6 +457,7 @@ def test_chunks_do_not_change_the_words_of_a_named_pattern(name):
     assert bpe.count_text(text, bpe.Rules(name)) == (expected, 0)
 
 
+@only_python
 @pytest.mark.parametrize("text, name, words", [
     ("I'll see  you", "gpt2", ["I", "'ll", " see", " ", " you"]),
     ("I'LL\n\nx", "gpt2", ["I", "'", "LL", "\n", "\n", "x"]),
@@ -447,6 +479,7 @@ def test_a_pattern_with_groups_counts_whole_matches(train):
     assert list(bpe.pretokenize("abab ab", pattern=r"(a)(b)|\s+")) == [b"ab", b"ab", b" ", b"ab"]
 
 
+@only_python
 def test_empty_matches_are_skipped():
     assert list(bpe.pretokenize("aab", pattern=r"a*")) == [b"aa"]
 
@@ -610,9 +643,199 @@ def test_no_permission(tmp_path):
     assert child.exitcode == 0
 
 
+# --- the C engine ----------------------------------------------------------------------------------------------------
+
+
+@only_c
+def test_the_c_engine_is_the_c_engine(train, monkeypatch):
+    expected = naive_train(naive_words("low lower lowest low"), 262)
+    for name in ("count_text", "count_slice", "learn_merges", "merge_words", "find_words"):
+        monkeypatch.setattr(bpe, name, None)  # nothing of the Python engine is left to fall back to
+    assert train("low lower lowest low", 262, engine="c") == expected
+
+
+@only_python
+def test_asking_for_c_where_it_is_not_built_names_the_command(train):
+    with pytest.raises(ValueError, match=r"python build_ffi\.py"):
+        train("x", 300, engine="c")
+    with pytest.raises(ValueError, match="engine='rust'"):
+        train("x", 300, engine="rust")
+
+
+@only_python
+def test_a_copy_without_the_library_says_so_and_works(tmp_path):
+    shutil.copy(HERE / "bpe.py", tmp_path)
+    command = [sys.executable, tmp_path / "bpe.py", CORPUS, "300", "--output-dir", tmp_path]
+    result = subprocess.run([*command, "--engine", "c"], capture_output=True)
+    assert result.returncode == 2 and "python build_ffi.py" in one_line(result.stderr)
+    result = subprocess.run(command, capture_output=True)
+    assert result.returncode == 0 and b"Python; `python build_ffi.py`" in result.stderr
+
+
+@only_c
+def test_a_library_inside_a_package_is_found_beside_the_file(tmp_path):
+    package = tmp_path / "course"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    for file in [HERE / "bpe.py", *HERE.glob("_bpe_fast*.so"), *HERE.glob("_bpe_fast*.pyd")]:
+        shutil.copy(file, package)
+    script = f"from course.bpe import train_bpe; print(len(train_bpe({str(CORPUS)!r}, 500, [], engine='c')[1]))"
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True)
+    assert result.stdout == b"244\n", result
+
+
+@only_c
+def test_other_character_classes_are_said_and_counted_with_regex(train, monkeypatch, capsys):
+    monkeypatch.setattr(bpe.regex, "__version__", "0.0")
+    bpe.c_classes_differ.cache_clear()
+    assert train("low lower", 260) == naive_train(naive_words("low lower"), 260) and not capsys.readouterr().err
+    monkeypatch.setattr(bpe, "character_classes", lambda: bytes(0x110000))
+    monkeypatch.setattr(bpe.CWords, "count_slice", None)
+    bpe.c_classes_differ.cache_clear()
+    assert train("low lower", 260) == naive_train(naive_words("low lower"), 260)
+    assert "warning: the C engine knows the letters of regex" in capsys.readouterr().err
+    bpe.c_classes_differ.cache_clear()
+
+
+def scan(text, special_tokens=()):
+    """The counts of a text (str or bytes) by the C scanner."""
+    words = bpe.CWords(special_tokens)
+    data = text if isinstance(text, bytes) else text.encode("utf-8")
+    words.count_slice(bpe.Slice("text", 0, len(data), data), bpe.Rules("gpt2", tuple(special_tokens)))
+    return words.counts()
+
+
+def assert_scanned_as_regex_does(texts, wall="\ue000\ue001"):
+    """All texts at once, with a special token between them, against regex on each."""
+    expected = collections.Counter()
+    find = regex.compile(GPT2).findall
+    for text in texts:
+        expected.update(find(text))
+    counts = scan(wall.join(texts), [wall])
+    assert counts == {word.encode(): count for word, count in expected.items()}
+
+
+@only_c
+@pytest.mark.parametrize("form", ["{}", "a{}b", " {}", "{}\n"])
+def test_the_scanner_knows_every_code_point(form):
+    points = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002]  # without surrogates, and without the wall
+    assert_scanned_as_regex_does([form.format(point, point) for point in points])
+
+
+@only_c
+def test_the_scanner_on_all_short_strings():
+    alphabet = "a1's l\t\n\u00a0\u3000\u0301字😀<"
+    for length in range(1, 6):
+        assert_scanned_as_regex_does(["".join(letters) for letters in itertools.product(alphabet, repeat=length)])
+
+
+@only_c
+def test_the_scanner_on_random_strings():
+    rng = random.Random(4)
+    for _ in range(20):
+        texts = [random_text(rng, [*TRICKY, "'ve", "'re", "'t", "e", " "], rng.randint(0, 40)) for _ in range(10_000)]
+        assert_scanned_as_regex_does(texts)
+
+
+@only_c
+def test_the_scanner_where_words_end_at_the_end_of_a_window():
+    rng = random.Random(5)
+    texts = []
+    for length in range(40, 300):
+        for piece in ["a", "1", " ", "\n", "\u3000", "字", ".", "é", "😀"]:
+            tail = random_text(rng, TRICKY, 6)
+            texts += [piece * length + tail, tail + piece * length, " " + piece * length, piece * (length - 1) + "'ll" + tail]
+    assert_scanned_as_regex_does(texts)
+
+
+@only_c
+@pytest.mark.parametrize("special_tokens", [*SPECIAL_SETS, ["<a>", "字字", "1 1", " 's"]])
+def test_special_tokens_are_walls_for_the_scanner(special_tokens):
+    rng = random.Random(repr(special_tokens))
+    for _ in range(300):
+        text = random_text(rng, TRICKY + 2 * special_tokens, rng.randint(0, 200))
+        expected = {b"".join(word): count for word, count in naive_words(text, special_tokens).items()}
+        assert scan(text, special_tokens) == expected
+
+
+@only_c
+def test_bytes_that_are_not_utf8_are_found_where_python_finds_them():
+    rng = random.Random(6)
+    bad = [*BAD_UTF8, b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xbf\xbf", b"\xf0\x8f\xbf\xbf", b"\xf5\x80\x80\x80", b"\xe5", b"\xf0\x9f\x98"]
+    good = ["a", " ", "字", "é", "😀", "\n", "word ", END]
+    offset = bpe.C.ffi.new("size_t *")
+    for _ in range(20_000):
+        parts = [rng.choice(bad) if rng.random() < 0.03 else rng.choice(good).encode() for _ in range(rng.randint(1, 60))]
+        data = b"".join(parts)[: rng.choice([None, -1, -2])]
+        status = bpe.C.lib.bpe_words_scan(bpe.CWords([END]).handle, bpe.C.ffi.from_buffer("uint8_t[]", data), len(data), offset)
+        try:
+            data.decode()
+            assert status == bpe.C.lib.BPE_OK
+        except UnicodeDecodeError as error:
+            assert (status, offset[0]) == (bpe.C.lib.BPE_BAD_UTF8, error.start), data
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_learners_agree_with_the_oracle_on_words_of_all_kinds(seed):
+    rng = random.Random(seed)
+    letters = bytes(rng.choices(range(256), k=rng.randint(1, 5)))
+    words = {bytes(rng.choices(letters, k=rng.randint(1, rng.choice([3, 12, 60])))): rng.randint(1, rng.choice([2, 5, 5000]))
+             for _ in range(rng.randint(0, 60))}  # fmt: skip
+    naive = collections.Counter({tuple(bytes([byte]) for byte in word): count for word, count in words.items()})
+    vocab = bpe.initial_vocab([])
+    merges = []
+    for left, right, _ in learn(words, vocab, 400):
+        merges.append((vocab[left], vocab[right]))
+        vocab[len(vocab)] = vocab[left] + vocab[right]
+    assert (vocab, merges) == naive_train(naive, 400)
+
+
+def test_counts_near_the_limit_are_exact():
+    words = {b"ab": 2**62, b"cd": 2**62 + 1, b"ef": 2**62 - 1, b"xef": 2**62}
+    assert list(learn(words, bpe.initial_vocab([]), 300)) == [
+        (101, 102, 2**63 - 1), (99, 100, 2**62 + 1), (120, 256, 2**62), (97, 98, 2**62)
+    ]  # fmt: skip
+
+
+@only_c
+@pytest.mark.parametrize("words", [{b"ab": 2**62, b"xab": 2**62}, {b"aaa": 2**62}, {b"ab": 2**63}, {b"ab": 2**63 - 1, b"abc": 1}])
+def test_an_overflow_is_reported_and_not_wrapped(words):
+    with pytest.raises(OverflowError):
+        list(learn(words, bpe.initial_vocab([]), 300))
+
+
+@only_c
+def test_counts_that_overflow_when_tables_are_added_up_are_reported():
+    tables = [bpe.CWords(), bpe.CWords()]
+    for table in tables:
+        table.put({b"ab": 2**62, b"a word that is longer than fifteen bytes": 2**62})
+    with pytest.raises(OverflowError):
+        tables[0].add(tables[1])
+
+
+@only_c
+def test_the_fixture_trains_in_under_thirty_milliseconds_in_c():
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        bpe.train_bpe(CORPUS, 500, [END])
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.03
+
+
+def test_one_long_word(train, engine):
+    """A word costs what a merge changes in it, however long it is (2 MB in C, 200 KB in Python)."""
+    rng = random.Random(8)
+    text = "".join(rng.choices("abcdefghijkl", k=2_000_000 if engine == "c" else 200_000))
+    start = time.perf_counter()
+    merges = train(text, 1000)[1]
+    assert len(merges) == 744 and time.perf_counter() - start < 10
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
+@only_python
 def test_save_then_load_is_the_identity_for_any_bytes(tmp_path):
     rng = random.Random(1)
     tokens = [bytes([byte]) for byte in range(256)] + [END.encode(), b"two words", "字 \n\t".encode()]
@@ -625,17 +848,20 @@ def test_save_then_load_is_the_identity_for_any_bytes(tmp_path):
     assert sorted(os.listdir(tmp_path / "a" / "b")) == ["merges.txt", "vocab.json"]
 
 
+@only_python
 def test_the_table_of_printable_bytes_is_that_of_gpt2():
     ids, _ = naive_files({byte: bytes([byte]) for byte in range(256)}, [])
     assert {text: byte for byte, text in bpe.bytes_to_unicode().items()} == ids
     assert bpe.to_printable(b" the\n") == "ĠtheĊ"
 
 
+@only_python
 def test_save_refuses_two_ids_with_the_same_bytes(tmp_path):
     with pytest.raises(ValueError, match="256 and 257"):
         bpe.save({256: b"ab", 257: b"ab"}, [], tmp_path)
 
 
+@only_python
 def test_a_failed_save_leaves_the_earlier_files(tmp_path, monkeypatch):
     bpe.save({0: b"old"}, [], tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -644,6 +870,7 @@ def test_a_failed_save_leaves_the_earlier_files(tmp_path, monkeypatch):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@only_python
 @pytest.mark.parametrize("vocab, text", [
     ('{"a": 1', "not JSON"), ("[1]", "not a JSON object"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
     ('{"a": 1, "b": 1}', "id 1 is given twice"), ('{"a b": 1}', "stands for no byte"), ("", "not JSON"),
@@ -655,6 +882,7 @@ def test_a_malformed_vocabulary_is_named(tmp_path, vocab, text):
         bpe.load(tmp_path)
 
 
+@only_python
 @pytest.mark.parametrize("merges, line", [("a b\nab\n", 2), ("#version: 0.2\na b c\n", 2), ("a b\n#version: 0.2\na  b", 3)])
 def test_a_malformed_list_of_merges_is_named_by_line(tmp_path, merges, line):
     (tmp_path / "vocab.json").write_text("{}")
@@ -672,6 +900,7 @@ def call_in_script(tmp_path, script):
     return subprocess.run([sys.executable, str(path)], capture_output=True, timeout=60)
 
 
+@only_python
 @pytest.mark.parametrize("moment", ["while it counts", "while it sends its result"])
 def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, moment):
     result = call_in_script(tmp_path, f"""
@@ -689,33 +918,35 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, moment):
             bpe.work = send_half
         if __name__ == "__main__":
             try:
-                bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2)
+                bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2, engine="python")
             except RuntimeError as error:
                 print(error)
     """)
     assert b"worker process died" in result.stdout, result
 
 
+@only_python
 def test_a_missing_main_guard_is_named(tmp_path):
     result = call_in_script(tmp_path, f"""
         import multiprocessing, bpe
         multiprocessing.set_start_method("spawn", force=True)
         bpe.SLICE_BYTES = 1000
-        bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2)
+        bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2, engine="python")
     """)
     # the children's own errors stand in front of it or after it
     errors = [line for line in result.stderr.decode().splitlines() if line.startswith("RuntimeError: a worker process died")]
     assert result.returncode != 0 and len(errors) == 1 and 'if __name__ == "__main__":' in errors[0]
 
 
+@only_python
 def test_spawned_workers_count_the_same(tmp_path):
     result = call_in_script(tmp_path, f"""
         import multiprocessing, bpe
         if __name__ == "__main__":
             multiprocessing.set_start_method("spawn", force=True)
             bpe.SLICE_BYTES = 30000
-            counts = bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=2)
-            print(counts == bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=1))
+            counts = bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=2, engine="python")
+            print(counts == bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=1, engine="python"))
     """)
     assert result.stdout == b"True\n", result
 
@@ -826,17 +1057,18 @@ def test_bad_command_lines_end_with_one_line_and_status_2(tmp_path, arguments, t
     assert not list(tmp_path.glob("bpeModel/*"))
 
 
+@only_python
 def test_help_is_there():
     result = run("--help")
     assert result.returncode == 0 and b"--special-token" in result.stdout
 
 
-def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path):
+def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
     corpus = tmp_path / "big.txt"
     corpus.write_bytes(CORPUS.read_bytes() * 600)  # 64 MB
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--output-dir", str(tmp_path / "out")],
-        stderr=subprocess.PIPE, start_new_session=True,
+        [sys.executable, str(HERE / "bpe.py"), *[str(corpus)] * 60, "30000", "--workers", "2", "--output-dir", str(tmp_path / "out"),
+         "--engine", engine], stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     time.sleep(1.2)
     assert process.poll() is None
@@ -852,11 +1084,12 @@ def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path):
             time.sleep(0.1)
 
 
+@only_python
 def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     corpus = tmp_path / "big.txt"
     corpus.write_bytes(CORPUS.read_bytes() * 600)
-    command = [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--output-dir", str(tmp_path)]
-    process = subprocess.Popen(command, start_new_session=True)
+    command = [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--engine", "python"]
+    process = subprocess.Popen(command, start_new_session=True, cwd=tmp_path)
     time.sleep(1.0)
     process.kill()
     process.wait()
@@ -866,6 +1099,7 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
             time.sleep(0.1)
 
 
+@only_python
 def test_a_copy_alone_inside_a_package(tmp_path):
     package = tmp_path / "course" / "basics"
     package.mkdir(parents=True)
@@ -877,6 +1111,7 @@ def test_a_copy_alone_inside_a_package(tmp_path):
     assert result.stdout.split() == [b"500", b"243"], result
 
 
+@only_python
 def test_the_plain_progress_bar(capsys):
     bar = bpe.PlainBar("counting words", 200, sys.stderr)
     bar.update(100)
@@ -906,6 +1141,27 @@ def test_large_texts_give_the_same_words_cut_or_whole(name, monkeypatch):
         expected.update(regex.findall(GPT2, piece))
     monkeypatch.setattr(bpe, "SLICE_BYTES", 1 << 20)
     assert bpe.count_words(path, [END]) == {word.encode(): count for word, count in expected.items()}
+
+
+@needs_corpora
+@only_c
+@pytest.mark.parametrize("threads", [1, 2, 7])
+@pytest.mark.parametrize("name", ["zh.txt", "languages.txt", "code.txt", "novels.txt"])
+def test_threads_and_slices_change_nothing(name, threads, monkeypatch):
+    path = pathlib.Path(CORPORA) / name
+    whole = scan(path.read_bytes(), [END])
+    for slice_bytes in (100_000, 3 << 20):
+        monkeypatch.setattr(bpe, "SLICE_BYTES", slice_bytes)
+        assert bpe.count_words(path, [END], workers=threads) == whole
+
+
+@needs_corpora
+@only_c
+@pytest.mark.parametrize("name, size", [("zh.txt", 500), ("code.txt", 32_000), ("languages.txt", 1000), ("novels.txt", 10_000)])
+def test_the_learners_agree_on_large_texts(name, size):
+    words = bpe.count_words(pathlib.Path(CORPORA) / name, [END])
+    vocab = bpe.initial_vocab([END])
+    assert list(bpe.learn_merges_in_c(words, vocab, size)) == list(bpe.learn_merges(words, vocab, size))
 
 
 @needs_corpora

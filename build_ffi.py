@@ -4,7 +4,7 @@ It compiles bpe_fast.c with cffi into a module beside bpe.py, which then finds i
 `pip install cffi setuptools regex`. Everything works without it, only slower.
 
     python build_ffi.py                    build for this machine's processor
-    python build_ffi.py --portable         build for any processor of its kind
+    python build_ffi.py --flags="-O3"      build with other flags, here for any processor of its kind
     python build_ffi.py --source FILE      only write the complete C source (for other build tools, and for .ci/)
 """
 
@@ -76,35 +76,34 @@ def source() -> str:
         return "#include <stddef.h>\n#include <stdint.h>\n" + PROTOTYPES + class_table() + file.read()
 
 
-def build(portable: bool) -> str:
+def build(flags: str | None) -> str:
     """Compile, and put the module beside bpe.py: -> a line that says what was built."""
     from cffi import FFI
 
-    if sys.platform == "win32":
-        attempts = [["/O2"]]
-    else:
-        attempts = [["-O3", "-march=native"], ["-O3", "-mcpu=native"], ["-O3"]]
+    attempts = ["-O3 -march=native", "-O3 -mcpu=native", "-O3"]  # the second is what some compilers for ARM want
+    if flags is not None or sys.platform == "win32":
+        attempts = [flags or "/O2"]
     errors = []
-    for flags in attempts[-1:] if portable else attempts:
+    for attempt in attempts:
         ffi = FFI()
         ffi.cdef(PROTOTYPES)
-        ffi.set_source("_bpe_fast", source(), extra_compile_args=flags)
+        ffi.set_source("_bpe_fast", source(), extra_compile_args=attempt.split())
         with tempfile.TemporaryDirectory() as folder:
             try:
                 built = ffi.compile(tmpdir=folder)
             except Exception as error:  # each platform's compiler fails with another class
-                errors.append(f"{' '.join(flags)}: {error}")
+                errors.append(f"{attempt}: {error}")
                 continue
             target = os.path.join(HERE, os.path.basename(built))
             shutil.copy(built, target + ".tmp")
             os.replace(target + ".tmp", target)
-            return f"built {target} ({' '.join(flags)})"
+            return f"built {target} ({attempt})"
     raise SystemExit(f"build_ffi.py: no C compiler that works ({errors[-1]}); bpe.py works without it, only slower")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Build the C engine of bpe.py beside it.")
-    parser.add_argument("--portable", action="store_true", help="do not use what only this machine's processor has")
+    parser.add_argument("--flags", help="for the compiler (default: optimized for this machine's processor)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")
     args = parser.parse_args()
     try:
@@ -112,7 +111,7 @@ def main() -> None:
             with open(args.source, "w", encoding="utf-8") as file:
                 file.write(source())
         else:
-            print(build(args.portable))
+            print(build(args.flags))
     except ImportError as error:
         raise SystemExit(
             f"build_ffi.py: {error}; `pip install cffi setuptools regex` installs what is needed "

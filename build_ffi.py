@@ -98,7 +98,10 @@ def build(flags: str | None) -> str:
             shutil.copy(built, target + ".tmp")
             os.replace(target + ".tmp", target)
             return f"built {target} ({attempt})"
-    raise SystemExit(f"build_ffi.py: no C compiler that works ({errors[-1]}); bpe.py works without it, only slower")
+    raise SystemExit(
+        f"build_ffi.py: it does not compile ({errors[-1]}); needed are a C compiler and `pip install cffi setuptools "
+        "regex` (bpe.py works without it, only slower)"
+    )
 
 
 def main() -> None:

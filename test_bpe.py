@@ -654,6 +654,13 @@ def test_the_c_engine_is_the_c_engine(train, monkeypatch):
     assert train("low lower lowest low", 262, engine="c") == expected
 
 
+@only_c
+def test_a_build_without_a_compiler_fails_with_one_line():
+    environment = {**os.environ, "CC": "no-such-compiler"}
+    result = subprocess.run([sys.executable, HERE / "build_ffi.py"], env=environment, capture_output=True, timeout=60)
+    assert result.returncode != 0 and "a C compiler" in one_line(result.stderr) and "works without it" in one_line(result.stderr)
+
+
 @only_python
 def test_asking_for_c_where_it_is_not_built_names_the_command(train):
     with pytest.raises(ValueError, match=r"python build_ffi\.py"):

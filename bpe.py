@@ -48,6 +48,7 @@ Models are Unsupervised Multitask Learners", 2019, the bytes and the pattern of 
 from __future__ import annotations
 
 import argparse
+import base64
 import collections
 import contextlib
 import functools
@@ -76,7 +77,10 @@ from typing import Any, NamedTuple, TextIO
 
 import regex
 
-__all__ = ["learn_merges", "load", "pretokenize", "save", "train_bpe"]
+__all__ = [
+    "Tokenizer", "count_words", "export_huggingface", "export_tiktoken", "learn_merges", "load", "pretokenize", "save",
+    "train_bpe", "train_from_counts",
+]  # fmt: skip
 
 Path = str | os.PathLike[str]
 
@@ -229,10 +233,15 @@ class Report:
     tokens: int = 0  # how many tokens all words make up, with the merges made so far
 
 
-def initial_vocab(special_tokens: Iterable[str]) -> dict[int, bytes]:
-    """The vocabulary before the first merge: 256 single bytes, then the special tokens in the order given."""
-    tokens = [bytes([byte]) for byte in range(256)] + [token.encode("utf-8") for token in special_tokens]
-    return dict(enumerate(tokens))
+def initial_vocab(special_tokens: Iterable[str], like: str | None = None) -> dict[int, bytes]:
+    """The vocabulary before the first merge: 256 single bytes, then the special tokens in the order given.
+
+    Hugging Face's trainer has the special tokens first, then the bytes in the order of their printable characters.
+    """
+    alphabet, specials = [bytes([byte]) for byte in range(256)], [token.encode("utf-8") for token in special_tokens]
+    if like == "huggingface":
+        return dict(enumerate(specials + sorted(alphabet, key=to_printable)))
+    return dict(enumerate(alphabet + specials))
 
 
 def descending(token: bytes) -> str:
@@ -246,13 +255,14 @@ def descending(token: bytes) -> str:
 
 def learn_merges(
     words: Mapping[bytes, int], vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
-    max_token_length: int | None = None, report: Report | None = None,
+    max_token_length: int | None = None, like: str | None = None, report: Report | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (left_id, right_id, count) for one merge after the other, best first.
 
     words maps each word to its count; vocab holds an id for every single byte in it, and perhaps special tokens. New
     tokens get the ids len(vocab), len(vocab) + 1, ... up to vocab_size - 1. It stops earlier when no pair is left that
-    occurs min_frequency times and whose token has at most max_token_length bytes. See the example at the top.
+    occurs min_frequency times and whose token has at most max_token_length bytes. With like="huggingface", the smaller
+    pair of ids wins a tie. See the example at the top.
 
     Nothing is counted twice: merging "e" and "st" changes only the pairs beside the new token, in the words that
     contain it. So the counts are kept up to date, an index says which words a pair stands in, and a heap says which
@@ -271,11 +281,12 @@ def learn_merges(
             words_with[pair].add(place)
 
     tokens = dict(vocab)
-    keys = {chr(token_id): descending(token) for token_id, token in tokens.items()}
+    tie_key: Any = operator.itemgetter(0) if like else lambda item: descending(item[1])  # of (token id, token)
+    keys = {chr(token_id): tie_key((token_id, token)) for token_id, token in tokens.items()}
     least = max(min_frequency, 1)
     longest = max_token_length if max_token_length is not None else sys.maxsize
 
-    def candidates(pairs: Iterable[str]) -> Iterator[tuple[int, str, str, str]]:
+    def candidates(pairs: Iterable[str]) -> Iterator[tuple[int, Any, Any, str]]:
         for pair in pairs:
             if pair_counts[pair] >= least and len(tokens[ord(pair[0])]) + len(tokens[ord(pair[1])]) <= longest:
                 yield -pair_counts[pair], keys[pair[0]], keys[pair[1]], pair  # the tie rule is the order of this tuple
@@ -296,7 +307,7 @@ def learn_merges(
             raise OverflowError(f"token id {new_id} is above {sys.maxunicode}, the largest that this engine can hold")
         yield left_id, right_id, count
         tokens[new_id] = tokens[left_id] + tokens[right_id]
-        keys[chr(new_id)] = descending(tokens[new_id])
+        keys[chr(new_id)] = tie_key((new_id, tokens[new_id]))
         del pair_counts[pair]
         change, replaced = merge_words(texts, counts, words_with, pair, chr(new_id))
         for changed_pair, difference in change.items():
@@ -349,7 +360,8 @@ def merge_words(
 def train_bpe(
     input_path: Path | Iterable[Path], vocab_size: int, special_tokens: Iterable[str] | None, *, pattern: str = "gpt2",
     workers: int | None = None, min_frequency: int = 1, max_token_length: int | None = None, errors: str = "strict",
-    newlines: str = "keep", engine: str = "auto", progress: bool = False, output_dir: Path | None = None,
+    newlines: str = "keep", like: str | None = None, engine: str = "auto", progress: bool = False,
+    output_dir: Path | None = None,
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     r"""Train a byte-level BPE tokenizer: -> (vocab, merges), token id -> bytes and the merges in order of creation.
 
@@ -366,6 +378,10 @@ def train_bpe(
     max_token_length  in bytes, for tokens made by merges.
     errors            what bytes that are not UTF-8 do: "strict" (an error), "replace" (by U+FFFD) or "ignore".
     newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves the text as it is.
+    like              "huggingface": the merges and ids that the BpeTrainer of the tokenizers package learns, with the
+                      byte-level alphabet, add_prefix_space=False, and the pieces between special tokens from an
+                      iterator. (From whole documents it would learn pieces of the special tokens, from files it cuts at
+                      newlines; its counts end at 2**31.) Ties go to the smaller pair of ids; special tokens come first.
     engine            "python", "c" (an error where it is not built), or "auto": C if it is there; one result.
     progress          show progress bars on standard error.
     output_dir        save the result there too, as save() does.
@@ -374,15 +390,14 @@ def train_bpe(
     OSError for files that cannot be read or written, RuntimeError when a worker process was killed, and OverflowError
     for counts beyond 2**63 - 1 in the C engine.
     """
-    vocab_size = check_sizes(
-        vocab_size, special_tokens := check_special_tokens(special_tokens), min_frequency, max_token_length
-    )
+    special_tokens = check_special_tokens(special_tokens)
+    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like)
     rules = make_rules(special_tokens, pattern, errors, newlines)
     if output_dir is not None:
         check_writable(output_dir)
     words = count_corpus(input_path, rules, workers, progress, Report(), use_c(engine))
     vocab, merges = train_from_counts(
-        words, vocab_size, special_tokens, min_frequency=min_frequency, max_token_length=max_token_length,
+        words, vocab_size, special_tokens, min_frequency=min_frequency, max_token_length=max_token_length, like=like,
         engine=engine, progress=progress,
     )
     if output_dir is not None:
@@ -392,19 +407,21 @@ def train_bpe(
 
 def train_from_counts(
     words: Mapping[bytes, int] | CWords, vocab_size: int, special_tokens: Iterable[str] | None, *,
-    min_frequency: int = 1, max_token_length: int | None = None, engine: str = "auto", progress: bool = False,
-    report: Report | None = None, on_merge: Callable[[int, bytes, bytes, int], None] | None = None,
+    min_frequency: int = 1, max_token_length: int | None = None, like: str | None = None, engine: str = "auto",
+    progress: bool = False, report: Report | None = None,
+    on_merge: Callable[[int, bytes, bytes, int], None] | None = None,
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """The second half of train_bpe, from words and their counts: -> (vocab, merges).
 
     on_merge is called for each merge with its number (from 1), the two tokens, and the count of the pair.
     """
     special_tokens = check_special_tokens(special_tokens)
-    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length)
-    vocab, merges = initial_vocab(special_tokens), []
+    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like)
+    vocab, merges = initial_vocab(special_tokens, like), []
     learn: Any = learn_merges_in_c if use_c(engine) else learn_merges
     steps = learn(
-        words, vocab, vocab_size, min_frequency=min_frequency, max_token_length=max_token_length, report=report
+        words, vocab, vocab_size, min_frequency=min_frequency, max_token_length=max_token_length, like=like,
+        report=report,
     )
     with progress_bar("learning merges", vocab_size - len(vocab), "", progress) as advance:
         for left_id, right_id, count in steps:
@@ -418,7 +435,7 @@ def train_from_counts(
 
 
 def check_sizes(
-    vocab_size: int, special_tokens: Sequence[str], min_frequency: int, max_token_length: int | None
+    vocab_size: int, special_tokens: Sequence[str], min_frequency: int, max_token_length: int | None, like: str | None
 ) -> int:
     """vocab_size as an int; TypeError or ValueError where one of the numbers makes no sense."""
     numbers = {"vocab_size": vocab_size, "min_frequency": min_frequency, "max_token_length": max_token_length}
@@ -431,6 +448,10 @@ def check_sizes(
         raise ValueError(f"min_frequency={min_frequency} is below 1")
     if max_token_length is not None and max_token_length < 1:
         raise ValueError(f"max_token_length={max_token_length} is below 1")
+    if like not in (None, "huggingface"):
+        raise ValueError(f"like={like!r} is not 'huggingface' (or None)")
+    if like and max_token_length is not None:
+        raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
     return operator.index(vocab_size)
 
 
@@ -754,7 +775,7 @@ def end_with_parent() -> None:
 # The C engine: bpe_fast.c, compiled by build_ffi.py into a module beside this file. Each of its three parts has the
 # signature of its twin above.
 
-C_VERSION = 1  # of the functions in it; an older module is not used
+C_VERSION = 2  # of the functions in it; an older module is not used
 
 
 def load_c_engine() -> Any:
@@ -901,7 +922,7 @@ def count_in_threads(slices: Iterator[Slice], rules: Rules, tables: list[CWords]
 
 def learn_merges_in_c(
     words: Mapping[bytes, int] | CWords, vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
-    max_token_length: int | None = None, report: Report | None = None,
+    max_token_length: int | None = None, like: str | None = None, report: Report | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """The twin of learn_merges; words that are in C already are used up."""
     if not isinstance(words, CWords):
@@ -912,7 +933,7 @@ def learn_merges_in_c(
     status = C.lib.bpe_learner_new(
         words.handle, [id_of_byte[byte] for byte in range(256)], b"".join(vocab.values()),
         list(map(len, vocab.values())), len(vocab), wanted, min_frequency,
-        sys.maxsize if max_token_length is None else max_token_length, learner,
+        sys.maxsize if max_token_length is None else max_token_length, like is not None, learner,
     )
     c_check(status)
     handle = C.ffi.gc(learner[0], C.lib.bpe_learner_free)
@@ -926,6 +947,211 @@ def learn_merges_in_c(
         if not made[0]:
             break
         wanted -= made[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# 5. The tokenizer: from text to token ids and back
+# ---------------------------------------------------------------------------------------------------------------------
+
+CACHED_WORDS = 1 << 16  # how many words a Tokenizer remembers the ids of; a word of over 64 characters is never kept
+HELD_BACK = 8  # characters at the end of a stream that the next ones may still change ("'l" + "l" is one word)
+BLOCK = 1 << 16  # characters that encode_iterable looks at together, at the most
+
+
+class Tokenizer:
+    """Encodes text with a trained vocabulary: the merges are made again, in their order.
+
+    vocab           {token id: token}; any ids, but each byte that a text has needs one
+    merges          [(left, right), ...] in the order of training
+    special_tokens  texts that get one id each; those that are not in the vocabulary get the next ids. Where several
+                    begin at the same place, the longest counts. Without them, their text is text like any other.
+    pattern         the one that the vocabulary was trained with
+
+    >>> tokenizer = Tokenizer({0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
+    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
+    ([3, 2, 4], 'ababab<end>')
+
+    Raises ValueError where vocabulary and merges contradict each other, and says at which entry.
+    """
+
+    def __init__(
+        self, vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]],
+        special_tokens: Iterable[str] | None = None, pattern: str = "gpt2",
+    ) -> None:
+        self.vocab = dict(vocab)
+        self.rules = make_rules(special_tokens, pattern, "strict", "keep")
+        ids: dict[bytes, int] = {}
+        for token_id, token in self.vocab.items():
+            if ids.setdefault(token, token_id) != token_id:
+                raise ValueError(f"vocabulary: the ids {ids[token]} and {token_id} have the same bytes, {token!r}")
+        self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
+        self.special_ids: dict[str, int] = {}
+        for special in self.rules.special_tokens:
+            token = special.encode("utf-8")
+            self.special_ids[special] = ids.setdefault(token, max(self.vocab, default=-1) + 1)
+            self.vocab[ids[token]] = token
+        self.ranks: dict[tuple[int, int], int] = {}  # a pair -> its place in the list of merges
+        self.merged: list[int] = []  # that place -> the id of the new token
+        for rank, (left, right) in enumerate(merges):
+            for token in (left, right, left + right):
+                if token not in ids:
+                    raise ValueError(f"merge {rank} (from 0), {left!r} + {right!r}: {token!r} is not in the vocabulary")
+            if self.ranks.setdefault((ids[left], ids[right]), rank) != rank:
+                raise ValueError(f"merge {rank} (from 0), {left!r} + {right!r}, is there twice")
+            self.merged.append(ids[left + right])
+        self.cache: dict[str, Sequence[int]] = WordCache(self.encode_word)
+
+    @classmethod
+    def from_files(
+        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Iterable[str] | None = None,
+        pattern: str = "gpt2",
+    ) -> Tokenizer:
+        """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
+        vocab = read_vocab(vocab_filepath)
+        if missing := {bytes([byte]) for byte in range(256)} - set(vocab.values()):
+            raise ValueError(f"{os.fspath(vocab_filepath)}: has no token for the byte {min(missing)!r}")
+        return cls(vocab, read_merges(merges_filepath), special_tokens, pattern)
+
+    def encode(self, text: str) -> list[int]:
+        """The token ids of a text. Lone surrogates, which no UTF-8 text has, count as U+FFFD.
+
+        ValueError if a pattern of your own does not match all of the text, since the rest would be lost.
+        """
+        return list(self._encode_part(without_surrogates(text), 0, True)[0])
+
+    def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
+        """The ids of encode("".join(iterable)), one after the other, for texts of any size, cut anywhere.
+
+        With a named pattern it keeps no more text than a block, or one word or run of blanks that is longer; a pattern
+        of your own has to wait for the next special token.
+        """
+        waiting, offset, enough = "", 0, 0
+        blocks = (text[start : start + BLOCK] for text in iterable for start in range(0, len(text), BLOCK))
+        for block in blocks:
+            waiting += block
+            if len(waiting) < enough:  # it would be found to be too little again; looking each time were quadratic
+                continue
+            high = waiting[-1:] if "\ud800" <= waiting[-1:] <= "\udbff" else ""  # perhaps the first half of a pair
+            waiting = without_surrogates(waiting[: len(waiting) - len(high)])
+            ids, used = self._encode_part(waiting, offset, False)
+            yield from ids
+            waiting, offset = waiting[used:] + high, offset + used
+            enough = 2 * len(waiting) + HELD_BACK
+        yield from self._encode_part(without_surrogates(waiting), offset, True)[0]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of some ids; bytes that are not UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """The bytes of some ids; ValueError for an id that is not in the vocabulary."""
+        vocab, ids = self.vocab, list(ids)
+        try:
+            return b"".join([vocab[token_id] for token_id in ids])
+        except KeyError:
+            place = next(place for place, token_id in enumerate(ids) if token_id not in vocab)
+            raise ValueError(f"the id {ids[place]!r} at place {place} (from 0) is not in the vocabulary") from None
+
+    def _encode_part(self, text: str, offset: int, is_end: bool) -> tuple[Iterator[int], int]:
+        """(ids, number of characters they stand for) of a text, or of as much as is certain if more may follow.
+
+        Certain are special tokens that no longer one can take the place of, and the words before them. Behind the last
+        one, certain are words that end some characters before the end of the text, and before blanks at its end.
+        """
+        parts: list[Iterable[int]] = []
+        expression = compile_special_tokens(self.rules.special_tokens)
+        sure = len(text) if is_end or not expression else len(text) - max(map(len, self.special_ids)) + 1
+        start = 0
+        for match in expression.finditer(text) if expression else ():
+            if match.start() >= sure:
+                break
+            parts.append(self._encode_words(self._words(text[start : match.start()], offset + start)))
+            parts.append([self.special_ids[match[0]]])
+            start = match.end()
+        if is_end:
+            parts.append(self._encode_words(self._words(text[start:], offset + start)))
+            start = len(text)
+        elif self.rules.pattern in PATTERNS and start < sure:
+            piece = text[start:sure]
+            certain = min(len(piece) - HELD_BACK, len(piece.rstrip()))
+            words, end = [], 0
+            for word in find_words(piece, self.rules.pattern):
+                if end + len(word) > certain:
+                    break
+                words.append(word)
+                end += len(word)
+            parts.append(self._encode_words(words))
+            start += end
+        return itertools.chain.from_iterable(parts), start
+
+    def _words(self, piece: str, offset: int) -> list[str]:
+        """The words of a piece between special tokens; they have to be all of it."""
+        words = find_words(piece, self.rules.pattern)
+        if self.rules.pattern not in PATTERNS and sum(map(len, words)) != len(piece):
+            end = 0
+            for match in compile_pattern(self.rules.pattern).finditer(piece):
+                if match.start() > end:
+                    break
+                end = match.end()
+            raise ValueError(f"the pattern leaves out text at character {offset + end}: {piece[end : end + 20]!r}")
+        return words
+
+    def _encode_words(self, words: list[str]) -> Iterator[int]:
+        return itertools.chain.from_iterable(map(self.cache.__getitem__, words))
+
+    def encode_word(self, word: str) -> list[int]:
+        """The ids of one word: the merge of lowest rank first, and of equal ones the leftmost.
+
+        A heap of (rank, place) finds it, so that a word of n bytes takes n log n steps. ids[place] is None where the
+        token was merged into the one before it.
+        """
+        ids: list[Any] = [self.id_of_byte[byte] for byte in word.encode("utf-8")]
+        if None in ids:
+            byte = word.encode("utf-8")[ids.index(None)]
+            raise ValueError(f"the vocabulary has no token for the byte {bytes([byte])!r}, in {word[:40]!r}")
+        following, previous, ranks = list(range(1, len(ids) + 1)), list(range(-1, len(ids) - 1)), self.ranks
+        heap = [(ranks[pair], place) for place, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
+        heapq.heapify(heap)
+        while heap:
+            rank, left = heapq.heappop(heap)
+            right = following[left]
+            if right == len(ids) or ranks.get((ids[left], ids[right])) != rank:
+                continue  # another merge was there first
+            ids[left], ids[right] = self.merged[rank], None
+            following[left] = after = following[right]
+            if after < len(ids):
+                previous[after] = left
+                if (pair := (ids[left], ids[after])) in ranks:
+                    heapq.heappush(heap, (ranks[pair], left))
+            before = previous[left]
+            if before >= 0 and (pair := (ids[before], ids[left])) in ranks:
+                heapq.heappush(heap, (ranks[pair], before))
+        return [token_id for token_id in ids if token_id is not None]
+
+
+class WordCache(dict[str, Sequence[int]]):
+    """word -> ids, filled in where a word is missing; it is emptied when it has grown too large."""
+
+    def __init__(self, encode_word: Callable[[str], list[int]]) -> None:
+        super().__init__()
+        self.encode_word = encode_word
+
+    def __missing__(self, word: str) -> Sequence[int]:
+        ids = tuple(self.encode_word(word))
+        if len(word) <= 64:
+            if len(self) >= CACHED_WORDS:
+                self.clear()
+            self[word] = ids
+        return ids
+
+
+def without_surrogates(text: str) -> str:
+    """Make pairs of surrogates the character they stand for, and lone ones U+FFFD, as tiktoken does."""
+    try:
+        text.encode("utf-8")
+        return text
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -977,6 +1203,53 @@ def save(vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]], outp
             "merges.txt": "#version: 0.2\n" + "".join(lines),
         },
     )
+
+
+def export_huggingface(
+    vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]], output_dir: Path,
+    special_tokens: Iterable[str] | None, pattern: str = "gpt2",
+) -> None:
+    """Write tokenizer.json, which tokenizers.Tokenizer.from_file loads, and which encodes as Tokenizer does.
+
+    Its regular expressions are those of Oniguruma, which may read an expression of your own in another way.
+    """
+    specials = check_special_tokens(special_tokens)
+    ids = {to_printable(token): token_id for token_id, token in vocab.items()}
+    added = []
+    for special in specials:
+        token_id = ids.pop(to_printable(special.encode("utf-8")))
+        ids[special] = token_id
+        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+        added.append({"id": token_id, "content": special, **flags})
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    # in Oniguruma, {1,3}+ is one or more times {1,3}; nothing follows it in the pattern, so it need not be possessive
+    expression = PATTERNS.get(TIKTOKEN_NAMES.get(pattern, pattern), pattern).replace("{1,3}+", "{1,3}")
+    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+        "vocab": dict(sorted(ids.items(), key=operator.itemgetter(1))),
+        "merges": [[to_printable(left), to_printable(right)] for left, right in merges],
+    }  # fmt: skip
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+        "post_processor": None, "decoder": byte_level, "model": model,
+    }  # fmt: skip
+    write_files(output_dir, {"tokenizer.json": json.dumps(tokenizer, ensure_ascii=False, indent=0) + "\n"})
+
+
+def export_tiktoken(vocab: Mapping[int, bytes], output_dir: Path, special_tokens: Iterable[str] | None) -> None:
+    """Write vocab.tiktoken, which tiktoken.load.load_tiktoken_bpe reads: each token in base64, and its id.
+
+    tiktoken takes the ids as ranks; that is right here, since ids grow in the order of the merges.
+    """
+    specials = {special.encode("utf-8") for special in check_special_tokens(special_tokens)}
+    lines = [
+        f"{base64.b64encode(token).decode('ascii')} {token_id}\n"
+        for token_id, token in sorted(vocab.items()) if token not in specials
+    ]  # fmt: skip
+    write_files(output_dir, {"vocab.tiktoken": "".join(lines)})
 
 
 def write_files(output_dir: Path, contents: Mapping[str, str]) -> None:
@@ -1116,6 +1389,7 @@ def summary(args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report:
         rare += f" and makes a token of at most {args.max_token_length} bytes"
     longest = max((left + right for left, right in merges), key=len, default=b"")
     shown = show_token(longest)
+    exported = [{"huggingface": "tokenizer.json", "tiktoken": "vocab.tiktoken"}[kind] for kind in args.export]
     lines = {
         "read": f"{report.bytes_read:,} bytes",
         "not matched": f"{report.bytes_unmatched:,} bytes, which the pattern leaves out",
@@ -1126,7 +1400,7 @@ def summary(args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report:
         "time": "counting {:.2f} s, learning {:.2f} s, saving {:.2f} s".format(*seconds),
         "peak memory": peak_memory(),
         "engine": "C" if use_c(args.engine) else "Python; `python build_ffi.py` builds one that is many times faster",
-        "saved": ", ".join(os.path.join(args.output_dir, name) for name in ("vocab.json", "merges.txt")),
+        "saved": ", ".join(os.path.join(args.output_dir, name) for name in ["vocab.json", "merges.txt", *exported]),
     }
     if not report.bytes_unmatched:
         del lines["not matched"]
@@ -1171,6 +1445,11 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--newlines", default="keep", choices=["keep", "lf"], help=r"lf: read \r\n as \n (default: keep)"
     )
+    parser.add_argument("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
+    parser.add_argument(
+        "--export", action="append", default=[], choices=["huggingface", "tiktoken"],
+        help="also write tokenizer.json, or vocab.tiktoken; may be given twice",
+    )
     parser.add_argument(
         "--engine", default="auto", choices=["auto", "python", "c"], help="auto: the C engine, where it is built"
     )
@@ -1199,7 +1478,8 @@ def run(args: argparse.Namespace) -> None:
         if number % args.log_every == 0:
             print(number, f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}", count, sep="\t")
 
-    check_sizes(args.vocab_size, check_special_tokens(args.special_tokens), args.min_frequency, args.max_token_length)
+    special_tokens = check_special_tokens(args.special_tokens)
+    check_sizes(args.vocab_size, special_tokens, args.min_frequency, args.max_token_length, args.like)
     check_writable(args.output_dir)
     report, times = Report(), [time.perf_counter()]
     show = sys.stderr.isatty() and not args.quiet
@@ -1208,11 +1488,15 @@ def run(args: argparse.Namespace) -> None:
     times.append(time.perf_counter())
     vocab, merges = train_from_counts(
         words, args.vocab_size, args.special_tokens, min_frequency=args.min_frequency,
-        max_token_length=args.max_token_length, engine=args.engine, progress=show and not args.log_every, report=report,
-        on_merge=log_merge if args.log_every else None,
+        max_token_length=args.max_token_length, like=args.like, engine=args.engine,
+        progress=show and not args.log_every, report=report, on_merge=log_merge if args.log_every else None,
     )
     times.append(time.perf_counter())
     save(vocab, merges, args.output_dir)
+    if "huggingface" in args.export:
+        export_huggingface(vocab, merges, args.output_dir, special_tokens, rules.pattern)
+    if "tiktoken" in args.export:
+        export_tiktoken(vocab, args.output_dir, special_tokens)
     times.append(time.perf_counter())
     if not args.quiet:
         seconds = [after - before for before, after in zip(times, times[1:])]

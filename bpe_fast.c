@@ -769,6 +769,7 @@ struct bpe_learner {
     size_t n_heap, heap_capacity;
     uint64_t threshold, least;
     size_t longest;
+    int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
 
     neighbour *left, *right; /* by token id; all zero between merges */
     size_t left_capacity, right_capacity;
@@ -802,6 +803,8 @@ static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry
     int order;
     if (x->count != y->count)
         return x->count > y->count;
+    if (l->smaller_ids)
+        return x->key < y->key;
     order = compare_tokens(l, (uint32_t)(x->key >> 32), (uint32_t)(y->key >> 32));
     return order ? order > 0 : compare_tokens(l, (uint32_t)x->key, (uint32_t)y->key) > 0;
 }
@@ -1327,10 +1330,11 @@ void bpe_learner_free(bpe_learner *l)
 /*
  * Take over all words of a table, which is empty afterwards. tokens are the first n_tokens of the vocabulary, one after
  * the other, by id; id_of_byte is the id of each byte's token. merges_wanted is about how many merges will be asked for.
+ * smaller_ids is 1 for the tie rule of Hugging Face's trainer.
  */
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    bpe_learner **learner)
+                    int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
     int status = l ? resize_pairs(l, (size_t)1 << 12, 64 - 12) : BPE_NO_MEMORY;
@@ -1348,6 +1352,7 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
     if (status == BPE_OK) {
         l->least = min_frequency ? min_frequency : 1;
         l->longest = max_token_length;
+        l->smaller_ids = smaller_ids;
         status = write_words(l, w, id_of_byte);
     }
     free(w->slots);

@@ -6,7 +6,9 @@ Expected values come from a hand calculation, a published example, another progr
 
 import collections
 import contextlib
+import functools
 import gzip
+import importlib
 import itertools
 import json
 import multiprocessing
@@ -19,6 +21,8 @@ import subprocess
 import sys
 import textwrap
 import time
+import tracemalloc
+import unicodedata
 
 import pytest
 import regex
@@ -839,6 +843,334 @@ def test_one_long_word(train, engine):
     assert len(merges) == 744 and time.perf_counter() - start < 10
 
 
+# --- the tokenizer ---------------------------------------------------------------------------------------------------
+
+
+def need(name):
+    """The package of that name; where it is missing the test is skipped, and in CI it fails."""
+    if os.environ.get("BPE_REQUIRE_PACKAGES"):
+        return importlib.import_module(name)
+    return pytest.importorskip(name, reason=f"compares with {name}, which is not installed")
+
+
+@functools.cache
+def trained(size, pattern="gpt2", like=None, special_tokens=(END,)):
+    path = pathlib.Path(CORPORA) / "languages.txt" if CORPORA and size > 5000 else CORPUS
+    return bpe.train_bpe(path, size, special_tokens, pattern=pattern, like=like)
+
+
+def naive_encode(word, vocab, merges):
+    """One merge after the other over the whole word, in the order of the list."""
+    tokens = tuple(bytes([byte]) for byte in word)
+    for merge in merges:
+        tokens = naive_merge(tokens, merge)
+    ids = {token: token_id for token_id, token in vocab.items()}
+    return [ids[token] for token in tokens]
+
+
+@only_python
+def test_encoding_makes_the_merges_in_their_order():
+    vocab, merges = trained(1000)
+    tokenizer = bpe.Tokenizer(vocab, merges)
+    rng = random.Random(1)
+    words = list(naive_words(CORPUS.read_bytes().decode()))
+    for word in rng.sample(words, 300) + [tuple(bytes([b]) for b in random_text(rng, "aeinst", 60).encode()) for _ in range(30)]:
+        word = b"".join(word)
+        assert list(tokenizer.encode_word(word.decode())) == naive_encode(word, vocab, merges)
+
+
+@only_python
+def test_a_worked_example_of_encoding():
+    """From a published course handout: ids need be neither contiguous nor those of the bytes."""
+    vocab = {0: b" ", 1: b"a", 2: b"c", 3: b"e", 4: b"h", 5: b"t", 6: b"th", 7: b" c", 8: b" a", 9: b"the", 10: b" at"}
+    merges = [(b"t", b"h"), (b" ", b"c"), (b" ", b"a"), (b"th", b"e"), (b" a", b"t")]
+    tokenizer = bpe.Tokenizer(vocab, merges)
+    assert tokenizer.encode("the cat ate") == [9, 7, 1, 5, 10, 3] and tokenizer.decode([9, 7, 1, 5, 10, 3]) == "the cat ate"
+    with pytest.raises(ValueError, match="no token for the byte b'x'"):
+        tokenizer.encode("the x")
+
+
+TEXTS = [
+    "", "a", " ", "\n", "  \n\n  ", "Hello, world! I'll say it's 1234567 times.", f"a{END}{END}b {END} c", "tab\t\ttab \r\n x",
+    "don'T DON'T don't 'tis '' ' 'l 'll'll", "日本語 中文　한국어", "👨\u200d👩\u200d👧 🇵🇹 👍🏽", "e\u0301 \u00e9 ﬁ ß ſ", "x" * 300, " " * 300 + "x", "!?" * 99,
+    "\x00\x01\x1c\x85\xa0\u2028\u3000 .", "a\u0300\u0301\u0302", "１２３ ²½ ٣٤ Ⅻ", "CamelCaseHTMLParser's/\n/", "...\n\n...  \n ...\r\n\t",
+]
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_decoding_gives_back_every_text(pattern):
+    vocab, merges = trained(600, pattern)
+    tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
+    rng = random.Random(pattern)
+    for text in TEXTS + [random_text(rng, [*WIDE, *TRICKY, END], rng.randint(0, 200)) for _ in range(300)]:
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+        assert tokenizer.decode_bytes(tokenizer.encode(text)) == text.encode()
+
+
+def split_anywhere(rng, text):
+    cuts = sorted(rng.choices(range(len(text) + 1), k=rng.randint(0, 12)))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)])]
+
+
+@only_python
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k", r"\w+|\W"])
+@pytest.mark.parametrize("special_tokens", [[], [END], ["<a>", "<a><b>", "<a><b><c>"], [" \n", "\n\n", "ll"], ["a a"]])
+def test_a_stream_is_encoded_like_the_whole(pattern, special_tokens):
+    vocab, merges = trained(600, pattern if pattern in bpe.PATTERNS else "gpt2")
+    tokenizer = bpe.Tokenizer(vocab, merges, special_tokens, pattern)
+    rng = random.Random(repr((pattern, special_tokens)))
+    parts = [*TRICKY, "'LL", "'v", "e", "don", "123", "\n\n", "!!", "<a>", "<b>", "<c>", *special_tokens, "\ud83d", "\ude00", "ſ"]
+    texts = TEXTS + [random_text(rng, parts, rng.randint(0, 60)) for _ in range(150)]
+    for text in texts:
+        whole = tokenizer.encode(text)
+        assert list(tokenizer.encode_iterable(text)) == whole, text  # in single characters
+        for _ in range(3):
+            assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == whole, text
+
+
+@only_python
+def test_a_stream_of_blocks_is_encoded_like_the_whole(monkeypatch):
+    text = CORPUS.read_bytes().decode()
+    for pattern in bpe.PATTERNS:
+        tokenizer = bpe.Tokenizer(*trained(600, pattern), [END], pattern)
+        whole = tokenizer.encode(text)
+        for block in (1000, 37):
+            monkeypatch.setattr(bpe, "BLOCK", block)
+            assert list(tokenizer.encode_iterable([text])) == whole
+        assert list(tokenizer.encode_iterable(text.splitlines(keepends=True))) == whole
+
+
+@only_python
+def test_a_stream_is_lazy_and_takes_little_memory():
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    seen = []
+
+    def endless():
+        while True:
+            seen.append(1)
+            yield "some words and more words\n"
+
+    ids = tokenizer.encode_iterable(endless())
+    assert [next(ids) for _ in range(5)] and len(seen) < 4
+    tracemalloc.start()
+    for _ in itertools.islice(tokenizer.encode_iterable(endless()), 300_000):
+        pass
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+@only_python
+@pytest.mark.parametrize("text", ["a" * 100_000, "ab" * 50_000, "the quick " * 10_000 + "x" * 100_000, " " * 100_000])
+def test_long_words_do_not_take_quadratic_time(text):
+    tokenizer = bpe.Tokenizer(*trained(2000), [END])
+    start = time.perf_counter()
+    ids = tokenizer.encode(text)
+    assert list(tokenizer.encode_iterable(text)) == ids
+    assert time.perf_counter() - start < 4 and tokenizer.decode(ids) == text
+
+
+@only_python
+def test_the_cache_is_bounded(monkeypatch):
+    monkeypatch.setattr(bpe, "CACHED_WORDS", 10)
+    tokenizer = bpe.Tokenizer(*trained(600))
+    text = CORPUS.read_bytes().decode()[:5000] + "x" * 100
+    assert tokenizer.decode(tokenizer.encode(text)) == text and 0 < len(tokenizer.cache) <= 10
+    assert all(len(word) <= 64 for word in tokenizer.cache)
+
+
+@only_python
+def test_special_tokens_of_a_tokenizer():
+    vocab, merges = trained(300)
+    tokenizer = bpe.Tokenizer(vocab, merges, [END, "<new>", "<new><new>"])
+    assert tokenizer.encode(f"{END}<new>") == [256, 300] and tokenizer.vocab[301] == b"<new><new>"
+    assert tokenizer.encode("<new><new><new>") == [301, 300]  # the longest, from the left
+    assert 256 not in bpe.Tokenizer(vocab, merges).encode(END)  # not given: text like any other
+    assert tokenizer.encode("") == [] == list(tokenizer.encode_iterable([])) and tokenizer.decode([]) == ""
+
+
+@only_python
+def test_malformed_bytes_and_surrogates():
+    tokenizer = bpe.Tokenizer(*trained(300))
+    assert tokenizer.decode([0xE5, 97, 0xFF]) == "\ufffda\ufffd" and tokenizer.decode_bytes([0xE5]) == b"\xe5"
+    assert tokenizer.encode("a\ud800b") == tokenizer.encode("a\ufffdb")
+    assert tokenizer.encode("\ud83d\ude00") == tokenizer.encode("😀") == list(tokenizer.encode_iterable(["\ud83d", "\ude00"]))
+
+
+@only_python
+@pytest.mark.parametrize("arguments, text", [
+    (({0: b"a", 1: b"a"}, []), "ids 0 and 1 have the same bytes"),
+    (({0: b"a", 1: b"b"}, [(b"a", b"b")]), "merge 0 (from 0), b'a' + b'b': b'ab' is not in the vocabulary"),
+    (({0: b"a", 1: b"ab"}, [(b"a", b"b")]), "b'b' is not in the vocabulary"),
+    (({0: b"a", 1: b"aa"}, [(b"a", b"a"), (b"a", b"a")]), "merge 1 (from 0), b'a' + b'a', is there twice"),
+    (({0: b"a"}, [], ["<x>", "<x>"]), "given twice"),
+    (({0: b"a"}, [], None, "gtp2"), "gpt2, cl100k, o200k"),
+])  # fmt: skip
+def test_a_vocabulary_and_merges_that_contradict_each_other(arguments, text):
+    with pytest.raises(ValueError, match=regex.escape(text)):
+        bpe.Tokenizer(*arguments)
+
+
+@only_python
+def test_ids_that_are_not_in_the_vocabulary():
+    tokenizer = bpe.Tokenizer(*trained(300))
+    for bad in (300, -1, 10**9, "a"):
+        with pytest.raises(ValueError, match=rf"{bad}.* at place 1 .*not in the vocabulary"):
+            tokenizer.decode([65, bad])
+
+
+@only_python
+def test_a_pattern_that_leaves_out_text_is_an_error_with_its_place():
+    tokenizer = bpe.Tokenizer(*trained(300), [END], r"\w+")
+    for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_iterable([text[:3], text[3:]]))):
+        with pytest.raises(ValueError, match=r"at character 18: '-'"):
+            encode(f"abc{END}de-")
+
+
+@only_python
+def test_from_files_reads_what_save_wrote_and_files_without_a_version_line(tmp_path):
+    vocab, merges = trained(600)
+    bpe.save(vocab, merges, tmp_path)
+    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    text = CORPUS.read_bytes().decode()
+    ids = bpe.Tokenizer(vocab, merges, [END]).encode(text)
+    assert bpe.Tokenizer.from_files(*paths, [END]).encode(text) == ids
+    lines = paths[1].read_text(encoding="utf-8").split("\n", 1)[1]
+    paths[1].write_text(lines + "\n", encoding="utf-8")
+    assert bpe.Tokenizer.from_files(*paths, special_tokens=[END]).encode(text) == ids
+    paths[1].write_text(lines[:-3], encoding="utf-8")  # cut off in the middle of a merge
+    with pytest.raises(ValueError, match=r"not in the vocabulary|line 343 "):
+        bpe.Tokenizer.from_files(*paths)
+    del vocab[97]
+    bpe.save(vocab, [], tmp_path)
+    with pytest.raises(ValueError, match=r"vocab\.json: has no token for the byte b'a'"):
+        bpe.Tokenizer.from_files(*paths)
+
+
+# --- other tools -----------------------------------------------------------------------------------------------------
+
+# `regex` follows Unicode faster than the packages that it is compared with. Random text for them is made of characters
+# that this Python's older Unicode knows; test_only_new_characters_are_left_out says that nothing else is left out.
+KNOWN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
+
+
+def texts_for_others(seed):
+    rng = random.Random(seed)
+    texts = TEXTS + [random_text(rng, rng.choices(KNOWN, k=40) + TRICKY + [END], rng.randint(0, 300)) for _ in range(200)]
+    texts += [random_text(rng, [*(c for c in map(chr, range(0x3001)) if c.isspace()), "a", "1", "."], 60) for _ in range(200)]
+    texts += [CORPUS.read_bytes().decode()]
+    if CORPORA:
+        texts += (pathlib.Path(CORPORA) / "languages.txt").read_text(encoding="utf-8").split(END)[::7]
+    return texts
+
+
+def load_exports(folder, pattern, special_ids):
+    """(tokenizers', tiktoken's) encode functions, from the exported files."""
+    tokenizers, tiktoken = need("tokenizers"), need("tiktoken")
+    theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ranks = importlib.import_module("tiktoken.load").load_tiktoken_bpe(str(folder / "vocab.tiktoken"))
+    encoding = tiktoken.Encoding("ours", pat_str=bpe.PATTERNS[pattern], mergeable_ranks=ranks, special_tokens=special_ids)
+    return theirs, encoding
+
+
+@only_c
+@pytest.mark.parametrize("like", [None, "huggingface"])
+@pytest.mark.parametrize("size, pattern", [(300, "gpt2"), (2000, "gpt2"), (32_000, "gpt2"), (2000, "cl100k"), (2000, "o200k")])
+def test_the_exports_encode_as_we_do(tmp_path, size, pattern, like):
+    vocab, merges = trained(size, pattern, like)
+    tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
+    bpe.export_huggingface(vocab, merges, tmp_path, [END], pattern)
+    bpe.export_tiktoken(vocab, tmp_path, [END])
+    theirs, encoding = load_exports(tmp_path, pattern, tokenizer.special_ids)
+    for text in texts_for_others(size):
+        ids = tokenizer.encode(text)
+        assert theirs.encode(text).ids == ids, text[:100]
+        assert encoding.encode(text, allowed_special="all") == ids, text[:100]
+        assert encoding.decode(ids) == text == theirs.decode(ids, skip_special_tokens=False)
+
+
+@only_c
+def test_the_exports_know_special_tokens_that_touch_or_nest(tmp_path):
+    special_tokens = ["<a>", "<a><b>", END, "<|end", "[x] y"]
+    vocab, merges = bpe.train_bpe(CORPUS, 500, special_tokens)
+    tokenizer = bpe.Tokenizer(vocab, merges, special_tokens)
+    bpe.export_huggingface(vocab, merges, tmp_path, special_tokens)
+    bpe.export_tiktoken(vocab, tmp_path, special_tokens)
+    theirs, encoding = load_exports(tmp_path, "gpt2", tokenizer.special_ids)
+    rng = random.Random(3)
+    for _ in range(500):
+        text = random_text(rng, [*special_tokens, "a", " ", "<", "\n"], rng.randint(0, 30))
+        ids = tokenizer.encode(text)
+        assert theirs.encode(text).ids == ids
+        if "<a><b>" not in text and END not in text:  # tiktoken does not take the longest
+            assert encoding.encode(text, allowed_special="all") == ids
+
+
+@only_c
+def test_saved_files_load_in_tokenizers_as_they_are(tmp_path):
+    tokenizers = need("tokenizers")
+    vocab, merges = trained(2000)
+    bpe.save(vocab, merges, tmp_path)
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")))
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    text = CORPUS.read_bytes().decode().replace(END, "")
+    assert theirs.encode(text).ids == bpe.Tokenizer(vocab, merges).encode(text)
+
+
+@only_python
+def test_only_new_characters_are_left_out():
+    theirs = need("tokenizers").pre_tokenizers.ByteLevel(add_prefix_space=False)
+    find = regex.compile(GPT2).finditer
+    for character in KNOWN:
+        text = f"a{character}1"
+        assert [span for _, span in theirs.pre_tokenize_str(text)] == [match.span() for match in find(text)], hex(ord(character))
+
+
+def huggingface_train(pieces, size, special_tokens):
+    """What tokenizers' own trainer learns: (vocab.json's object, merges in printable characters)."""
+    tokenizers = need("tokenizers")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special_tokens, initial_alphabet=alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(pieces, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+
+
+def printable(vocab, merges):
+    return ({bpe.to_printable(token): token_id for token_id, token in vocab.items()},
+            [(bpe.to_printable(left), bpe.to_printable(right)) for left, right in merges])  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_like_huggingface_on_random_corpora_full_of_ties(train, seed):
+    rng = random.Random(seed)
+    text = random_text(rng, rng.choice(["ab ", "abc ", "aab\n' ", "字é a"]), rng.randint(0, 400))
+    assert printable(*train(text, 400, [END], like="huggingface")) == huggingface_train([text], 400, [END])
+
+
+def test_like_huggingface_on_the_fixture():
+    pieces = CORPUS.read_bytes().decode().split(END)
+    ours = bpe.train_bpe(CORPUS, 1500, [END, "<pad>"], like="huggingface")
+    assert printable(*ours) == huggingface_train(pieces, 1500, [END, "<pad>"])
+
+
+def test_bad_options_with_like(train):
+    with pytest.raises(ValueError, match="max_token_length"):
+        train("x", 300, like="huggingface", max_token_length=5)
+    with pytest.raises(ValueError, match="like='hf'"):
+        train("x", 300, like="hf")
+
+
+def test_exports_on_the_command_line(tmp_path):
+    result = run(CORPUS, 400, "--output-dir", tmp_path, "--export", "huggingface", "--export", "tiktoken", "--like", "huggingface")
+    assert result.returncode == 0 and b"tokenizer.json" in result.stderr and b"vocab.tiktoken" in result.stderr
+    assert json.loads((tmp_path / "tokenizer.json").read_bytes())["added_tokens"][0]["id"] == 0
+    assert bpe.load(tmp_path) == bpe.train_bpe(CORPUS, 400, [END], like="huggingface")
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -1169,6 +1501,18 @@ def test_the_learners_agree_on_large_texts(name, size):
     words = bpe.count_words(pathlib.Path(CORPORA) / name, [END])
     vocab = bpe.initial_vocab([END])
     assert list(bpe.learn_merges_in_c(words, vocab, size)) == list(bpe.learn_merges(words, vocab, size))
+
+
+@needs_corpora
+@pytest.mark.parametrize("name, size", [("tinystories_2M.txt", 3000), ("zh.txt", 1000), ("code.txt", 2000)])
+def test_like_huggingface_on_large_texts(name, size, engine):
+    path = pathlib.Path(CORPORA) / name
+    text = path.read_bytes().decode()
+    if engine == "python":
+        text = text[:3_000_000]
+    counts = collections.Counter(word for piece in text.split(END) for word in bpe.pretokenize(piece))
+    ours = bpe.train_from_counts(counts, size, [END], like="huggingface")
+    assert printable(*ours) == huggingface_train(text.split(END), size, [END])
 
 
 @needs_corpora

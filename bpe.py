@@ -52,6 +52,7 @@ import base64
 import collections
 import contextlib
 import functools
+import gzip
 import hashlib
 import heapq
 import importlib.machinery
@@ -70,16 +71,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
 import regex
 
 __all__ = [
-    "Tokenizer", "count_words", "export_huggingface", "export_tiktoken", "learn_merges", "load", "pretokenize", "save",
-    "train_bpe", "train_from_counts",
+    "Tokenizer", "count_words", "export_huggingface", "export_tiktoken", "learn_merges", "load", "load_counts",
+    "pretokenize", "save", "save_counts", "train_bpe", "train_from_counts",
 ]  # fmt: skip
 
 Path = str | os.PathLike[str]
@@ -193,9 +194,9 @@ def pretokenize(text: str, special_tokens: Iterable[str] | None = None, pattern:
             yield word.encode("utf-8")
 
 
-def count_text(text: str, rules: Rules) -> tuple[dict[bytes, int], int]:
-    """(count of each word, number of bytes that belong to no word) of a text; the second is 0 for named patterns."""
-    pieces = split_on_special_tokens(text, rules.special_tokens)
+def count_text(texts: Iterable[str], rules: Rules) -> tuple[dict[bytes, int], int]:
+    """(count of each word, number of bytes that belong to no word) of texts; the second is 0 for named patterns."""
+    pieces = [piece for text in texts for piece in split_on_special_tokens(text, rules.special_tokens)]
     counts: collections.Counter[str] = collections.Counter()
     if rules.pattern == "gpt2":
         # A GPT-2 word never goes on where whitespace follows something else. So the text is first counted in chunks
@@ -255,14 +256,16 @@ def descending(token: bytes) -> str:
 
 def learn_merges(
     words: Mapping[bytes, int], vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
-    max_token_length: int | None = None, like: str | None = None, report: Report | None = None,
+    max_token_length: int | None = None, like: str | None = None, given: Sequence[tuple[int, int]] = (),
+    report: Report | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (left_id, right_id, count) for one merge after the other, best first.
 
     words maps each word to its count; vocab holds an id for every single byte in it, and perhaps special tokens. New
     tokens get the ids len(vocab), len(vocab) + 1, ... up to vocab_size - 1. It stops earlier when no pair is left that
     occurs min_frequency times and whose token has at most max_token_length bytes. With like="huggingface", the smaller
-    pair of ids wins a tie. See the example at the top.
+    pair of ids wins a tie. Pairs of ids that are given are merged first, however often they occur. See the example at
+    the top.
 
     Nothing is counted twice: merging "e" and "st" changes only the pairs beside the new token, in the words that
     contain it. So the counts are kept up to date, an index says which words a pair stands in, and a heap says which
@@ -291,31 +294,46 @@ def learn_merges(
             if pair_counts[pair] >= least and len(tokens[ord(pair[0])]) + len(tokens[ord(pair[1])]) <= longest:
                 yield -pair_counts[pair], keys[pair[0]], keys[pair[1]], pair  # the tie rule is the order of this tuple
 
-    heap = list(candidates(pair_counts))
-    heapq.heapify(heap)
-    while heap and len(tokens) < vocab_size:
+    heap: list[tuple[int, Any, Any, str]] = []
+
+    def best_pair() -> tuple[str, int]:
         # A merge can only lower the count of pairs that were there before, so an entry of the heap is never too small:
         # if it still tells the truth, it is the best; if not, it goes back with the count that it has now.
-        negative_count, _, _, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)
-        if count != -negative_count:
+        while heap:
+            negative_count, _, _, pair = heapq.heappop(heap)
+            count = pair_counts.get(pair, 0)
+            if count == -negative_count:
+                return pair, count
             for entry in candidates([pair] if count else []):
                 heapq.heappush(heap, entry)
-            continue
+        return "", 0
+
+    for step in range(vocab_size - len(tokens)):
+        if step == len(given):
+            heap = list(candidates(pair_counts))
+            heapq.heapify(heap)
+        if step < len(given):
+            pair = chr(given[step][0]) + chr(given[step][1])
+            count = pair_counts.get(pair, 0)
+        else:
+            pair, count = best_pair()
+            if not pair:
+                return
         left_id, right_id, new_id = ord(pair[0]), ord(pair[1]), len(tokens)
         if new_id > sys.maxunicode:
             raise OverflowError(f"token id {new_id} is above {sys.maxunicode}, the largest that this engine can hold")
         yield left_id, right_id, count
         tokens[new_id] = tokens[left_id] + tokens[right_id]
         keys[chr(new_id)] = tie_key((new_id, tokens[new_id]))
-        del pair_counts[pair]
+        pair_counts.pop(pair, None)
         change, replaced = merge_words(texts, counts, words_with, pair, chr(new_id))
         for changed_pair, difference in change.items():
             pair_counts[changed_pair] += difference
             if not pair_counts[changed_pair]:
                 del pair_counts[changed_pair], words_with[changed_pair]
-        for entry in candidates(changed_pair for changed_pair in change if chr(new_id) in changed_pair):
-            heapq.heappush(heap, entry)
+        if step >= len(given):
+            for entry in candidates(changed_pair for changed_pair in change if chr(new_id) in changed_pair):
+                heapq.heappush(heap, entry)
         if report:
             report.tokens -= replaced
 
@@ -331,7 +349,7 @@ def merge_words(
     left, right = pair[0], pair[1]
     change: dict[str, int] = collections.defaultdict(int)
     replaced = 0
-    for place in words_with.pop(pair):
+    for place in words_with.pop(pair, ()):
         text, count = texts[place].replace(pair, new), counts[place]
         replaced += (len(texts[place]) - len(text)) * count
         texts[place] = text
@@ -360,8 +378,8 @@ def merge_words(
 def train_bpe(
     input_path: Path | Iterable[Path], vocab_size: int, special_tokens: Iterable[str] | None, *, pattern: str = "gpt2",
     workers: int | None = None, min_frequency: int = 1, max_token_length: int | None = None, errors: str = "strict",
-    newlines: str = "keep", like: str | None = None, engine: str = "auto", progress: bool = False,
-    output_dir: Path | None = None,
+    newlines: str = "keep", like: str | None = None, merges: Iterable[tuple[bytes, bytes]] = (), engine: str = "auto",
+    progress: bool = False, output_dir: Path | None = None,
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     r"""Train a byte-level BPE tokenizer: -> (vocab, merges), token id -> bytes and the merges in order of creation.
 
@@ -382,6 +400,7 @@ def train_bpe(
                       byte-level alphabet, add_prefix_space=False, and the pieces between special tokens from an
                       iterator. (From whole documents it would learn pieces of the special tokens, from files it cuts at
                       newlines; its counts end at 2**31.) Ties go to the smaller pair of ids; special tokens come first.
+    merges            those of an earlier training, made first, whatever their counts; so no token changes its id.
     engine            "python", "c" (an error where it is not built), or "auto": C if it is there; one result.
     progress          show progress bars on standard error.
     output_dir        save the result there too, as save() does.
@@ -395,43 +414,67 @@ def train_bpe(
     rules = make_rules(special_tokens, pattern, errors, newlines)
     if output_dir is not None:
         check_writable(output_dir)
-    words = count_corpus(input_path, rules, workers, progress, Report(), use_c(engine))
-    vocab, merges = train_from_counts(
+    given = list(merges)
+    check_merges(given, initial_vocab(special_tokens, like), vocab_size)
+    words = count_corpus(input_path, None, rules, workers, progress, Report(), use_c(engine))
+    vocab, learned = train_from_counts(
         words, vocab_size, special_tokens, min_frequency=min_frequency, max_token_length=max_token_length, like=like,
-        engine=engine, progress=progress,
+        merges=given, engine=engine, progress=progress,
     )
     if output_dir is not None:
-        save(vocab, merges, output_dir)
-    return vocab, merges
+        save(vocab, learned, output_dir)
+    return vocab, learned
 
 
 def train_from_counts(
     words: Mapping[bytes, int] | CWords, vocab_size: int, special_tokens: Iterable[str] | None, *,
-    min_frequency: int = 1, max_token_length: int | None = None, like: str | None = None, engine: str = "auto",
-    progress: bool = False, report: Report | None = None,
+    min_frequency: int = 1, max_token_length: int | None = None, like: str | None = None,
+    merges: Iterable[tuple[bytes, bytes]] = (), engine: str = "auto", progress: bool = False,
+    report: Report | None = None,
     on_merge: Callable[[int, bytes, bytes, int], None] | None = None,
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """The second half of train_bpe, from words and their counts: -> (vocab, merges).
 
-    on_merge is called for each merge with its number (from 1), the two tokens, and the count of the pair.
+    The counts are those of count_words or load_counts, with the same special tokens. The other arguments are those of
+    train_bpe. on_merge is called for each merge with its number (from 1), the two tokens, and the count of the pair.
     """
     special_tokens = check_special_tokens(special_tokens)
     vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like)
-    vocab, merges = initial_vocab(special_tokens, like), []
+    vocab, learned = initial_vocab(special_tokens, like), []
+    given = check_merges(list(merges), vocab, vocab_size)
     learn: Any = learn_merges_in_c if use_c(engine) else learn_merges
     steps = learn(
         words, vocab, vocab_size, min_frequency=min_frequency, max_token_length=max_token_length, like=like,
-        report=report,
+        given=given, report=report,
     )
     with progress_bar("learning merges", vocab_size - len(vocab), "", progress) as advance:
         for left_id, right_id, count in steps:
             left, right = vocab[left_id], vocab[right_id]
-            merges.append((left, right))
+            learned.append((left, right))
             vocab[len(vocab)] = left + right
             advance(1)
             if on_merge:
-                on_merge(len(merges), left, right, count)
-    return vocab, merges
+                on_merge(len(learned), left, right, count)
+    return vocab, learned
+
+
+def check_merges(
+    merges: Sequence[tuple[bytes, bytes]], vocab: Mapping[int, bytes], vocab_size: int
+) -> list[tuple[int, int]]:
+    """The merges of an earlier training as pairs of ids; ValueError names one that is impossible after the others."""
+    ids, pairs = {token: token_id for token_id, token in vocab.items()}, []
+    if len(vocab) + len(merges) > vocab_size:
+        raise ValueError(f"vocab_size={vocab_size} is below the {len(vocab)} + {len(merges)} tokens that are given")
+    for number, (left, right) in enumerate(merges):
+        place = f"merge {number} (from 0), {left!r} + {right!r}"
+        for token in (left, right):
+            if token not in ids:
+                raise ValueError(f"{place}: there is no token {token!r} before it")
+        if left + right in ids:
+            raise ValueError(f"{place}: the token {left + right!r} is there already")
+        pairs.append((ids[left], ids[right]))
+        ids[left + right] = len(ids)
+    return pairs
 
 
 def check_sizes(
@@ -482,44 +525,56 @@ SliceCounts = tuple[int, int, dict[bytes, int]]  # bytes read, bytes in no word,
 
 
 class Slice(NamedTuple):
-    """A part of a corpus that can be counted on its own."""
+    """A part of a corpus that can be counted on its own; small to send, unless it has to carry its text."""
 
     path: str
     start_byte: int
     end_byte: int | None  # None: to the end of the file
     data: bytes | None = None  # the bytes themselves, where they come from a pipe and cannot be read again
+    texts: tuple[str, ...] = ()  # or texts that come from no file
 
 
 def count_words(
-    paths: Path | Iterable[Path], special_tokens: Iterable[str] | None, *, pattern: str = "gpt2",
-    workers: int | None = None, errors: str = "strict", newlines: str = "keep", progress: bool = False,
-    engine: str = "auto",
+    paths: Path | Iterable[Path] | None, special_tokens: Iterable[str] | None, *, texts: Iterable[str] | None = None,
+    pattern: str = "gpt2", workers: int | None = None, executor: Executor | None = None, errors: str = "strict",
+    newlines: str = "keep", engine: str = "auto", progress: bool = False,
 ) -> dict[bytes, int]:
-    """The words of a corpus and their counts, {b" the": 61234, ...}; the arguments are those of train_bpe.
+    """The words of a corpus and their counts, {b" the": 61234, ...}; the first half of train_bpe, with its arguments.
+
+    texts     instead of paths (which are None then): any iterable of strings, each a text of its own; it is consumed as
+              it is counted, so it may be a data set that is larger than memory.
+    executor  any concurrent.futures.Executor, also those of clusters (Dask's Client.get_executor(), mpi4py.futures):
+              each task is count_slice of a path and a byte range, so the workers need this module and the files. What
+              a lost worker was doing is the executor's to do again; a task that fails for good raises RuntimeError with
+              its path and range.
 
     Memory grows with the number of distinct words, not with the corpus.
     """
     rules = make_rules(special_tokens, pattern, errors, newlines)
-    words = count_corpus(paths, rules, workers, progress, Report(), use_c(engine))
+    words = count_corpus(paths, texts, rules, workers, progress, Report(), use_c(engine), executor)
     return words.counts() if isinstance(words, CWords) else words
 
 
 def count_corpus(
-    paths: Path | Iterable[Path], rules: Rules, workers: int | None, progress: bool, report: Report, in_c: bool
+    paths: Path | Iterable[Path] | None, texts: Iterable[str] | None, rules: Rules, workers: int | None, progress: bool,
+    report: Report, in_c: bool, executor: Executor | None = None,
 ) -> dict[bytes, int] | CWords:
     """count_words with its arguments checked; what the C engine counts stays in it. Fills in the report."""
-    path_list = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
-    if not path_list:
-        raise ValueError("no corpus file is given")
     if workers is not None and workers < 1:
         raise ValueError(f"workers={workers} is below 1")
+    if (paths is None) == (texts is None):
+        raise ValueError("either paths or texts are needed")
     workers = workers or cores()
-    sizes = [check_file(path) for path in path_list]
-    total = sum(size for size in sizes if size is not None) if None not in sizes else None
-    slices = (piece for path, size in zip(path_list, sizes) for piece in slices_of(path, size, rules))
+    slices, total = (slices_of_texts(texts), None) if texts is not None else slices_of_files(paths, rules)  # type: ignore
     words: dict[bytes, int] = {}
-    tables = [CWords(rules.special_tokens) for _ in range(workers)] if in_c and c_can_count(rules) else []
-    results = count_in_threads(slices, rules, tables) if tables else count_in_processes(slices, rules, workers)
+    tables = []
+    if executor:
+        results = count_in_executor(slices, rules, executor, in_c)
+    elif in_c and c_can_count(rules):
+        tables = [CWords(rules.special_tokens) for _ in range(workers)]
+        results = count_in_threads(slices, rules, tables)
+    else:
+        results = count_in_processes(slices, rules, workers)
     with progress_bar("counting words", total, "B", progress) as advance:
         for bytes_read, unmatched, counts in results:
             for word, count in counts.items():
@@ -532,9 +587,39 @@ def count_corpus(
             tables[0].add(table)
         tables[0].describe(report)
         return tables[0]
+    describe(words, report)
+    return words
+
+
+def describe(words: Mapping[bytes, int], report: Report) -> None:
+    """Fill the totals of some counts into the report."""
     report.pretokens, report.distinct_words = sum(words.values()), len(words)
     report.tokens = report.bytes_in_words = sum(len(word) * count for word, count in words.items())
-    return words
+
+
+def slices_of_files(paths: Path | Iterable[Path], rules: Rules) -> tuple[Iterator[Slice], int | None]:
+    """(all slices of all files, their size in bytes if it is known); every file is looked at first."""
+    path_list = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    if not path_list:
+        raise ValueError("no corpus file is given")
+    sizes = [check_file(path) for path in path_list]
+    total = sum(size for size in sizes if size is not None) if None not in sizes else None
+    return (piece for path, size in zip(path_list, sizes) for piece in slices_of(path, size, rules)), total
+
+
+def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
+    """Texts in bundles of about SLICE_BYTES characters; ValueError for one that is no valid Unicode."""
+    bundle: list[str] = []
+    size = first = 0
+    for number, text in enumerate(itertools.chain(texts, [None])):
+        if bundle and (text is None or size + len(text) > SLICE_BYTES):
+            yield Slice(f"texts {first} to {number - 1}", 0, None, texts=tuple(bundle))
+            bundle, size, first = [], 0, number
+        if text is not None:
+            if not isinstance(text, str):
+                raise TypeError(f"text {number} (from 0) is {text!r}, not a string")
+            bundle.append(text)
+            size += len(text)
 
 
 def cores() -> int:
@@ -679,11 +764,20 @@ def decode_slice(piece: Slice, data: bytes, rules: Rules) -> str:
     return text.replace("\r\n", "\n") if rules.newlines == "lf" else text
 
 
+def encode_text(piece: Slice, text: str, rules: Rules) -> bytes:
+    """A text that comes from no file as if it did; ValueError where it has lone surrogates."""
+    try:
+        return text.encode("utf-8", {"ignore": "ignore", "replace": "replace"}.get(rules.errors, "strict"))
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{piece.path}: a lone surrogate at character {error.start} of {text[:40]!r}") from None
+
+
 def count_slice(piece: Slice, rules: Rules) -> SliceCounts:
     """(bytes read, bytes in no word, count of each word) of one slice; this is what a worker does."""
-    data = read_slice(piece)
-    words, unmatched = count_text(decode_slice(piece, data, rules), rules)
-    return len(data), unmatched, words
+    blobs = [encode_text(piece, text, rules) for text in piece.texts] if piece.texts else [read_slice(piece)]
+    texts = [decode_slice(piece, blob, rules) for blob in blobs]
+    words, unmatched = count_text(texts, rules)
+    return sum(map(len, blobs)), unmatched, words
 
 
 def count_in_processes(slices: Iterator[Slice], rules: Rules, workers: int) -> Iterator[SliceCounts]:
@@ -772,10 +866,46 @@ def end_with_parent() -> None:
         os._exit(1)
 
 
+def count_anywhere(piece: Slice, rules: Rules, in_c: bool) -> SliceCounts:
+    """count_slice on some machine, in C if that is built there."""
+    if not (in_c and C is not None and c_can_count(rules)):
+        return count_slice(piece, rules)
+    table = CWords(rules.special_tokens)
+    bytes_read, unmatched, _ = table.count_slice(piece, rules)
+    return bytes_read, unmatched, table.counts()
+
+
+def count_in_executor(slices: Iterator[Slice], rules: Rules, executor: Executor, in_c: bool) -> Iterator[SliceCounts]:
+    """count_slice of every slice, by whatever runs tasks; a few dozen are on their way at a time."""
+    waiting: collections.deque[tuple[Slice, Future[SliceCounts]]] = collections.deque()
+
+    def result() -> SliceCounts:
+        piece, future = waiting.popleft()
+        try:
+            return future.result()
+        except ValueError:  # about the text; it says where itself
+            raise
+        except Exception as error:
+            end = "the end" if piece.end_byte is None else piece.end_byte
+            place = f"{piece.path}, bytes {piece.start_byte} to {end}"
+            raise RuntimeError(f"{place}: counting failed: {error!r}") from error
+
+    try:
+        for piece in slices:
+            waiting.append((piece, executor.submit(count_anywhere, piece, rules, in_c)))
+            if len(waiting) >= 64:
+                yield result()
+        while waiting:
+            yield result()
+    finally:
+        for _, future in waiting:
+            future.cancel()
+
+
 # The C engine: bpe_fast.c, compiled by build_ffi.py into a module beside this file. Each of its three parts has the
 # signature of its twin above.
 
-C_VERSION = 2  # of the functions in it; an older module is not used
+C_VERSION = 3  # of the functions in it; an older module is not used
 
 
 def load_c_engine() -> Any:
@@ -853,24 +983,27 @@ class CWords:
 
     def count_slice(self, piece: Slice, rules: Rules) -> SliceCounts:
         """The twin of count_slice; the words stay here."""
-        data = text = read_slice(piece)
-        if rules.errors != "strict" or rules.newlines != "keep":
-            text = decode_slice(piece, data, rules).encode("utf-8")
-        offset = C.ffi.new("size_t *")
-        status = C.lib.bpe_words_scan(self.handle, C.ffi.from_buffer("uint8_t[]", text), len(text), offset)
-        if status == C.lib.BPE_BAD_UTF8:
-            decode_slice(piece, data, rules)  # raises, and says where
-        c_check(status)
-        return len(data), 0, {}
+        offset, bytes_read = C.ffi.new("size_t *"), 0
+        for data in (encode_text(piece, text, rules) for text in piece.texts) if piece.texts else (read_slice(piece),):
+            plain = rules.errors == "strict" and rules.newlines == "keep"
+            text = data if plain else decode_slice(piece, data, rules).encode("utf-8")
+            status = C.lib.bpe_words_scan(self.handle, C.ffi.from_buffer("uint8_t[]", text), len(text), offset)
+            if status == C.lib.BPE_BAD_UTF8:
+                decode_slice(piece, data, rules)  # raises, and says where
+            c_check(status)
+            bytes_read += len(data)
+        return bytes_read, 0, {}
 
     def add(self, other: CWords) -> None:
         """Add the counts of another table, which is given up."""
         c_check(C.lib.bpe_words_add(self.handle, other.handle))
         C.ffi.release(other.handle)
 
-    def put(self, words: Mapping[bytes, int]) -> None:
-        """Add words from Python."""
-        counts = list(words.values())
+    def put(self, items: Collection[tuple[bytes, int]]) -> None:
+        """Add words and counts from Python."""
+        words, counts = [word for word, _ in items], [count for _, count in items]
+        if max(counts, default=0) >= 1 << 63:
+            c_check(C.lib.BPE_OVERFLOW)
         c_check(C.lib.bpe_words_put(self.handle, b"".join(words), list(map(len, words)), counts, len(counts)))
 
     def totals(self) -> Any:
@@ -922,22 +1055,32 @@ def count_in_threads(slices: Iterator[Slice], rules: Rules, tables: list[CWords]
 
 def learn_merges_in_c(
     words: Mapping[bytes, int] | CWords, vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
-    max_token_length: int | None = None, like: str | None = None, report: Report | None = None,
+    max_token_length: int | None = None, like: str | None = None, given: Sequence[tuple[int, int]] = (),
+    report: Report | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """The twin of learn_merges; words that are in C already are used up."""
     if not isinstance(words, CWords):
         mapping, words = words, CWords()
-        words.put(mapping)
+        words.put(mapping.items())
     id_of_byte = {token[0]: token_id for token_id, token in vocab.items() if len(token) == 1}
-    wanted, learner, made = vocab_size - len(vocab), C.ffi.new("bpe_learner **"), C.ffi.new("size_t *")
+    wanted, longest = vocab_size - len(vocab), sys.maxsize if max_token_length is None else max_token_length
+    learner, made = C.ffi.new("bpe_learner **"), C.ffi.new("size_t *")
     status = C.lib.bpe_learner_new(
         words.handle, [id_of_byte[byte] for byte in range(256)], b"".join(vocab.values()),
-        list(map(len, vocab.values())), len(vocab), wanted, min_frequency,
-        sys.maxsize if max_token_length is None else max_token_length, like is not None, learner,
+        list(map(len, vocab.values())), len(vocab), wanted, min_frequency, longest, like is not None, bool(given),
+        learner,
     )
     c_check(status)
     handle = C.ffi.gc(learner[0], C.lib.bpe_learner_free)
-    batch = C.ffi.new("bpe_merge[]", min(wanted, 1000))
+    batch = C.ffi.new("bpe_merge[]", max(min(wanted, 1000), 1))
+    for left_id, right_id in given:
+        c_check(C.lib.bpe_learner_follow(handle, left_id, right_id, batch))
+        yield left_id, right_id, batch[0].count
+        if report:
+            report.tokens -= batch[0].replaced
+    wanted -= len(given)
+    if given:
+        c_check(C.lib.bpe_learner_followed(handle, wanted, longest))
     while wanted > 0:
         c_check(C.lib.bpe_learner_run(handle, batch, min(wanted, len(batch)), made))
         for merge in batch[0 : made[0]]:
@@ -1252,14 +1395,66 @@ def export_tiktoken(vocab: Mapping[int, bytes], output_dir: Path, special_tokens
     write_files(output_dir, {"vocab.tiktoken": "".join(lines)})
 
 
-def write_files(output_dir: Path, contents: Mapping[str, str]) -> None:
+def save_counts(words: Mapping[bytes, int], path: Path, pattern: str = "gpt2") -> None:
+    """Write the counts of count_words: a line with the pattern, then "word count" lines, the most frequent word first.
+
+    A word is in the printable characters of merges.txt, so it has no blank in it. Equal counts are in the order of the
+    words' bytes. With a name that ends in .gz the file is compressed.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    lines = [f"#bpe-counts 1 {json.dumps(TIKTOKEN_NAMES.get(pattern, pattern))}\n"]
+    in_order = sorted(words.items(), key=lambda item: (-item[1], item[0]))
+    lines += [f"{to_printable(word)} {count}\n" for word, count in in_order]
+    data = "".join(lines).encode("utf-8")
+    write_files(folder, {name: gzip.compress(data, mtime=0) if name.endswith(".gz") else data})
+
+
+def load_counts(paths: Path | Iterable[Path], pattern: str = "gpt2") -> dict[bytes, int]:
+    """The counts of one or several files of save_counts, added up; ValueError names the file and line that is wrong."""
+    words: dict[bytes, int] = {}
+    for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
+        for word, count in read_counts(path, pattern):
+            words[word] = words.get(word, 0) + count
+    return words
+
+
+def read_counts(path: Path, pattern: str) -> Iterator[tuple[bytes, int]]:
+    """(word, count) for each line of a file of save_counts."""
+    opener: Any = gzip.open if os.fspath(path).endswith(".gz") else open
+    pattern = TIKTOKEN_NAMES.get(pattern, pattern)
+    byte_of = dict.fromkeys(range(324), 65535) | {ord(text): byte for byte, text in bytes_to_unicode().items()}
+    number = 0
+    with opener(path, "rt", encoding="utf-8", newline="\n") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                if number == 1:
+                    made_with = json.loads(line.removeprefix("#bpe-counts 1 "))
+                    if made_with != pattern:
+                        raise ValueError(f"these counts were made with the pattern {made_with!r}, not {pattern!r}")
+                    continue
+                word, _, count = line.rstrip("\r\n").partition(" ")
+                if not (word and count.isascii() and count.isdigit() and 0 < int(count) < 1 << 63):
+                    raise ValueError(f"{line.rstrip()[:80]!r} is not a word, a blank, and a count from 1 to 2**63 - 1")
+                yield word.translate(byte_of).encode("latin-1"), int(count)
+        except UnicodeEncodeError:
+            raise ValueError(f"{path}: line {number}: {word[:40]!r} has a character that stands for no byte") from None
+        except json.JSONDecodeError:
+            raise ValueError(f"{path}: line 1 is not a first line like #bpe-counts 1 \"gpt2\"") from None
+        except (ValueError, EOFError, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: line {max(number, 1)}: {error}") from None
+    if not number:
+        raise ValueError(f"{path}: is empty, without even the first line of a file of counts")
+
+
+def write_files(output_dir: Path, contents: Mapping[str, str | bytes]) -> None:
     """Write each file under a temporary name, then rename all: a file is whole or not there."""
     os.makedirs(output_dir, exist_ok=True)
     temporary = {os.path.join(output_dir, f"{name}.{os.getpid()}.tmp"): name for name in contents}
     try:
         for path, name in temporary.items():
-            with open(path, "w", encoding="utf-8", newline="\n") as file:
-                file.write(contents[name])
+            content = contents[name]
+            with open(path, "wb") as file:
+                file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
         for path, name in temporary.items():
             os.replace(path, os.path.join(output_dir, name))
     finally:
@@ -1381,15 +1576,19 @@ def peak_memory() -> str:
     return f"{own / 1e6:,.0f} MB" + (f", and {worker / 1e6:,.0f} MB in the largest worker" if worker else "")
 
 
+EXPORTS = {"huggingface": "tokenizer.json", "tiktoken": "vocab.tiktoken"}
+
+
 def summary(args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report: Report, seconds: list[float]) -> str:
     """What a person wants to know of a training run, a line each."""
-    wanted = args.vocab_size - 256 - len(args.special_tokens)
+    wanted = (args.vocab_size or 0) - 256 - len(args.special_tokens)
     rare = f"no pair left that occurs {args.min_frequency} time(s) or more"
     if args.max_token_length is not None:
         rare += f" and makes a token of at most {args.max_token_length} bytes"
     longest = max((left + right for left, right in merges), key=len, default=b"")
     shown = show_token(longest)
-    exported = [{"huggingface": "tokenizer.json", "tiktoken": "vocab.tiktoken"}[kind] for kind in args.export]
+    names = ["vocab.json", "merges.txt", *(EXPORTS[kind] for kind in args.export)] if args.vocab_size else []
+    saved = [os.path.join(args.output_dir, name) for name in names] + [args.save_counts] * bool(args.save_counts)
     lines = {
         "read": f"{report.bytes_read:,} bytes",
         "not matched": f"{report.bytes_unmatched:,} bytes, which the pattern leaves out",
@@ -1397,13 +1596,17 @@ def summary(args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report:
         "merges": f"{len(merges):,}; stopped: " + ("the vocabulary is full" if len(merges) == wanted else rare),
         "longest token": f"{shown if len(shown) < 70 else shown[:66] + '...'}, {len(longest)} bytes",
         "compression": f"{report.bytes_in_words / max(report.tokens, 1):.2f} bytes per token on this corpus",
-        "time": "counting {:.2f} s, learning {:.2f} s, saving {:.2f} s".format(*seconds),
+        "time": ", ".join(f"{phase} {s:.2f} s" for phase, s in zip(["counting", "learning", "saving"], seconds)),
         "peak memory": peak_memory(),
         "engine": "C" if use_c(args.engine) else "Python; `python build_ffi.py` builds one that is many times faster",
-        "saved": ", ".join(os.path.join(args.output_dir, name) for name in ["vocab.json", "merges.txt", *exported]),
+        "saved": ", ".join(saved),
     }
     if not report.bytes_unmatched:
         del lines["not matched"]
+    if args.from_counts:
+        del lines["read"]
+    if args.vocab_size is None:
+        del lines["merges"], lines["longest token"], lines["compression"]
     return "\n".join(f"{name:14} {text}" for name, text in lines.items() if text)
 
 
@@ -1417,7 +1620,9 @@ class Parser(argparse.ArgumentParser):
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments as a namespace; the positional ones are taken apart here, since the last one is the size."""
     parser = Parser(
-        prog="bpe.py", usage="%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]",
+        prog="bpe.py", usage="%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]\n"
+        "       %(prog)s CORPUS [CORPUS ...] --save-counts FILE\n"
+        "       %(prog)s VOCAB_SIZE --from-counts FILE [FILE ...]",
         description="Train a byte-level BPE tokenizer on UTF-8 text.",
     )
     parser.add_argument(
@@ -1445,9 +1650,12 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--newlines", default="keep", choices=["keep", "lf"], help=r"lf: read \r\n as \n (default: keep)"
     )
+    parser.add_argument("--save-counts", metavar="FILE", help="write the counts of words too (or only them)")
+    parser.add_argument("--from-counts", nargs="+", metavar="FILE", help="learn from such files, added up")
+    parser.add_argument("--continue-from", metavar="FOLDER", help="make the merges in this folder first, then go on")
     parser.add_argument("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
     parser.add_argument(
-        "--export", action="append", default=[], choices=["huggingface", "tiktoken"],
+        "--export", action="append", default=[], choices=list(EXPORTS),
         help="also write tokenizer.json, or vocab.tiktoken; may be given twice",
     )
     parser.add_argument(
@@ -1456,19 +1664,54 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--log-every", type=int, metavar="N", help="print every Nth merge")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     args = parser.parse_intermixed_args(argv)
-    if len(args.positional) < 2:
+    args.corpus, size = args.positional, None
+    if args.from_counts:
+        if not args.corpus and len(args.from_counts) > 1:  # --from-counts FILE VOCAB_SIZE took both
+            args.corpus = [args.from_counts.pop()]
+        if len(args.corpus) != 1 or args.save_counts:
+            raise ValueError("with --from-counts, a vocabulary size and nothing else is needed")
+        size = args.corpus.pop()
+    elif len(args.corpus) > 1 and not (args.save_counts and not is_number(args.corpus[-1])):
+        size = args.corpus.pop()
+    elif not (args.save_counts and args.corpus):
         raise ValueError("a corpus file and a vocabulary size are needed: bpe.py CORPUS [CORPUS ...] VOCAB_SIZE")
-    *args.corpus, size = args.positional
-    try:
-        args.vocab_size = int(size)
-    except ValueError:
-        raise ValueError(f"the last argument, the size of the vocabulary, is {size!r}: not a whole number") from None
+    if size is not None and not is_number(size):
+        raise ValueError(f"the last argument, the size of the vocabulary, is {size!r}: not a whole number")
+    args.vocab_size = None if size is None else int(size)
     if args.no_special_tokens and args.special_tokens:
         raise ValueError("--special-token and --no-special-tokens contradict each other")
+    if args.continue_from and not args.special_tokens and not args.no_special_tokens:
+        args.special_tokens = special_tokens_of(args.continue_from)
     args.special_tokens = [] if args.no_special_tokens else args.special_tokens or ["<|endoftext|>"]
     if args.log_every is not None and args.log_every < 1:
         raise ValueError(f"--log-every {args.log_every} is below 1")
     return args
+
+
+def is_number(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def special_tokens_of(folder: str) -> list[str]:
+    """The special tokens of a saved vocabulary: what is neither a byte nor a merge, in the order of the ids."""
+    vocab, merges = load(folder)
+    others = {left + right for left, right in merges}
+    return [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in others]
+
+
+def merges_to_follow(args: argparse.Namespace) -> list[tuple[bytes, bytes]]:
+    """The merges of --continue-from; ValueError if its vocabulary is not what they and the special tokens make."""
+    if not args.continue_from:
+        return []
+    vocab, merges = load(args.continue_from)
+    tokens = [*initial_vocab(args.special_tokens, args.like).values(), *(left + right for left, right in merges)]
+    if vocab != dict(enumerate(tokens)):
+        found = special_tokens_of(args.continue_from)
+        raise ValueError(
+            f"{args.continue_from}: this vocabulary, with the special tokens {found}, is not one that goes on from "
+            f"{args.special_tokens}" + (" like huggingface" if args.like else "")
+        )
+    return merges
 
 
 def run(args: argparse.Namespace) -> None:
@@ -1478,29 +1721,56 @@ def run(args: argparse.Namespace) -> None:
         if number % args.log_every == 0:
             print(number, f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}", count, sep="\t")
 
-    special_tokens = check_special_tokens(args.special_tokens)
-    check_sizes(args.vocab_size, special_tokens, args.min_frequency, args.max_token_length, args.like)
-    check_writable(args.output_dir)
+    rules = make_rules(args.special_tokens, args.pattern, args.errors, args.newlines)
+    merges = merges_to_follow(args)
+    if args.vocab_size is not None:
+        check_sizes(args.vocab_size, rules.special_tokens, args.min_frequency, args.max_token_length, args.like)
+        check_merges(merges, initial_vocab(rules.special_tokens, args.like), args.vocab_size)
+        check_writable(args.output_dir)
+    if args.save_counts:
+        check_writable(os.path.dirname(os.path.abspath(args.save_counts)))
     report, times = Report(), [time.perf_counter()]
     show = sys.stderr.isatty() and not args.quiet
-    rules = make_rules(args.special_tokens, args.pattern, args.errors, args.newlines)
-    words = count_corpus(args.corpus, rules, args.workers, show, report, use_c(args.engine))
+    if args.from_counts:
+        words = counts_from_files(args.from_counts, rules.pattern, report, use_c(args.engine))
+    else:
+        words = count_corpus(args.corpus, None, rules, args.workers, show, report, use_c(args.engine))
+    if args.save_counts:
+        save_counts(words.counts() if isinstance(words, CWords) else words, args.save_counts, rules.pattern)
     times.append(time.perf_counter())
-    vocab, merges = train_from_counts(
-        words, args.vocab_size, args.special_tokens, min_frequency=args.min_frequency,
-        max_token_length=args.max_token_length, like=args.like, engine=args.engine,
-        progress=show and not args.log_every, report=report, on_merge=log_merge if args.log_every else None,
-    )
-    times.append(time.perf_counter())
-    save(vocab, merges, args.output_dir)
-    if "huggingface" in args.export:
-        export_huggingface(vocab, merges, args.output_dir, special_tokens, rules.pattern)
-    if "tiktoken" in args.export:
-        export_tiktoken(vocab, args.output_dir, special_tokens)
-    times.append(time.perf_counter())
+    if args.vocab_size is not None:
+        vocab, merges = train_from_counts(
+            words, args.vocab_size, rules.special_tokens, min_frequency=args.min_frequency,
+            max_token_length=args.max_token_length, like=args.like, merges=merges, engine=args.engine,
+            progress=show and not args.log_every, report=report, on_merge=log_merge if args.log_every else None,
+        )
+        times.append(time.perf_counter())
+        save(vocab, merges, args.output_dir)
+        if "huggingface" in args.export:
+            export_huggingface(vocab, merges, args.output_dir, rules.special_tokens, rules.pattern)
+        if "tiktoken" in args.export:
+            export_tiktoken(vocab, args.output_dir, rules.special_tokens)
+        times.append(time.perf_counter())
     if not args.quiet:
         seconds = [after - before for before, after in zip(times, times[1:])]
         print(summary(args, merges, report, seconds), file=sys.stderr)
+
+
+def counts_from_files(
+    paths: Iterable[Path], pattern: str, report: Report, in_c: bool
+) -> dict[bytes, int] | CWords:
+    """load_counts for the command line; with the C engine there is never a Python object for each word."""
+    if not in_c:
+        words = load_counts(paths, pattern)
+        describe(words, report)
+        return words
+    table = CWords()
+    for path in paths:
+        lines = read_counts(path, pattern)
+        while batch := list(itertools.islice(lines, 100_000)):
+            table.put(batch)
+    table.describe(report)
+    return table
 
 
 def main(argv: Sequence[str] | None = None) -> int:

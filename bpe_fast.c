@@ -694,10 +694,13 @@ static size_t find_special(const bpe_words *w, const uint8_t *text, const uint8_
         } else if (!w->special_starts[*text])
             continue;
         for (size_t i = 0; i < w->n_specials; special += w->special_lengths[i++])
-            if (w->special_lengths[i] <= (size_t)(end - text) && !memcmp(text, special, w->special_lengths[i])) {
+        {
+            size_t length = w->special_lengths[i];
+            if (length <= (size_t)(end - text) && text[length - 1] == special[length - 1] && !memcmp(text, special, length)) {
                 *at = text;
-                return w->special_lengths[i];
+                return length;
             }
+        }
     }
     *at = end;
     return 0;
@@ -768,6 +771,7 @@ struct bpe_learner {
     heap_entry *heap;
     size_t n_heap, heap_capacity;
     uint64_t threshold, least;
+    int following; /* merges that are given come first, so all pairs are in the table */
     size_t longest;
     int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
 
@@ -777,6 +781,7 @@ struct bpe_learner {
     size_t lefts_capacity, rights_capacity, n_lefts, n_rights;
     replaced_pair *replaced;
     size_t replaced_capacity;
+    size_t work; /* places gone through in this batch */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
@@ -978,7 +983,7 @@ static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
         total = all[i].count > COUNT_MAX - total ? COUNT_MAX : total + all[i].count;
     if (!l->threshold) /* a guess at how rare the last merge will be; a wrong one costs time only */
         l->threshold = total / 64 / (merges_wanted + 1);
-    if (l->threshold < l->least)
+    if (l->threshold < l->least && !l->following)
         l->threshold = l->least;
     l->pairs = NULL;
     l->pair_capacity = l->n_pairs = 0;
@@ -1178,42 +1183,69 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, size
     return status;
 }
 
+/* merge the pair in a slot of the table, which goes; what was merged goes to *merge */
+static int make_merge(bpe_learner *l, pair_slot *slot, bpe_merge *merge)
+{
+    uint32_t a = (uint32_t)(slot->key >> 32), b = (uint32_t)slot->key, c = (uint32_t)l->n_tokens, *list = slot->list;
+    size_t n = slot->n;
+    int status;
+    merge->left = a - FIRST_ID;
+    merge->right = b - FIRST_ID;
+    merge->count = slot->count;
+    slot->list = NULL;
+    drop_pair(l, slot);
+    status = add_merged_token(l, a, b);
+    if (status == BPE_OK)
+        status = grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced);
+    if (status == BPE_OK)
+        status = update_pairs(l, a, b, c, replace_pairs(l, list, n, a, b, c, &merge->replaced));
+    free(list);
+    l->work += n;
+    return status;
+}
+
 /*
  * Make up to `most` merges: -> how many in *made, 0 when no pair is left that may be merged. It comes back earlier after
  * some millions of replacements, so that the caller can show progress and hear Ctrl-C.
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {
-    for (size_t work = *made = 0; *made < most && work < 4000000; ++*made) {
+    l->work = 0;
+    for (*made = 0; *made < most && l->work < 4000000; ++*made) {
         pair_slot *best;
-        bpe_merge *merge = merges + *made;
-        uint32_t a, b, c = (uint32_t)l->n_tokens, *list;
-        size_t n;
         int status = best_pair(l, most, &best);
-        if (status != BPE_OK)
+        if (status == BPE_OK && best)
+            status = make_merge(l, best, merges + *made);
+        if (status != BPE_OK || !best)
             return status;
-        if (!best)
-            break;
-        a = (uint32_t)(best->key >> 32);
-        b = (uint32_t)best->key;
-        merge->left = a - FIRST_ID;
-        merge->right = b - FIRST_ID;
-        merge->count = best->count;
-        list = best->list;
-        n = best->n;
-        best->list = NULL;
-        drop_pair(l, best);
-        status = add_merged_token(l, a, b);
-        if (status == BPE_OK)
-            status = grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced);
-        if (status == BPE_OK)
-            status = update_pairs(l, a, b, c, replace_pairs(l, list, n, a, b, c, &merge->replaced));
-        free(list);
-        if (status != BPE_OK)
-            return status;
-        work += n;
     }
     return BPE_OK;
+}
+
+/*
+ * Make one merge that is given, however often its pair occurs. It needs an index of all pairs, so bpe_learner_new makes
+ * one when merges will be given; after the last of them, bpe_learner_followed makes the usual one.
+ */
+int bpe_learner_follow(bpe_learner *l, uint32_t left, uint32_t right, bpe_merge *merge)
+{
+    pair_slot *slot;
+    if (left + FIRST_ID >= l->n_tokens || right + FIRST_ID >= l->n_tokens)
+        return BPE_OVERFLOW;
+    merge->left = left;
+    merge->right = right;
+    merge->count = merge->replaced = 0;
+    slot = find_pair(l, pair_key(left + FIRST_ID, right + FIRST_ID));
+    if (slot->key)
+        return make_merge(l, slot, merge);
+    return add_merged_token(l, left + FIRST_ID, right + FIRST_ID);
+}
+
+int bpe_learner_followed(bpe_learner *l, uint64_t merges_wanted, size_t max_token_length)
+{
+    l->following = 0;
+    l->threshold = 0;
+    l->longest = max_token_length;
+    return index_pairs(l, merges_wanted);
 }
 
 /* ---- 2. learning: from words to the array ------------------------------------------------------------------------ */
@@ -1330,11 +1362,12 @@ void bpe_learner_free(bpe_learner *l)
 /*
  * Take over all words of a table, which is empty afterwards. tokens are the first n_tokens of the vocabulary, one after
  * the other, by id; id_of_byte is the id of each byte's token. merges_wanted is about how many merges will be asked for.
- * smaller_ids is 1 for the tie rule of Hugging Face's trainer.
+ * smaller_ids is 1 for the tie rule of Hugging Face's trainer; follow is 1 if the first merges will be given. min_frequency
+ * is at least 1.
  */
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, bpe_learner **learner)
+                    int smaller_ids, int follow, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
     int status = l ? resize_pairs(l, (size_t)1 << 12, 64 - 12) : BPE_NO_MEMORY;
@@ -1350,8 +1383,10 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
         add_token(l, length, 1);
     }
     if (status == BPE_OK) {
-        l->least = min_frequency ? min_frequency : 1;
-        l->longest = max_token_length;
+        l->least = min_frequency;
+        l->following = follow;
+        l->threshold = (uint64_t)follow; /* with merges to follow: all pairs, from a count of 1 on */
+        l->longest = follow ? SIZE_MAX : max_token_length;
         l->smaller_ids = smaller_ids;
         status = write_words(l, w, id_of_byte);
     }

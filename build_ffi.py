@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What Python may call. cffi reads this, and it stands in front of the C: if the two disagree, it does not compile.
 PROTOTYPES = """
-enum { BPE_VERSION = 2 }; /* of the functions; bpe.py uses a library only if it has the one it knows */
+enum { BPE_VERSION = 3 }; /* of the functions; bpe.py uses a library only if it has the one it knows */
 enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW };
 
 typedef struct bpe_words bpe_words;
@@ -38,8 +38,10 @@ typedef struct bpe_learner bpe_learner;
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, bpe_learner **learner);
+                    int smaller_ids, int follow, bpe_learner **learner);
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
+int bpe_learner_follow(bpe_learner *l, uint32_t left, uint32_t right, bpe_merge *merge);
+int bpe_learner_followed(bpe_learner *l, uint64_t merges_wanted, size_t max_token_length);
 void bpe_learner_free(bpe_learner *l);
 
 extern const char bpe_regex_version[];

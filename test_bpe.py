@@ -5,6 +5,7 @@ Expected values come from a hand calculation, a published example, another progr
 """
 
 import collections
+import concurrent.futures
 import contextlib
 import functools
 import gzip
@@ -126,6 +127,7 @@ def engine(request, monkeypatch):
 
 only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)  # about its processes, or about no engine
 only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
+needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
 
 
 def learn(words, vocab, vocab_size, **options):
@@ -458,7 +460,7 @@ def test_several_files_are_walls_and_any_order_is_the_same(tmp_path):
 def test_chunks_do_not_change_the_words_of_a_named_pattern(name):
     text = CORPUS.read_bytes().decode()
     expected = collections.Counter(match[0].encode() for match in regex.finditer(bpe.PATTERNS[name], text))
-    assert bpe.count_text(text, bpe.Rules(name)) == (expected, 0)
+    assert bpe.count_text([text], bpe.Rules(name)) == (expected, 0)
 
 
 @only_python
@@ -819,7 +821,7 @@ def test_an_overflow_is_reported_and_not_wrapped(words):
 def test_counts_that_overflow_when_tables_are_added_up_are_reported():
     tables = [bpe.CWords(), bpe.CWords()]
     for table in tables:
-        table.put({b"ab": 2**62, b"a word that is longer than fifteen bytes": 2**62})
+        table.put([(b"ab", 2**62), (b"a word that is longer than fifteen bytes", 2**62)])
     with pytest.raises(OverflowError):
         tables[0].add(tables[1])
 
@@ -1171,6 +1173,185 @@ def test_exports_on_the_command_line(tmp_path):
     assert bpe.load(tmp_path) == bpe.train_bpe(CORPUS, 400, [END], like="huggingface")
 
 
+# --- counts, going on, executors -------------------------------------------------------------------------------------
+
+
+def test_counts_saved_and_read_back_train_to_the_same_merges(tmp_path):
+    for name in ("counts.txt", "counts.txt.gz"):
+        assert run(CORPUS, "--save-counts", tmp_path / name, cwd=tmp_path).returncode == 0
+        for size in (500, 2000):  # count once, train many sizes
+            result = run(size, "--from-counts", tmp_path / name, "--output-dir", tmp_path / "out")
+            assert result.returncode == 0, result
+            expected = (FIXTURES / f"vocab{size}" / "merges.txt").read_bytes()
+            assert (tmp_path / "out" / "merges.txt").read_bytes() == expected
+    assert not (tmp_path / "bpeModel").exists()  # --save-counts alone trains nothing
+    lines = (tmp_path / "counts.txt").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == '#bpe-counts 1 "gpt2"' and gzip.decompress((tmp_path / "counts.txt.gz").read_bytes()).decode().splitlines() == lines
+    expected = collections.Counter({b"".join(word): n for word, n in naive_words(CORPUS.read_bytes().decode(), [END]).items()})
+    in_order = sorted(expected.items(), key=lambda item: (-item[1], item[0]))
+    assert lines[1:] == [f"{bpe.to_printable(word)} {count}" for word, count in in_order]
+    assert bpe.load_counts(tmp_path / "counts.txt") == expected == bpe.load_counts([tmp_path / "counts.txt.gz"])
+
+
+def test_shards_counted_apart_and_added_up_equal_the_whole(tmp_path):
+    documents = CORPUS.read_bytes().decode().split(END)
+    for number in range(3):
+        (tmp_path / f"{number}.txt").write_bytes(END.join(documents[number::3]).encode())
+        assert run(tmp_path / f"{number}.txt", "--save-counts", tmp_path / f"{number}.gz").returncode == 0
+    files = [tmp_path / f"{number}.gz" for number in range(3)]
+    assert bpe.load_counts(files) == bpe.count_words(CORPUS, [END])
+    result = run("--from-counts", *files, 500, "--output-dir", tmp_path / "out")
+    assert (tmp_path / "out" / "merges.txt").read_bytes() == (FIXTURES / "vocab500" / "merges.txt").read_bytes(), result
+
+
+@needs_corpora
+def test_two_sizes_from_one_file_of_counts(tmp_path):
+    path = pathlib.Path(CORPORA) / "tinystories_2M.txt"
+    words = bpe.count_words(path, [END])
+    bpe.save_counts(words, tmp_path / "counts")
+    for size in (1000, 10_000):
+        assert bpe.train_from_counts(bpe.load_counts(tmp_path / "counts"), size, [END]) == bpe.train_bpe(path, size, [END])
+
+
+@pytest.mark.parametrize("content, place", [
+    ("", "is empty"), ("the 5\n", "line 1 is not a first line"), ('#bpe-counts 1 "o200k"\n', "line 1: these counts were made with"),
+    ("@a 1\nb\n", "line 3: 'b' is not"), ("@a -1\n", "line 2: 'a -1'"), ("@a 0\n", "line 2"), ("@a 1.5\n", "line 2"),
+    ("@a 9223372036854775808\n", "line 2"), ("@a  1\n", "line 2"), ("@a b 1\n", "line 2"), ("@ 1\n", "line 2"), ("@字 1\n", "line 2"),
+    ("@a\xa0b 1\n", "stands for no byte"), ("@a ٣\n", "line 2"),
+])  # fmt: skip
+def test_malformed_counts_are_named_by_file_and_line(tmp_path, content, place):
+    path = tmp_path / "counts.txt"
+    path.write_text(content.replace("@", '#bpe-counts 1 "gpt2"\n'), encoding="utf-8")
+    error = one_line(run("--from-counts", path, 300, "--output-dir", tmp_path).stderr)
+    assert f"{path}:" in error and place in error
+
+
+def test_counts_that_add_up_to_too_much(tmp_path, engine):
+    (tmp_path / "counts").write_text('#bpe-counts 1 "gpt2"\nab 9223372036854775807\n')
+    result = run("--from-counts", tmp_path / "counts", tmp_path / "counts", 300, "--output-dir", tmp_path)
+    assert result.returncode == (1 if engine == "c" else 0)  # Python's numbers do not overflow
+    if engine == "c":
+        assert "2**63" in one_line(result.stderr)
+
+
+@pytest.mark.parametrize("like", [None, "huggingface"])
+def test_going_on_equals_training_at_once(like, tmp_path):
+    vocab, merges = bpe.train_bpe(CORPUS, 1200, [END], like=like)
+    for size in (257, 258, 700, 1200):
+        assert bpe.train_bpe(CORPUS, 1200, [END], like=like, merges=merges[: size - 257]) == (vocab, merges)
+    options = ["--output-dir", tmp_path] + (["--like", like] if like else [])
+    assert run(CORPUS, 600, *options).returncode == 0
+    assert run(CORPUS, 1200, *options, "--continue-from", tmp_path).returncode == 0
+    assert bpe.load(tmp_path) == (vocab, merges)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_given_merges_are_made_first_whatever_their_counts(train, seed):
+    rng = random.Random(seed)
+    given = bpe.train_bpe(CORPUS, rng.randint(256, 330), [], max_token_length=rng.choice([None, 3]))[1]
+    text = random_text(rng, ["th", "e", "in", " ", "a", "aa", "er", "字", "the "], 500)
+    vocab, merges = train(text, 360, merges=given, min_frequency=2)
+    words = naive_words(text)
+    for pair in given:
+        words = {naive_merge(word, pair): count for word, count in words.items()}
+    assert merges[: len(given)] == given
+    for pair in merges[len(given) :]:
+        counts = collections.Counter()
+        for word, count in words.items():
+            for neighbours in zip(word, word[1:]):
+                counts[neighbours] += count
+        assert pair == max(counts, key=lambda pair: (counts[pair], pair)) and counts[pair] >= 2
+        words = {naive_merge(word, pair): count for word, count in words.items()}
+    assert [vocab[256 + number] for number in range(len(merges))] == [left + right for left, right in merges]
+
+
+@pytest.mark.parametrize("merges, text", [
+    ([(b"a", b"b"), (b"ab", b"cd")], "merge 1 (from 0), b'ab' + b'cd': there is no token b'cd' before it"),
+    ([(b"a", b"b"), (b"a", b"b")], "merge 1 (from 0), b'a' + b'b': the token b'ab' is there already"),
+    ([(b"a", b"b")] * 50, "vocab_size=300 is below"),
+])  # fmt: skip
+def test_impossible_merges_are_an_error(train, merges, text):
+    with pytest.raises(ValueError, match=regex.escape(text)):
+        train("abc", 300, merges=merges)
+
+
+def test_going_on_with_other_special_tokens_is_an_error(tmp_path):
+    assert run(CORPUS, 300, "--special-token", "<x>", "--output-dir", tmp_path).returncode == 0
+    assert run(CORPUS, 310, "--continue-from", tmp_path, "--output-dir", tmp_path).returncode == 0  # it takes them from there
+    assert bpe.load(tmp_path)[0][256] == b"<x>"
+    for options in (["--special-token", "<y>"], ["--no-special-tokens"], ["--like", "huggingface"]):
+        result = run(CORPUS, 320, "--continue-from", tmp_path, *options, "--output-dir", tmp_path)
+        assert result.returncode == 2 and "with the special tokens ['<x>']" in one_line(result.stderr)
+
+
+def test_texts_from_an_iterable_are_counted_lazily(monkeypatch, small_slices):
+    documents = CORPUS.read_bytes().decode().split(END)
+    taken = []
+
+    def stream():
+        for document in documents:
+            taken.append(document)
+            yield document
+
+    assert bpe.count_words(None, [], texts=stream(), workers=1) == bpe.count_words(CORPUS, [END])
+    slices = bpe.slices_of_texts(stream())
+    taken.clear()
+    next(slices)
+    assert len(taken) <= 2
+    assert bpe.count_words(None, ["<x>"], texts=["a<x>b", "c"]) == {b"a": 1, b"b": 1, b"c": 1}
+    assert bpe.count_words(None, [], texts=iter([])) == {}
+    with pytest.raises(ValueError, match="lone surrogate at character 1"):
+        bpe.count_words(None, [], texts=["a\ud800"])
+    with pytest.raises(TypeError, match=r"text 1 .* not a string"):
+        bpe.count_words(None, [], texts=["a", b"b"])
+    with pytest.raises(ValueError, match="either paths or texts"):
+        bpe.count_words(CORPUS, [], texts=["a"])
+
+
+@pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
+def test_any_executor_counts_the_same(monkeypatch, kind):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
+    with getattr(concurrent.futures, kind)(2) as executor:
+        for pattern in ("gpt2", "cl100k"):
+            expected = bpe.count_words(CORPUS, [END], workers=1, pattern=pattern)
+            assert bpe.count_words(CORPUS, [END], executor=executor, pattern=pattern) == expected
+        assert bpe.count_words(None, [], texts=["a b", "a"], executor=executor) == {b"a": 2, b" b": 1}
+
+
+def test_a_task_that_always_fails_gives_its_path_and_range(monkeypatch):
+    def fail(piece, rules, in_c):
+        raise OSError("disk on fire") if piece.start_byte else KeyError("first")
+
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
+    monkeypatch.setattr(bpe, "count_anywhere", fail)
+    with concurrent.futures.ThreadPoolExecutor(2) as executor, pytest.raises(RuntimeError, match=r"corpus\.txt, bytes 0 to \d+.*first"):
+        bpe.count_words(CORPUS, [END], executor=executor)
+
+
+@only_c
+def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
+    need("distributed")
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_bytes(CORPUS.read_bytes() * 30)
+    result = call_in_script(tmp_path, f"""
+        import os, signal, threading, time, bpe
+        from distributed import Client, LocalCluster
+        bpe.SLICE_BYTES = 20_000
+        if __name__ == "__main__":
+            expected = bpe.count_words({str(corpus)!r}, ["{END}"], workers=1)
+            with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+                with Client(cluster) as client:
+                    client.run(lambda: __import__("sys").path.insert(0, {str(HERE)!r}))
+                    print(bpe.count_words({str(corpus)!r}, ["{END}"], executor=client.get_executor()) == expected)
+                    pids = list(client.run(os.getpid).values())
+                    threading.Timer(0.3, os.kill, (pids[0], signal.SIGKILL)).start()
+                    start = time.time()
+                    print(bpe.count_words([{str(corpus)!r}] * 4, ["{END}"], executor=client.get_executor(), engine="python")
+                          == {{word: 4 * count for word, count in expected.items()}}, time.time() - start > 0.3)
+    """)
+    assert result.stdout == b"True\nTrue True\n", result
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -1204,8 +1385,8 @@ def test_save_refuses_two_ids_with_the_same_bytes(tmp_path):
 def test_a_failed_save_leaves_the_earlier_files(tmp_path, monkeypatch):
     bpe.save({0: b"old"}, [], tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(TypeError):
-        bpe.write_files(tmp_path, {"vocab.json": "new", "merges.txt": None})
+    with pytest.raises(AttributeError):
+        bpe.write_files(tmp_path, {"vocab.json": "new", "merges.txt": [1]})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -1466,8 +1647,6 @@ def test_the_examples_in_the_docstrings():
 
 
 # --- large real texts, where BPE_CORPORA names a folder --------------------------------------------------------------
-
-needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
 
 
 @needs_corpora

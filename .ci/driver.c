@@ -61,7 +61,7 @@ static int train(bpe_words *words, size_t merges, uint64_t *sum)
         ids[i] = i;
     }
     *sum = 0;
-    status = bpe_learner_new(words, ids, bytes, lengths, 256, merges, 1, SIZE_MAX, 0, &learner);
+    status = bpe_learner_new(words, ids, bytes, lengths, 256, merges, 1, SIZE_MAX, 0, 0, &learner);
     while (status == BPE_OK && merges) {
         status = bpe_learner_run(learner, batch, merges < 64 ? merges : 64, &made);
         if (status != BPE_OK || !made)

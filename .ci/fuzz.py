@@ -34,7 +34,7 @@ def compare(seconds: float) -> None:
         place = f"seed {seed + rounds - 1}"
         words, data = bpe.CWords(specials), text.encode()
         words.count_slice(bpe.Slice("text", 0, None, data), rules)
-        expected = bpe.count_text(text, rules)[0]
+        expected = bpe.count_text([text], rules)[0]
         assert words.counts() == expected, f"{place}: other words"
         vocab, limit = bpe.initial_vocab(specials), rng.choice([None, None, 6])
         options = {"min_frequency": rng.choice([1, 1, 3]), "max_token_length": limit}

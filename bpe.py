@@ -48,6 +48,7 @@ Models are Unsupervised Multitask Learners", 2019, the bytes and the pattern of 
 from __future__ import annotations
 
 import argparse
+import array
 import base64
 import collections
 import contextlib
@@ -80,7 +81,7 @@ import regex
 
 __all__ = [
     "Tokenizer", "count_words", "export_huggingface", "export_tiktoken", "learn_merges", "load", "load_counts",
-    "pretokenize", "save", "save_counts", "train_bpe", "train_from_counts",
+    "pretokenize", "save", "save_counts", "segment", "train_bpe", "train_from_counts",
 ]  # fmt: skip
 
 Path = str | os.PathLike[str]
@@ -100,6 +101,7 @@ PATTERNS = {
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
+CHARACTERS = "blanks"  # what stands for a pattern at the level of characters: words are what stands between blanks
 TIKTOKEN_NAMES = {"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 
 
@@ -119,7 +121,8 @@ def make_rules(special_tokens: Iterable[str] | None, pattern: str, errors: str, 
     if newlines not in ("keep", "lf"):
         raise ValueError(f"newlines={newlines!r} is not one of 'keep', 'lf'")
     pattern = TIKTOKEN_NAMES.get(pattern, pattern)
-    compile_pattern(pattern)
+    if pattern != CHARACTERS:
+        compile_pattern(pattern)
     return Rules(pattern, check_special_tokens(special_tokens), errors, newlines)
 
 
@@ -176,6 +179,8 @@ def split_on_special_tokens(text: str, special_tokens: tuple[str, ...]) -> list[
 
 def find_words(text: str, pattern: str) -> list[str]:
     """find_words("It's  new", "gpt2") -> ["It", "'s", " ", " new"]: the whole matches, without empty ones."""
+    if pattern == CHARACTERS:
+        return [word for line in text.split("\n") for word in line.strip("\r ").split(" ") if word]
     expression = compile_pattern(pattern)
     if pattern in PATTERNS:
         return expression.findall(text)
@@ -211,7 +216,7 @@ def count_text(texts: Iterable[str], rules: Rules) -> tuple[dict[bytes, int], in
         for piece in pieces:
             counts.update(find_words(piece, rules.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
-    if rules.pattern in PATTERNS:
+    if rules.pattern in SAFE_CUTS:
         return words, 0
     in_words = sum(len(word) * count for word, count in words.items())
     return words, sum(len(piece.encode("utf-8")) for piece in pieces) - in_words
@@ -245,6 +250,29 @@ def initial_vocab(special_tokens: Iterable[str], like: str | None = None) -> dic
     return dict(enumerate(alphabet + specials))
 
 
+def first_vocab(words: Any, special_tokens: Iterable[str], level: str, like: str | None = None) -> dict[int, bytes]:
+    """initial_vocab, or at the level of characters the symbols that occur, sorted, and the special tokens."""
+    if level == "byte":
+        return initial_vocab(special_tokens, like)
+    symbols = sorted({symbol for word in words for symbol in character_symbols(word)})
+    return dict(enumerate(symbols + [token.encode("utf-8") for token in special_tokens]))
+
+
+def words_as_ids(words: Iterable[bytes], vocab: Mapping[int, bytes], level: str) -> Iterator[list[int]]:
+    """Each word as the ids of its first symbols: bytes, or at the level of characters those of character_symbols."""
+    ids = {token: token_id for token_id, token in vocab.items()}
+    if level == "char":
+        return ([ids[symbol] for symbol in character_symbols(word)] for word in words)
+    id_of_byte = [ids.get(bytes([byte]), 0) for byte in range(256)]
+    return ([id_of_byte[byte] for byte in word] for word in words)
+
+
+def character_symbols(word: bytes) -> list[bytes]:
+    """character_symbols(b"low") -> [b"l", b"o", b"w</w>"]: the characters; the last one carries the end of the word."""
+    *symbols, last = (character.encode("utf-8") for character in word.decode("utf-8"))
+    return [*symbols, last + b"</w>"]
+
+
 def descending(token: bytes) -> str:
     """A sort key that turns the order of bytes round: descending(b"st") < descending(b"s") < descending(b"es").
 
@@ -254,18 +282,57 @@ def descending(token: bytes) -> str:
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
 
+def learn_merges_by_definition(
+    words: Mapping[bytes, int], vocab: Mapping[int, bytes], vocab_size: int, level: str = "byte"
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (left_id, right_id, count) for one merge after the other: what byte-pair encoding is, and nothing more.
+
+    It counts every pair again in every round. learn_merges below yields the same, a thousand times sooner.
+    """
+    tokens = dict(vocab)
+    texts = list(zip(words_as_ids(words, vocab, level), words.values()))
+    for new_id in range(len(tokens), vocab_size):
+        counts: dict[tuple[int, int], int] = collections.defaultdict(int)
+        for ids, count in texts:
+            for pair in zip(ids, ids[1:]):
+                counts[pair] += count
+        if not counts:
+            return
+        left, right = max(counts, key=lambda pair: (counts[pair], tokens[pair[0]], tokens[pair[1]]))  # the tie rule
+        yield left, right, counts[left, right]
+        tokens[new_id] = tokens[left] + tokens[right]
+        texts = [(merge_pair(ids, (left, right), new_id), count) for ids, count in texts]
+
+
+def merge_pair(ids: list[int], pair: tuple[int, int], new_id: int) -> list[int]:
+    """merge_pair([1, 1, 1, 2], (1, 1), 9) -> [9, 1, 2]: from left to right, without overlap.
+
+    >>> merge_pair([1, 1, 1, 2], (1, 1), 9)
+    [9, 1, 2]
+    """
+    merged, place = [], 0
+    while place < len(ids):
+        if tuple(ids[place : place + 2]) == pair:
+            merged.append(new_id)
+            place += 2
+        else:
+            merged.append(ids[place])
+            place += 1
+    return merged
+
+
 def learn_merges(
     words: Mapping[bytes, int], vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
     max_token_length: int | None = None, like: str | None = None, given: Sequence[tuple[int, int]] = (),
-    report: Report | None = None,
+    level: str = "byte", report: Report | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (left_id, right_id, count) for one merge after the other, best first.
 
-    words maps each word to its count; vocab holds an id for every single byte in it, and perhaps special tokens. New
-    tokens get the ids len(vocab), len(vocab) + 1, ... up to vocab_size - 1. It stops earlier when no pair is left that
-    occurs min_frequency times and whose token has at most max_token_length bytes. With like="huggingface", the smaller
-    pair of ids wins a tie. Pairs of ids that are given are merged first, however often they occur. See the example at
-    the top.
+    words maps each word to its count; vocab holds an id for every byte (or symbol) in it, and perhaps special tokens.
+    New tokens get the ids len(vocab), len(vocab) + 1, ... up to vocab_size - 1. It stops earlier when no pair is left
+    that occurs min_frequency times and whose token has at most max_token_length bytes. With like="huggingface", the
+    smaller pair of ids wins a tie. Pairs of ids that are given are merged first, however often they occur. See the
+    example at the top.
 
     Nothing is counted twice: merging "e" and "st" changes only the pairs beside the new token, in the words that
     contain it. So the counts are kept up to date, an index says which words a pair stands in, and a heap says which
@@ -273,8 +340,7 @@ def learn_merges(
     """
     # A word is a str whose characters are token ids. Then one merge in one word is str.replace, which goes from left to
     # right without overlap, as it should ("aaa" becomes "aa" + "a"), and a pair is a str of two characters.
-    id_of_byte = {token[0]: token_id for token_id, token in vocab.items() if len(token) == 1}
-    texts = [word.decode("latin-1").translate(id_of_byte) for word in words]
+    texts = ["".join(map(chr, ids)) for ids in words_as_ids(words, vocab, level)]
     counts = list(words.values())
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # a pair -> the places in texts that may have it
@@ -378,8 +444,8 @@ def merge_words(
 def train_bpe(
     input_path: Path | Iterable[Path], vocab_size: int, special_tokens: Iterable[str] | None, *, pattern: str = "gpt2",
     workers: int | None = None, min_frequency: int = 1, max_token_length: int | None = None, errors: str = "strict",
-    newlines: str = "keep", like: str | None = None, merges: Iterable[tuple[bytes, bytes]] = (), engine: str = "auto",
-    progress: bool = False, output_dir: Path | None = None,
+    newlines: str = "keep", level: str = "byte", like: str | None = None, merges: Iterable[tuple[bytes, bytes]] = (),
+    engine: str = "auto", progress: bool = False, output_dir: Path | None = None,
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     r"""Train a byte-level BPE tokenizer: -> (vocab, merges), token id -> bytes and the merges in order of creation.
 
@@ -396,6 +462,9 @@ def train_bpe(
     max_token_length  in bytes, for tokens made by merges.
     errors            what bytes that are not UTF-8 do: "strict" (an error), "replace" (by U+FFFD) or "ignore".
     newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves the text as it is.
+    level             "char": words are what stands between blanks, their first symbols are characters, the last of
+                      which carries "</w>", as in Sennrich et al. 2016; the vocabulary is the symbols that occur,
+                      sorted, the special tokens and the merges.
     like              "huggingface": the merges and ids that the BpeTrainer of the tokenizers package learns, with the
                       byte-level alphabet, add_prefix_space=False, and the pieces between special tokens from an
                       iterator. (From whole documents it would learn pieces of the special tokens, from files it cuts at
@@ -410,25 +479,26 @@ def train_bpe(
     for counts beyond 2**63 - 1 in the C engine.
     """
     special_tokens = check_special_tokens(special_tokens)
-    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like)
-    rules = make_rules(special_tokens, pattern, errors, newlines)
+    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like, level)
+    rules = make_rules(special_tokens, pattern_at(level, pattern), errors, newlines)
     if output_dir is not None:
         check_writable(output_dir)
     given = list(merges)
-    check_merges(given, initial_vocab(special_tokens, like), vocab_size)
+    if level == "byte":
+        check_merges(given, initial_vocab(special_tokens, like), vocab_size)
     words = count_corpus(input_path, None, rules, workers, progress, Report(), use_c(engine))
     vocab, learned = train_from_counts(
-        words, vocab_size, special_tokens, min_frequency=min_frequency, max_token_length=max_token_length, like=like,
-        merges=given, engine=engine, progress=progress,
+        words, vocab_size, special_tokens, min_frequency=min_frequency, max_token_length=max_token_length,
+        level=level, like=like, merges=given, engine=engine, progress=progress,
     )
     if output_dir is not None:
-        save(vocab, learned, output_dir)
+        save(vocab, learned, output_dir, level=level)
     return vocab, learned
 
 
 def train_from_counts(
     words: Mapping[bytes, int] | CWords, vocab_size: int, special_tokens: Iterable[str] | None, *,
-    min_frequency: int = 1, max_token_length: int | None = None, like: str | None = None,
+    min_frequency: int = 1, max_token_length: int | None = None, level: str = "byte", like: str | None = None,
     merges: Iterable[tuple[bytes, bytes]] = (), engine: str = "auto", progress: bool = False,
     report: Report | None = None,
     on_merge: Callable[[int, bytes, bytes, int], None] | None = None,
@@ -439,13 +509,19 @@ def train_from_counts(
     train_bpe. on_merge is called for each merge with its number (from 1), the two tokens, and the count of the pair.
     """
     special_tokens = check_special_tokens(special_tokens)
-    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like)
-    vocab, learned = initial_vocab(special_tokens, like), []
+    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like, level)
+    if level == "char":
+        words = words.counts() if isinstance(words, CWords) else words
+        report = report or Report()
+        report.tokens = sum(len(word.decode("utf-8")) * count for word, count in words.items())
+    vocab, learned = first_vocab(words, special_tokens, level, like), []
+    if vocab_size < len(vocab):
+        raise ValueError(f"vocab_size={vocab_size} is below the {len(vocab)} symbols and special tokens")
     given = check_merges(list(merges), vocab, vocab_size)
     learn: Any = learn_merges_in_c if use_c(engine) else learn_merges
     steps = learn(
         words, vocab, vocab_size, min_frequency=min_frequency, max_token_length=max_token_length, like=like,
-        given=given, report=report,
+        given=given, level=level, report=report,
     )
     with progress_bar("learning merges", vocab_size - len(vocab), "", progress) as advance:
         for left_id, right_id, count in steps:
@@ -477,15 +553,25 @@ def check_merges(
     return pairs
 
 
+def pattern_at(level: str, pattern: str) -> str:
+    """The pattern, or what takes its place at the level of characters, where there is none to choose."""
+    if level == "char" and pattern not in ("gpt2", CHARACTERS):
+        raise ValueError(f"pattern={pattern!r} has no meaning with level='char', where words stand between blanks")
+    return CHARACTERS if level == "char" else pattern
+
+
 def check_sizes(
-    vocab_size: int, special_tokens: Sequence[str], min_frequency: int, max_token_length: int | None, like: str | None
+    vocab_size: int, special_tokens: Sequence[str], min_frequency: int, max_token_length: int | None,
+    like: str | None, level: str,
 ) -> int:
     """vocab_size as an int; TypeError or ValueError where one of the numbers makes no sense."""
     numbers = {"vocab_size": vocab_size, "min_frequency": min_frequency, "max_token_length": max_token_length}
     for name, value in numbers.items():
         if value is not None and not hasattr(value, "__index__"):
             raise TypeError(f"{name}={value!r} is not a whole number")
-    if vocab_size < 256 + len(special_tokens):
+    if level not in ("byte", "char"):
+        raise ValueError(f"level={level!r} is not one of 'byte', 'char'")
+    if vocab_size < 256 + len(special_tokens) and level == "byte":
         raise ValueError(f"vocab_size={vocab_size} is below 256 bytes + {len(special_tokens)} special token(s)")
     if min_frequency < 1:
         raise ValueError(f"min_frequency={min_frequency} is below 1")
@@ -493,6 +579,8 @@ def check_sizes(
         raise ValueError(f"max_token_length={max_token_length} is below 1")
     if like not in (None, "huggingface"):
         raise ValueError(f"like={like!r} is not 'huggingface' (or None)")
+    if like and level != "byte":
+        raise ValueError("like='huggingface' is about bytes; level='char' has no meaning with it")
     if like and max_token_length is not None:
         raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
     return operator.index(vocab_size)
@@ -505,7 +593,10 @@ def check_sizes(
 # Where a text may be cut without changing its words: two neighbouring characters that no word contains both of, and
 # that nothing before or after can change. For GPT-2's pattern, whitespace that follows something else; the others take
 # a line end along after punctuation, but not after a letter or a digit.
-SAFE_CUTS = {"gpt2": r"(?<=\S)(?=\s)", "cl100k": r"(?<=[\p{L}\p{N}])(?=\s)", "o200k": r"(?<=[\p{L}\p{N}])(?=\s)"}
+SAFE_CUTS = {
+    "gpt2": r"(?<=\S)(?=\s)", "cl100k": r"(?<=[\p{L}\p{N}])(?=\s)", "o200k": r"(?<=[\p{L}\p{N}])(?=\s)",
+    CHARACTERS: r"(?<=\n)",
+}  # fmt: skip
 SLICE_BYTES = 8 << 20  # about how much text a worker counts at a time; it needs some 20 times as much memory
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
@@ -905,7 +996,7 @@ def count_in_executor(slices: Iterator[Slice], rules: Rules, executor: Executor,
 # The C engine: bpe_fast.c, compiled by build_ffi.py into a module beside this file. Each of its three parts has the
 # signature of its twin above.
 
-C_VERSION = 3  # of the functions in it; an older module is not used
+C_VERSION = 4  # of the functions in it; an older module is not used
 
 
 def load_c_engine() -> Any:
@@ -1056,17 +1147,22 @@ def count_in_threads(slices: Iterator[Slice], rules: Rules, tables: list[CWords]
 def learn_merges_in_c(
     words: Mapping[bytes, int] | CWords, vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
     max_token_length: int | None = None, like: str | None = None, given: Sequence[tuple[int, int]] = (),
-    report: Report | None = None,
+    level: str = "byte", report: Report | None = None,
 ) -> Iterator[tuple[int, int, int]]:
     """The twin of learn_merges; words that are in C already are used up."""
-    if not isinstance(words, CWords):
+    if level == "char":  # C takes the ids themselves
+        items = words.counts() if isinstance(words, CWords) else words
+        rows = words_as_ids(items, vocab, level)
+        words = CWords()
+        words.put([(array.array("I", ids).tobytes(), count) for ids, count in zip(rows, items.values())])
+    elif not isinstance(words, CWords):
         mapping, words = words, CWords()
         words.put(mapping.items())
-    id_of_byte = {token[0]: token_id for token_id, token in vocab.items() if len(token) == 1}
+    first_ids = next(words_as_ids([bytes(range(256))], vocab, "byte")) if level == "byte" else C.ffi.NULL
     wanted, longest = vocab_size - len(vocab), sys.maxsize if max_token_length is None else max_token_length
     learner, made = C.ffi.new("bpe_learner **"), C.ffi.new("size_t *")
     status = C.lib.bpe_learner_new(
-        words.handle, [id_of_byte[byte] for byte in range(256)], b"".join(vocab.values()),
+        words.handle, first_ids, b"".join(vocab.values()),
         list(map(len, vocab.values())), len(vocab), wanted, min_frequency, longest, like is not None, bool(given),
         learner,
     )
@@ -1243,33 +1339,55 @@ class Tokenizer:
         return itertools.chain.from_iterable(map(self.cache.__getitem__, words))
 
     def encode_word(self, word: str) -> list[int]:
-        """The ids of one word: the merge of lowest rank first, and of equal ones the leftmost.
-
-        A heap of (rank, place) finds it, so that a word of n bytes takes n log n steps. ids[place] is None where the
-        token was merged into the one before it.
-        """
-        ids: list[Any] = [self.id_of_byte[byte] for byte in word.encode("utf-8")]
+        """The ids of one word: the merges are made in their order."""
+        data = word.encode("utf-8")
+        ids = [self.id_of_byte[byte] for byte in data]
         if None in ids:
-            byte = word.encode("utf-8")[ids.index(None)]
-            raise ValueError(f"the vocabulary has no token for the byte {bytes([byte])!r}, in {word[:40]!r}")
-        following, previous, ranks = list(range(1, len(ids) + 1)), list(range(-1, len(ids) - 1)), self.ranks
-        heap = [(ranks[pair], place) for place, pair in enumerate(zip(ids, ids[1:])) if pair in ranks]
-        heapq.heapify(heap)
-        while heap:
-            rank, left = heapq.heappop(heap)
-            right = following[left]
-            if right == len(ids) or ranks.get((ids[left], ids[right])) != rank:
-                continue  # another merge was there first
-            ids[left], ids[right] = self.merged[rank], None
-            following[left] = after = following[right]
-            if after < len(ids):
-                previous[after] = left
-                if (pair := (ids[left], ids[after])) in ranks:
-                    heapq.heappush(heap, (ranks[pair], left))
-            before = previous[left]
-            if before >= 0 and (pair := (ids[before], ids[left])) in ranks:
-                heapq.heappush(heap, (ranks[pair], before))
-        return [token_id for token_id in ids if token_id is not None]
+            raise ValueError(f"the vocabulary has no token for the byte {data[ids.index(None)]:#04x}, in {word[:40]!r}")
+        return merge_by_rank(ids, self.ranks, self.merged)
+
+
+def merge_by_rank(symbols: list[Any], ranks: Mapping[tuple[Any, Any], int], merged: Sequence[Any]) -> list[Any]:
+    """Merge the pair of lowest rank, of equal ones the leftmost, until no pair has a rank.
+
+    >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
+    ['n', 'e', 'w', 'est']
+
+    A heap of (rank, place) finds it, so n symbols take n log n steps. A symbol that was merged into the one before it
+    becomes None; links lead from each symbol that is left to its neighbours.
+    """
+    following, previous = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
+    heap = [(ranks[pair], place) for place, pair in enumerate(zip(symbols, symbols[1:])) if pair in ranks]
+    heapq.heapify(heap)
+    while heap:
+        rank, left = heapq.heappop(heap)
+        right = following[left]
+        if right == len(symbols) or ranks.get((symbols[left], symbols[right])) != rank:
+            continue  # another merge was there first
+        symbols[left], symbols[right] = merged[rank], None
+        following[left] = after = following[right]
+        if after < len(symbols):
+            previous[after] = left
+            if (pair := (symbols[left], symbols[after])) in ranks:
+                heapq.heappush(heap, (ranks[pair], left))
+        before = previous[left]
+        if before >= 0 and (pair := (symbols[before], symbols[left])) in ranks:
+            heapq.heappush(heap, (ranks[pair], before))
+    return [symbol for symbol in symbols if symbol is not None]
+
+
+def segment(sentence: str, merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
+    """The symbols of a sentence, with merges that were learned at the level of characters.
+
+    >>> segment("low lower", [(b"l", b"o"), (b"lo", b"w</w>"), (b"lo", b"w")])
+    ['low</w>', 'low', 'e', 'r</w>']
+    """
+    pairs = [(left.decode("utf-8"), right.decode("utf-8")) for left, right in merges]
+    ranks, merged = {pair: rank for rank, pair in enumerate(pairs)}, [left + right for left, right in pairs]
+    symbols: list[str] = []
+    for word in find_words(sentence, CHARACTERS):
+        symbols += merge_by_rank([*word[:-1], word[-1] + "</w>"], ranks, merged)
+    return symbols
 
 
 class WordCache(dict[str, Sequence[int]]):
@@ -1328,17 +1446,22 @@ def from_printable(text: str) -> bytes:
         raise ValueError(f"{text!r} has the character {error.args[0]!r}, which stands for no byte") from None
 
 
-def save(vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]], output_dir: Path) -> None:
+def save(
+    vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]], output_dir: Path, *, level: str = "byte"
+) -> None:
     """Write vocab.json and merges.txt into the folder output_dir, which is made if it is not there.
+
+    At the level of characters tokens are written as they are; merges.txt is then a file of codes of subword-nmt.
 
     Both files are complete before either takes the place of an earlier one. ValueError if two ids have the same bytes,
     since vocab.json can't hold both.
     """
+    show: Callable[[bytes], str] = to_printable if level == "byte" else bytes.decode
     ids: dict[str, int] = {}
     for token_id, token in vocab.items():
-        if ids.setdefault(to_printable(token), token_id) != token_id:
-            raise ValueError(f"the ids {ids[to_printable(token)]} and {token_id} have the same bytes, {token!r}")
-    lines = [f"{to_printable(left)} {to_printable(right)}\n" for left, right in merges]
+        if ids.setdefault(show(token), token_id) != token_id:
+            raise ValueError(f"the ids {ids[show(token)]} and {token_id} have the same bytes, {token!r}")
+    lines = [f"{show(left)} {show(right)}\n" for left, right in merges]
     write_files(
         output_dir,
         {
@@ -1470,13 +1593,14 @@ def check_writable(output_dir: Path) -> None:
         pass
 
 
-def load(output_dir: Path) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
+def load(output_dir: Path, *, level: str = "byte") -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
     """Read back what save wrote, or GPT-2's own files: -> (vocab, merges)."""
     vocab_path, merges_path = (os.path.join(output_dir, name) for name in ("vocab.json", "merges.txt"))
-    return read_vocab(vocab_path), read_merges(merges_path)
+    read: Callable[[str], bytes] = from_printable if level == "byte" else str.encode
+    return read_vocab(vocab_path, read), read_merges(merges_path, read)
 
 
-def read_vocab(path: Path) -> dict[int, bytes]:
+def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dict[int, bytes]:
     """{token id: token} from a vocab.json, in the order of the ids; ValueError says which entry is wrong."""
     with open(path, encoding="utf-8") as file:
         try:
@@ -1492,13 +1616,13 @@ def read_vocab(path: Path) -> dict[int, bytes]:
         if token_id in vocab:
             raise ValueError(f"{path}: the id {token_id} is given twice, the second time to {text!r}")
         try:
-            vocab[token_id] = from_printable(text)
+            vocab[token_id] = read(text)
         except ValueError as error:
             raise ValueError(f"{path}: token {error}") from None
     return dict(sorted(vocab.items()))
 
 
-def read_merges(path: Path) -> list[tuple[bytes, bytes]]:
+def read_merges(path: Path, read: Callable[[str], bytes] = from_printable) -> list[tuple[bytes, bytes]]:
     """[(left, right), ...] from a merges.txt, with or without its version line; ValueError names a wrong line."""
     merges = []
     with open(path, encoding="utf-8", newline="\n") as file:
@@ -1507,7 +1631,7 @@ def read_merges(path: Path) -> list[tuple[bytes, bytes]]:
                 continue
             try:
                 left, right = line.rstrip("\r\n").split(" ")
-                merges.append((from_printable(left), from_printable(right)))
+                merges.append((read(left), read(right)))
             except ValueError as error:
                 raise ValueError(f"{path}: line {number} is not two tokens with one blank between: {error}") from None
     return merges
@@ -1579,9 +1703,10 @@ def peak_memory() -> str:
 EXPORTS = {"huggingface": "tokenizer.json", "tiktoken": "vocab.tiktoken"}
 
 
-def summary(args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report: Report, seconds: list[float]) -> str:
+def summary(
+    args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report: Report, seconds: list[float], is_full: bool
+) -> str:
     """What a person wants to know of a training run, a line each."""
-    wanted = (args.vocab_size or 0) - 256 - len(args.special_tokens)
     rare = f"no pair left that occurs {args.min_frequency} time(s) or more"
     if args.max_token_length is not None:
         rare += f" and makes a token of at most {args.max_token_length} bytes"
@@ -1593,7 +1718,7 @@ def summary(args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report:
         "read": f"{report.bytes_read:,} bytes",
         "not matched": f"{report.bytes_unmatched:,} bytes, which the pattern leaves out",
         "pre-tokens": f"{report.pretokens:,}, of which {report.distinct_words:,} distinct",
-        "merges": f"{len(merges):,}; stopped: " + ("the vocabulary is full" if len(merges) == wanted else rare),
+        "merges": f"{len(merges):,}; stopped: " + ("the vocabulary is full" if is_full else rare),
         "longest token": f"{shown if len(shown) < 70 else shown[:66] + '...'}, {len(longest)} bytes",
         "compression": f"{report.bytes_in_words / max(report.tokens, 1):.2f} bytes per token on this corpus",
         "time": ", ".join(f"{phase} {s:.2f} s" for phase, s in zip(["counting", "learning", "saving"], seconds)),
@@ -1622,7 +1747,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = Parser(
         prog="bpe.py", usage="%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]\n"
         "       %(prog)s CORPUS [CORPUS ...] --save-counts FILE\n"
-        "       %(prog)s VOCAB_SIZE --from-counts FILE [FILE ...]",
+        "       %(prog)s VOCAB_SIZE --from-counts FILE [FILE ...]\n"
+        "       %(prog)s --show TEXT --output-dir DIR",
         description="Train a byte-level BPE tokenizer on UTF-8 text.",
     )
     parser.add_argument(
@@ -1637,6 +1763,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="may be given several times (default: <|endoftext|>)",
     )
     parser.add_argument("--no-special-tokens", action="store_true", help="not even <|endoftext|>")
+    parser.add_argument("--level", default="byte", choices=["byte", "char"], help="char: characters, then </w>")
+    parser.add_argument("--explain", type=int, default=0, metavar="N", help="print why the first N merges are made")
+    parser.add_argument("--show", metavar="TEXT", help="only show a text (-: standard input) in tokens of --output-dir")
     parser.add_argument("--pattern", default="gpt2", help="gpt2, cl100k, o200k or a regular expression (default: gpt2)")
     parser.add_argument("--workers", type=int, help="processes that count words (default: one for each core)")
     parser.add_argument(
@@ -1665,7 +1794,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
     args = parser.parse_intermixed_args(argv)
     args.corpus, size = args.positional, None
-    if args.from_counts:
+    if args.show is not None:
+        if args.corpus:
+            raise ValueError(f"--show takes no corpus and no size, but there is {args.corpus[0]!r}")
+    elif args.from_counts:
         if not args.corpus and len(args.from_counts) > 1:  # --from-counts FILE VOCAB_SIZE took both
             args.corpus = [args.from_counts.pop()]
         if len(args.corpus) != 1 or args.save_counts:
@@ -1681,8 +1813,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if args.no_special_tokens and args.special_tokens:
         raise ValueError("--special-token and --no-special-tokens contradict each other")
     if args.continue_from and not args.special_tokens and not args.no_special_tokens:
-        args.special_tokens = special_tokens_of(args.continue_from)
+        args.special_tokens = special_tokens_of(*load(args.continue_from))
     args.special_tokens = [] if args.no_special_tokens else args.special_tokens or ["<|endoftext|>"]
+    if args.level == "char" and (args.export or args.continue_from):
+        raise ValueError("--level char does not go with --export or --continue-from")
     if args.log_every is not None and args.log_every < 1:
         raise ValueError(f"--log-every {args.log_every} is below 1")
     return args
@@ -1692,9 +1826,8 @@ def is_number(text: str) -> bool:
     return text.removeprefix("-").isdecimal()
 
 
-def special_tokens_of(folder: str) -> list[str]:
-    """The special tokens of a saved vocabulary: what is neither a byte nor a merge, in the order of the ids."""
-    vocab, merges = load(folder)
+def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
+    """The special tokens of a vocabulary: what is neither a byte nor a merge, in the order of the ids."""
     others = {left + right for left, right in merges}
     return [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in others]
 
@@ -1706,7 +1839,7 @@ def merges_to_follow(args: argparse.Namespace) -> list[tuple[bytes, bytes]]:
     vocab, merges = load(args.continue_from)
     tokens = [*initial_vocab(args.special_tokens, args.like).values(), *(left + right for left, right in merges)]
     if vocab != dict(enumerate(tokens)):
-        found = special_tokens_of(args.continue_from)
+        found = special_tokens_of(vocab, merges)
         raise ValueError(
             f"{args.continue_from}: this vocabulary, with the special tokens {found}, is not one that goes on from "
             f"{args.special_tokens}" + (" like huggingface" if args.like else "")
@@ -1714,21 +1847,80 @@ def merges_to_follow(args: argparse.Namespace) -> list[tuple[bytes, bytes]]:
     return merges
 
 
+def explain(words: Mapping[bytes, int], vocab: dict[int, bytes], rounds: int, level: str, like: str | None) -> None:
+    """Print the first rounds of training: the three best pairs, the choice, and two words that it changes."""
+
+    def rank(pair: tuple[int, int]) -> Any:
+        tie = (-pair[0], -pair[1]) if like else (tokens[pair[0]], tokens[pair[1]])
+        return counts[pair], tie
+
+    def show(ids: list[int]) -> str:
+        return " ".join(tokens[token_id].decode("utf-8", "backslashreplace").replace(" ", "␣") for token_id in ids)
+
+    tokens, texts = dict(vocab), list(zip(words_as_ids(words, vocab, level), words.values()))
+    for number in range(1, rounds + 1):
+        counts: collections.Counter[tuple[int, int]] = collections.Counter()
+        for ids, count in texts:
+            for pair in zip(ids, ids[1:]):
+                counts[pair] += count
+        if not counts:
+            return
+        best, *others = heapq.nlargest(3, counts, key=rank)
+        ties = sum(1 for count in counts.values() if count == counts[best])
+        why = "the smallest ids" if like else "the greatest bytes"
+        print(f"round {number}: " + ", ".join(f"{show([*pair])} ({counts[pair]} times)" for pair in [best, *others]))
+        tie = f", which has {why} of the {ties} that are so frequent" if ties > 1 else ""
+        print(f"    merge {show([*best])}{tie}")
+        new_id = len(tokens)
+        tokens[new_id] = tokens[best[0]] + tokens[best[1]]
+        merged = [(merge_pair(ids, best, new_id), count) for ids, count in texts]
+        changed = [(count, before, after) for (before, count), (after, _) in zip(texts, merged) if before != after]
+        for count, before, after in heapq.nlargest(2, changed, key=operator.itemgetter(0)):
+            print(f"    {show(before)} -> {show(after)} ({count} times)")
+        texts = merged
+
+
+def show_text(args: argparse.Namespace) -> None:
+    """Print a text with its tokens set apart, their ids, and how many bytes a token has."""
+    text = sys.stdin.read() if args.show == "-" else args.show
+    vocab, merges = load(args.output_dir, level=args.level)
+    if args.level == "char":
+        print(" ".join(segment(text, merges)))
+        return
+    tokenizer = Tokenizer(vocab, merges, special_tokens_of(vocab, merges), args.pattern)
+    ids = tokenizer.encode(text)
+    tokens = [vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
+    if sys.stdout.isatty():
+        print("".join(f"\x1b[30;{46 - 3 * (number % 2)}m{token}\x1b[0m" for number, token in enumerate(tokens)))
+    else:
+        print("|".join(tokens))
+    print(*ids)
+    size = len(tokenizer.decode_bytes(ids))
+    print(f"{len(ids)} tokens, {size} bytes, {size / max(len(ids), 1):.2f} bytes per token")
+
+
 def run(args: argparse.Namespace) -> None:
     """Count, learn, save, and say how it went."""
+    if args.show is not None:
+        show_text(args)
+        return
 
     def log_merge(number: int, left: bytes, right: bytes, count: int) -> None:
         if number % args.log_every == 0:
             print(number, f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}", count, sep="\t")
 
-    rules = make_rules(args.special_tokens, args.pattern, args.errors, args.newlines)
+    rules = make_rules(args.special_tokens, pattern_at(args.level, args.pattern), args.errors, args.newlines)
     merges = merges_to_follow(args)
     if args.vocab_size is not None:
-        check_sizes(args.vocab_size, rules.special_tokens, args.min_frequency, args.max_token_length, args.like)
-        check_merges(merges, initial_vocab(rules.special_tokens, args.like), args.vocab_size)
+        check_sizes(
+            args.vocab_size, rules.special_tokens, args.min_frequency, args.max_token_length, args.like, args.level
+        )
+        if args.level == "byte":
+            check_merges(merges, initial_vocab(rules.special_tokens, args.like), args.vocab_size)
         check_writable(args.output_dir)
     if args.save_counts:
         check_writable(os.path.dirname(os.path.abspath(args.save_counts)))
+    vocab: dict[int, bytes] = {}
     report, times = Report(), [time.perf_counter()]
     show = sys.stderr.isatty() and not args.quiet
     if args.from_counts:
@@ -1737,15 +1929,19 @@ def run(args: argparse.Namespace) -> None:
         words = count_corpus(args.corpus, None, rules, args.workers, show, report, use_c(args.engine))
     if args.save_counts:
         save_counts(words.counts() if isinstance(words, CWords) else words, args.save_counts, rules.pattern)
+    if args.explain:
+        counts = words.counts() if isinstance(words, CWords) else words
+        vocab = first_vocab(counts, rules.special_tokens, args.level, args.like)
+        explain(counts, vocab, args.explain, args.level, args.like)
     times.append(time.perf_counter())
     if args.vocab_size is not None:
         vocab, merges = train_from_counts(
             words, args.vocab_size, rules.special_tokens, min_frequency=args.min_frequency,
-            max_token_length=args.max_token_length, like=args.like, merges=merges, engine=args.engine,
+            max_token_length=args.max_token_length, level=args.level, like=args.like, merges=merges, engine=args.engine,
             progress=show and not args.log_every, report=report, on_merge=log_merge if args.log_every else None,
         )
         times.append(time.perf_counter())
-        save(vocab, merges, args.output_dir)
+        save(vocab, merges, args.output_dir, level=args.level)
         if "huggingface" in args.export:
             export_huggingface(vocab, merges, args.output_dir, rules.special_tokens, rules.pattern)
         if "tiktoken" in args.export:
@@ -1753,7 +1949,8 @@ def run(args: argparse.Namespace) -> None:
         times.append(time.perf_counter())
     if not args.quiet:
         seconds = [after - before for before, after in zip(times, times[1:])]
-        print(summary(args, merges, report, seconds), file=sys.stderr)
+        is_full = args.vocab_size is not None and len(vocab) == args.vocab_size
+        print(summary(args, merges, report, seconds, is_full), file=sys.stderr)
 
 
 def counts_from_files(

@@ -1268,8 +1268,13 @@ static void write_word(bpe_learner *l, const bpe_words *w, size_t slot, const ui
 {
     size_t length;
     const uint8_t *word = slot_word(w, w->slots + slot, &length);
-    for (size_t i = 0; i < length; i++)
+    for (size_t i = 0; id_of_byte && i < length; i++)
         l->seq[(*at)++] = id_of_byte[word[i]] + FIRST_ID;
+    for (size_t i = 0; !id_of_byte && i < length; i += 4) {
+        uint32_t id;
+        memcpy(&id, word + i, 4);
+        l->seq[(*at)++] = id + FIRST_ID;
+    }
     l->seq[(*at)++] = WALL;
 }
 
@@ -1290,7 +1295,7 @@ static int add_group(bpe_learner *l, uint64_t count, size_t end)
 /* all words of two bytes or more, by falling count; the frequent ones are sorted, the others each have a place to go */
 static int write_words(bpe_learner *l, const bpe_words *w, const uint32_t *id_of_byte)
 {
-    size_t room[SMALL + 1] = {0}, n_frequent = 0, n = 1, at = 1;
+    size_t room[SMALL + 1] = {0}, n_frequent = 0, n = 1, at = 1, width = id_of_byte ? 1 : 4;
     frequent_word *frequent;
     int status = BPE_OK;
     for (size_t i = 0; i < w->capacity; i++) {
@@ -1298,9 +1303,9 @@ static int write_words(bpe_learner *l, const bpe_words *w, const uint32_t *id_of
         if (!w->slots[i].count)
             continue;
         (void)slot_word(w, w->slots + i, &length);
-        n += length + 1;
+        n += length / width + 1;
         if (w->slots[i].count <= SMALL)
-            room[w->slots[i].count] += length + 1;
+            room[w->slots[i].count] += length / width + 1;
         else
             n_frequent++;
     }
@@ -1361,7 +1366,7 @@ void bpe_learner_free(bpe_learner *l)
 
 /*
  * Take over all words of a table, which is empty afterwards. tokens are the first n_tokens of the vocabulary, one after
- * the other, by id; id_of_byte is the id of each byte's token. merges_wanted is about how many merges will be asked for.
+ * the other, by id; id_of_byte is the id of each byte's token, or NULL if the words are rows of uint32_t ids themselves. merges_wanted is about how many merges will be asked for.
  * smaller_ids is 1 for the tie rule of Hugging Face's trainer; follow is 1 if the first merges will be given. min_frequency
  * is at least 1.
  */

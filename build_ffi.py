@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What Python may call. cffi reads this, and it stands in front of the C: if the two disagree, it does not compile.
 PROTOTYPES = """
-enum { BPE_VERSION = 3 }; /* of the functions; bpe.py uses a library only if it has the one it knows */
+enum { BPE_VERSION = 4 }; /* of the functions; bpe.py uses a library only if it has the one it knows */
 enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW };
 
 typedef struct bpe_words bpe_words;

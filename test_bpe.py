@@ -10,6 +10,7 @@ import contextlib
 import functools
 import gzip
 import importlib
+import io
 import itertools
 import json
 import multiprocessing
@@ -1350,6 +1351,121 @@ def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
                           == {{word: 4 * count for word, count in expected.items()}}, time.time() - start > 0.3)
     """)
     assert result.stdout == b"True\nTrue True\n", result
+
+
+# --- characters with an end-of-word mark, and what a person can look at ----------------------------------------------
+
+
+def as_text(merges):
+    return [(left.decode(), right.decode()) for left, right in merges]
+
+
+def test_the_classic_example_at_the_level_of_characters(train):
+    """Sennrich et al. 2016; the merges from s t</w> on were worked out by hand."""
+    vocab, merges = train(TEXTBOOK, 11 + 12, level="char")
+    expected = "s t</w>, e st</w>, l o, w est</w>, n e, ne west</w>, lo w</w>, w i, wi d, wid est</w>, w e, we r</w>"
+    assert ", ".join(" ".join(pair) for pair in as_text(merges)) == expected
+    assert " ".join(bpe.segment("lowest newest", merges)) == "lo west</w> newest</w>"
+    symbols = ["d", "e", "i", "l", "n", "o", "r</w>", "s", "t</w>", "w", "w</w>"]
+    assert [token.decode() for token in vocab.values()] == symbols + [left + right for left, right in as_text(merges)]
+
+
+def naive_char_words(text, special_tokens=()):
+    pieces = regex.split("|".join(map(regex.escape, special_tokens)), text) if special_tokens else [text]
+    words = [word for piece in pieces for line in piece.split("\n") for word in line.strip("\r ").split(" ") if word]
+    return collections.Counter((*[c.encode() for c in word[:-1]], word[-1].encode() + b"</w>") for word in words)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_characters_agree_with_the_oracle(train, small_slices, seed):
+    rng = random.Random(seed)
+    text = random_text(rng, [*rng.choices(WIDE, k=5), *"ab  \n", "\r\n", "<x>"], rng.randint(1, 400))
+    special_tokens = rng.choice([[], ["<x>"]])
+    words = naive_char_words(text, special_tokens)
+    symbols = sorted({symbol for word in words for symbol in word})
+    vocab, merges = train(text, len(symbols) + len(special_tokens) + 60, special_tokens, level="char")
+    assert [*vocab.values()][: len(symbols) + len(special_tokens)] == symbols + [s.encode() for s in special_tokens]
+    assert merges == naive_train(words, 256 + 60)[1]
+
+
+def test_bad_options_at_the_level_of_characters(train):
+    for options, text in [({"pattern": "cl100k"}, "no meaning"), ({"like": "huggingface"}, "no meaning"), ({"level": "word"}, "level='word'")]:
+        with pytest.raises(ValueError, match=text):
+            train("abc", 300, **{"level": "char", **options})
+    with pytest.raises(ValueError, match="vocab_size=2 is below the 3 symbols"):
+        train("abc", 2, level="char")
+
+
+@pytest.mark.parametrize("name", ["corpus.txt", pytest.param("novels.txt", marks=needs_corpora)])
+def test_codes_and_segments_equal_those_of_subword_nmt(tmp_path, name):
+    need("subword_nmt")
+    from subword_nmt import apply_bpe, learn_bpe
+
+    path = CORPUS if name == "corpus.txt" else pathlib.Path(CORPORA) / name
+    text = path.read_bytes()[:5_000_000].decode(errors="ignore").replace(END, "")
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_bytes(text.encode())
+    lines = [line + "\n" for line in text.split("\n")]
+    codes = io.StringIO()
+    learn_bpe.learn_bpe(lines, codes, 1500, min_frequency=2)
+    result = run(corpus, 100_000, "--level", "char", "--min-frequency", 2, "--no-special-tokens", "--output-dir", tmp_path, "--quiet")
+    assert result.returncode == 0, result
+    ours = (tmp_path / "merges.txt").read_text(encoding="utf-8").split("\n")
+    theirs = codes.getvalue().split("\n")
+    assert ours[: len(theirs) - 1] == theirs[:-1] and len(theirs) > 1000
+    vocab, merges = bpe.load(tmp_path, level="char")
+    symbols = len(vocab) - len(merges)
+    assert bpe.train_bpe(corpus, symbols + 1500, [], level="char", min_frequency=2)[1] == merges[:1500]
+    codes.seek(0)
+    encoder = apply_bpe.BPE(codes)
+    for line in lines[: 3000 if name == "corpus.txt" else 500]:
+        segments = encoder.segment(line.strip("\r\n ")).split(" ")
+        undone = [part[:-2] if part.endswith("@@") else part + "</w>" for part in segments if part]
+        assert bpe.segment(line, merges[:1500]) == undone, line
+
+
+WALK_THROUGH = "round 1: s t (9 times), e s (9 times), w e (8 times)\n    merge s t, which has the greatest bytes of the 2 that are so frequent\n"
+
+
+def test_the_walk_through_in_the_readme_is_what_the_command_prints(tmp_path):
+    path = tmp_path / "textbook.txt"
+    path.write_text(TEXTBOOK)
+    options = ["--no-special-tokens", "--pattern", r"\S+", "--explain", 6, "--quiet", "--output-dir", tmp_path]
+    printed = run(path, 262, *options).stdout.decode()
+    assert printed.startswith(WALK_THROUGH)
+    for name in ("README.md", "README.zh.md"):
+        assert printed in (HERE / name).read_text(encoding="utf-8")
+
+
+def test_an_explanation_makes_the_same_merges_as_the_training(tmp_path):
+    for options in ([], ["--like", "huggingface"], ["--level", "char"]):
+        result = run(CORPUS, 3000, "--explain", 8, "--quiet", "--output-dir", tmp_path, *options)
+        lines = result.stdout.decode().splitlines()
+        explained = [line.split("merge ")[1].split(",")[0] for line in lines if line.startswith("    merge ")]
+        merges = bpe.load(tmp_path, level="char" if "char" in options else "byte")[1]
+        assert explained == [b" ".join(pair).decode(errors="backslashreplace") if b" " not in pair[0] + pair[1] else e
+                             for pair, e in zip(merges, explained)]  # fmt: skip
+        assert len(explained) == 8 and ("char" in options or explained[0] == "␣ t")
+
+
+def test_show(tmp_path):
+    assert run(CORPUS, 600, "--output-dir", tmp_path).returncode == 0
+    text = f"The ferry 字{END}"
+    tokenizer = bpe.Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [END])
+    ids = tokenizer.encode(text)
+    expected = "|".join(tokenizer.vocab[i].decode(errors="backslashreplace") for i in ids) + "\n" + " ".join(map(str, ids))
+    expected += f"\n{len(ids)} tokens, {len(text.encode())} bytes, {len(text.encode()) / len(ids):.2f} bytes per token\n"
+    for argument, stdin in ((text, None), ("-", text.encode())):
+        result = run("--show", argument, "--output-dir", tmp_path, stdin=stdin)
+        assert result.stdout.decode() == expected and "\\x" in expected
+    assert run("--show", "x", CORPUS, "--output-dir", tmp_path).returncode == 2
+
+
+@only_python
+def test_the_definition_and_the_learner_yield_the_same():
+    words = bpe.count_words(CORPUS, [END])
+    vocab = bpe.initial_vocab([END])
+    assert list(bpe.learn_merges_by_definition(words, vocab, 300)) == list(bpe.learn_merges(words, vocab, 300))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

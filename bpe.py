@@ -68,10 +68,12 @@ import os
 import queue
 import signal
 import stat
+import struct
 import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -120,6 +122,8 @@ def make_rules(special_tokens: Iterable[str] | None, pattern: str, errors: str, 
         raise ValueError(f"errors={errors!r} is not one of 'strict', 'replace', 'ignore'")
     if newlines not in ("keep", "lf"):
         raise ValueError(f"newlines={newlines!r} is not one of 'keep', 'lf'")
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern={pattern!r} is not a string")
     pattern = TIKTOKEN_NAMES.get(pattern, pattern)
     if pattern != CHARACTERS:
         compile_pattern(pattern)
@@ -130,7 +134,7 @@ def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...
     """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); ValueError or TypeError says what is wrong."""
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
-    special_tokens = tuple(special_tokens or ())
+    special_tokens = () if special_tokens is None else tuple(special_tokens)
     for place, token in enumerate(special_tokens):
         if not isinstance(token, str):
             raise TypeError(f"special token {token!r} is not a string")
@@ -149,8 +153,6 @@ def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """The compiled pattern for a name or a regular expression; ValueError if it is neither."""
-    if not isinstance(pattern, str):
-        raise TypeError(f"pattern={pattern!r} is not a string")
     if pattern not in PATTERNS and not set(pattern) & set(r"\.^$*+?{}[]()|"):
         raise ValueError(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}")
     try:
@@ -194,9 +196,8 @@ def pretokenize(text: str, special_tokens: Iterable[str] | None = None, pattern:
     [b'Hello', b'!', b'new', b' world']
     """
     rules = make_rules(special_tokens, pattern, "strict", "keep")
-    for piece in split_on_special_tokens(text, rules.special_tokens):
-        for word in find_words(piece, rules.pattern):
-            yield word.encode("utf-8")
+    pieces = split_on_special_tokens(text, rules.special_tokens)
+    return (word.encode("utf-8") for piece in pieces for word in find_words(piece, rules.pattern))
 
 
 def count_text(texts: Iterable[str], rules: Rules) -> tuple[dict[bytes, int], int]:
@@ -256,6 +257,15 @@ def first_vocab(words: Any, special_tokens: Iterable[str], level: str, like: str
         return initial_vocab(special_tokens, like)
     symbols = sorted({symbol for word in words for symbol in character_symbols(word)})
     return dict(enumerate(symbols + [token.encode("utf-8") for token in special_tokens]))
+
+
+def positive_counts(words: Mapping[bytes, int]) -> Mapping[bytes, int]:
+    """The same counts as ints, without words that do not occur; ValueError for a negative count."""
+    if all(type(count) is int and count > 0 for count in words.values()):
+        return words
+    if negative := [word for word, count in words.items() if count < 0]:
+        raise ValueError(f"the count of {negative[0]!r} is negative: {words[negative[0]]}")
+    return {word: operator.index(count) for word, count in words.items() if count}
 
 
 def words_as_ids(words: Iterable[bytes], vocab: Mapping[int, bytes], level: str) -> Iterator[list[int]]:
@@ -340,6 +350,7 @@ def learn_merges(
     """
     # A word is a str whose characters are token ids. Then one merge in one word is str.replace, which goes from left to
     # right without overlap, as it should ("aaa" becomes "aa" + "a"), and a pair is a str of two characters.
+    words = positive_counts(words)
     texts = ["".join(map(chr, ids)) for ids in words_as_ids(words, vocab, level)]
     counts = list(words.values())
     pair_counts: dict[str, int] = collections.defaultdict(int)
@@ -374,7 +385,7 @@ def learn_merges(
                 heapq.heappush(heap, entry)
         return "", 0
 
-    for step in range(vocab_size - len(tokens)):
+    for step in range(min(vocab_size - len(tokens), sys.maxsize)):
         if step == len(given):
             heap = list(candidates(pair_counts))
             heapq.heapify(heap)
@@ -484,8 +495,7 @@ def train_bpe(
     if output_dir is not None:
         check_writable(output_dir)
     given = list(merges)
-    if level == "byte":
-        check_merges(given, initial_vocab(special_tokens, like), vocab_size)
+    check_merges(given, initial_vocab(special_tokens, like), vocab_size if level == "byte" else sys.maxsize)
     words = count_corpus(input_path, None, rules, workers, progress, Report(), use_c(engine))
     vocab, learned = train_from_counts(
         words, vocab_size, special_tokens, min_frequency=min_frequency, max_token_length=max_token_length,
@@ -518,17 +528,20 @@ def train_from_counts(
     if vocab_size < len(vocab):
         raise ValueError(f"vocab_size={vocab_size} is below the {len(vocab)} symbols and special tokens")
     given = check_merges(list(merges), vocab, vocab_size)
+    if given and level == "char":
+        raise ValueError("merges to go on from are possible with level='byte' only")
     learn: Any = learn_merges_in_c if use_c(engine) else learn_merges
     steps = learn(
         words, vocab, vocab_size, min_frequency=min_frequency, max_token_length=max_token_length, like=like,
         given=given, level=level, report=report,
     )
     with progress_bar("learning merges", vocab_size - len(vocab), "", progress) as advance:
-        for left_id, right_id, count in steps:
+        for new_id, (left_id, right_id, count) in enumerate(steps, len(vocab)):
             left, right = vocab[left_id], vocab[right_id]
             learned.append((left, right))
-            vocab[len(vocab)] = left + right
-            advance(1)
+            vocab[new_id] = left + right
+            if progress:
+                advance(1)
             if on_merge:
                 on_merge(len(learned), left, right, count)
     return vocab, learned
@@ -537,19 +550,24 @@ def train_from_counts(
 def check_merges(
     merges: Sequence[tuple[bytes, bytes]], vocab: Mapping[int, bytes], vocab_size: int
 ) -> list[tuple[int, int]]:
-    """The merges of an earlier training as pairs of ids; ValueError names one that is impossible after the others."""
+    """The merges of an earlier training as pairs of ids; ValueError names one that no training makes there."""
     ids, pairs = {token: token_id for token_id, token in vocab.items()}, []
+    ranks: dict[tuple[bytes, bytes], int] = {}
+    made: list[bytes] = []
     if len(vocab) + len(merges) > vocab_size:
         raise ValueError(f"vocab_size={vocab_size} is below the {len(vocab)} + {len(merges)} tokens that are given")
     for number, (left, right) in enumerate(merges):
-        place = f"merge {number} (from 0), {left!r} + {right!r}"
-        for token in (left, right):
-            if token not in ids:
-                raise ValueError(f"{place}: there is no token {token!r} before it")
-        if left + right in ids:
-            raise ValueError(f"{place}: the token {left + right!r} is there already")
+        place, token = f"merge {number} (from 0), {left!r} + {right!r}", left + right
+        for part in (left, right):
+            if part not in ids:
+                raise ValueError(f"{place}: there is no token {part!r} before it")
+        before = merge_by_rank([bytes([byte]) for byte in token], ranks, made)
+        if before != [left, right]:
+            raise ValueError(f"{place}: the merges before it make {before} of these bytes")
+        ranks[left, right] = number
+        made.append(token)
         pairs.append((ids[left], ids[right]))
-        ids[left + right] = len(ids)
+        ids[token] = len(ids)
     return pairs
 
 
@@ -603,7 +621,7 @@ WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 # Files that are no text but are often taken for it, by their first bytes.
 NOT_TEXT = {
     b"\x1f\x8b": "gzip-compressed",
-    b"BZh": "bzip2-compressed",
+    **{b"BZh%d1AY&SY" % level: "bzip2-compressed" for level in range(1, 10)},
     b"\xfd7zXZ": "xz-compressed",
     b"\x28\xb5\x2f\xfd": "zstd-compressed",
     b"PK\x03\x04": "a zip archive",
@@ -651,8 +669,8 @@ def count_corpus(
     report: Report, in_c: bool, executor: Executor | None = None,
 ) -> dict[bytes, int] | CWords:
     """count_words with its arguments checked; what the C engine counts stays in it. Fills in the report."""
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers={workers} is below 1")
+    if workers is not None and (not hasattr(workers, "__index__") or workers < 1):
+        raise ValueError(f"workers={workers!r} is not a whole number from 1 on")
     if (paths is None) == (texts is None):
         raise ValueError("either paths or texts are needed")
     workers = workers or cores()
@@ -690,7 +708,7 @@ def describe(words: Mapping[bytes, int], report: Report) -> None:
 
 def slices_of_files(paths: Path | Iterable[Path], rules: Rules) -> tuple[Iterator[Slice], int | None]:
     """(all slices of all files, their size in bytes if it is known); every file is looked at first."""
-    path_list = [os.fspath(paths)] if isinstance(paths, (str, os.PathLike)) else [os.fspath(path) for path in paths]
+    path_list = list(map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths))
     if not path_list:
         raise ValueError("no corpus file is given")
     sizes = [check_file(path) for path in path_list]
@@ -699,18 +717,21 @@ def slices_of_files(paths: Path | Iterable[Path], rules: Rules) -> tuple[Iterato
 
 
 def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
-    """Texts in bundles of about SLICE_BYTES characters; ValueError for one that is no valid Unicode."""
+    """Texts in bundles of about SLICE_BYTES characters; TypeError for what is no text."""
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"texts={texts[:40]!r} is one string; an iterable of strings is needed")
     bundle: list[str] = []
     size = first = 0
-    for number, text in enumerate(itertools.chain(texts, [None])):
-        if bundle and (text is None or size + len(text) > SLICE_BYTES):
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} (from 0) is {text!r}, not a string")
+        if bundle and size + len(text) > SLICE_BYTES:
             yield Slice(f"texts {first} to {number - 1}", 0, None, texts=tuple(bundle))
             bundle, size, first = [], 0, number
-        if text is not None:
-            if not isinstance(text, str):
-                raise TypeError(f"text {number} (from 0) is {text!r}, not a string")
-            bundle.append(text)
-            size += len(text)
+        bundle.append(text)
+        size += len(text)
+    if bundle:
+        yield Slice(f"texts from {first} on", 0, None, texts=tuple(bundle))
 
 
 def cores() -> int:
@@ -723,7 +744,7 @@ def check_file(path: str) -> int | None:
     if path == "-" or not (os.path.isdir(path) or stat.S_ISREG(os.stat(path).st_mode)):
         return None
     with open(path, "rb") as file:
-        check_start(path, file.read(8))
+        check_start(path, file.read(16))
         return os.fstat(file.fileno()).st_size
 
 
@@ -742,7 +763,7 @@ def slices_of(path: str, size: int | None, rules: Rules) -> Iterator[Slice]:
         pipe = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 (closed below)
         with contextlib.nullcontext() if path == "-" else pipe:
             source = PipeReader(pipe)
-            check_start(path, source.read(0, 8))
+            check_start(path, source.read(0, 16))
             for start, end in cuts_of(source.read, rules):
                 data = source.take(end)
                 yield Slice(path, start, start + len(data), data)
@@ -830,7 +851,7 @@ def may_cut(before: str, after: str, rules: Rules) -> bool:
         overlap = len(token) - 1  # a token across the border takes at most this many characters of either side
         if overlap and token in before[-overlap:] + after[:overlap]:
             return False
-    return True
+    return rules.pattern in SAFE_CUTS or after.startswith(rules.special_tokens)
 
 
 def read_slice(piece: Slice) -> bytes:
@@ -858,7 +879,9 @@ def decode_slice(piece: Slice, data: bytes, rules: Rules) -> str:
 def encode_text(piece: Slice, text: str, rules: Rules) -> bytes:
     """A text that comes from no file as if it did; ValueError where it has lone surrogates."""
     try:
-        return text.encode("utf-8", {"ignore": "ignore", "replace": "replace"}.get(rules.errors, "strict"))
+        return (without_surrogates(text) if rules.errors == "replace" else text).encode(
+            "utf-8", "ignore" if rules.errors == "ignore" else "strict"
+        )
     except UnicodeEncodeError as error:
         raise ValueError(f"{piece.path}: a lone surrogate at character {error.start} of {text[:40]!r}") from None
 
@@ -903,7 +926,7 @@ def count_in_processes(slices: Iterator[Slice], rules: Rules, workers: int) -> I
         raise RuntimeError("a worker process died while it counted words (killed, or out of memory?)" + guard) from None
     finally:
         for process in processes.values():
-            process.terminate()  # after an error or Ctrl-C nobody waits for what it is doing
+            process.kill()  # after an error or Ctrl-C nobody waits for what it is doing
         for connection, process in processes.items():
             process.join()
             connection.close()
@@ -1151,19 +1174,20 @@ def learn_merges_in_c(
 ) -> Iterator[tuple[int, int, int]]:
     """The twin of learn_merges; words that are in C already are used up."""
     if level == "char":  # C takes the ids themselves
-        items = words.counts() if isinstance(words, CWords) else words
+        items = words.counts() if isinstance(words, CWords) else positive_counts(words)
         rows = words_as_ids(items, vocab, level)
         words = CWords()
         words.put([(array.array("I", ids).tobytes(), count) for ids, count in zip(rows, items.values())])
     elif not isinstance(words, CWords):
         mapping, words = words, CWords()
-        words.put(mapping.items())
+        words.put(positive_counts(mapping).items())
     first_ids = next(words_as_ids([bytes(range(256))], vocab, "byte")) if level == "byte" else C.ffi.NULL
-    wanted, longest = vocab_size - len(vocab), sys.maxsize if max_token_length is None else max_token_length
+    wanted, least = min(vocab_size - len(vocab), sys.maxsize), min(min_frequency, sys.maxsize)
+    longest = min(max_token_length or sys.maxsize, sys.maxsize)
     learner, made = C.ffi.new("bpe_learner **"), C.ffi.new("size_t *")
     status = C.lib.bpe_learner_new(
         words.handle, first_ids, b"".join(vocab.values()),
-        list(map(len, vocab.values())), len(vocab), wanted, min_frequency, longest, like is not None, bool(given),
+        list(map(len, vocab.values())), len(vocab), wanted, least, longest, like is not None, bool(given),
         learner,
     )
     c_check(status)
@@ -1179,10 +1203,10 @@ def learn_merges_in_c(
         c_check(C.lib.bpe_learner_followed(handle, wanted, longest))
     while wanted > 0:
         c_check(C.lib.bpe_learner_run(handle, batch, min(wanted, len(batch)), made))
-        for merge in batch[0 : made[0]]:
-            yield merge.left, merge.right, merge.count
+        for left_id, right_id, count, replaced in struct.iter_unpack("IIQQ", C.ffi.buffer(batch)[: 24 * made[0]]):
+            yield left_id, right_id, count
             if report:
-                report.tokens -= merge.replaced
+                report.tokens -= replaced
         if not made[0]:
             break
         wanted -= made[0]
@@ -1313,6 +1337,8 @@ class Tokenizer:
         elif self.rules.pattern in PATTERNS and start < sure:
             piece = text[start:sure]
             certain = min(len(piece) - HELD_BACK, len(piece.rstrip()))
+            if self.rules.pattern == "o200k":  # a small letter to come may join the capitals and marks before it
+                certain = min(certain, len(regex.sub(r"(?r)[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+\Z", "", piece)))
             words, end = [], 0
             for word in find_words(piece, self.rules.pattern):
                 if end + len(word) > certain:
@@ -1343,7 +1369,8 @@ class Tokenizer:
         data = word.encode("utf-8")
         ids = [self.id_of_byte[byte] for byte in data]
         if None in ids:
-            raise ValueError(f"the vocabulary has no token for the byte {data[ids.index(None)]:#04x}, in {word[:40]!r}")
+            missing = data[ids.index(None) :][:1]
+            raise ValueError(f"the vocabulary has no token for the byte {missing!r}, in {word[:40]!r}")
         return merge_by_rank(ids, self.ranks, self.merged)
 
 
@@ -1483,7 +1510,11 @@ def export_huggingface(
     ids = {to_printable(token): token_id for token_id, token in vocab.items()}
     added = []
     for special in specials:
-        token_id = ids.pop(to_printable(special.encode("utf-8")))
+        token_id = ids.pop(to_printable(special.encode("utf-8")), None)
+        if token_id is None:
+            raise ValueError(f"the special token {special!r} is not in the vocabulary")
+        if special in ids:
+            raise ValueError(f"tokenizer.json can't hold the special token {special!r}: another token is written so")
         ids[special] = token_id
         flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
         added.append({"id": token_id, "content": special, **flags})
@@ -1527,7 +1558,7 @@ def save_counts(words: Mapping[bytes, int], path: Path, pattern: str = "gpt2") -
     folder, name = os.path.split(os.path.abspath(path))
     lines = [f"#bpe-counts 1 {json.dumps(TIKTOKEN_NAMES.get(pattern, pattern))}\n"]
     in_order = sorted(words.items(), key=lambda item: (-item[1], item[0]))
-    lines += [f"{to_printable(word)} {count}\n" for word, count in in_order]
+    lines += [f"{to_printable(word)} {count}\n" for word, count in in_order if word and count]
     data = "".join(lines).encode("utf-8")
     write_files(folder, {name: gzip.compress(data, mtime=0) if name.endswith(".gz") else data})
 
@@ -1551,7 +1582,7 @@ def read_counts(path: Path, pattern: str) -> Iterator[tuple[bytes, int]]:
         try:
             for number, line in enumerate(file, 1):
                 if number == 1:
-                    made_with = json.loads(line.removeprefix("#bpe-counts 1 "))
+                    made_with = json.loads(line[14:] if line.startswith("#bpe-counts 1 ") else "")
                     if made_with != pattern:
                         raise ValueError(f"these counts were made with the pattern {made_with!r}, not {pattern!r}")
                     continue
@@ -1563,7 +1594,7 @@ def read_counts(path: Path, pattern: str) -> Iterator[tuple[bytes, int]]:
             raise ValueError(f"{path}: line {number}: {word[:40]!r} has a character that stands for no byte") from None
         except json.JSONDecodeError:
             raise ValueError(f"{path}: line 1 is not a first line like #bpe-counts 1 \"gpt2\"") from None
-        except (ValueError, EOFError, gzip.BadGzipFile) as error:
+        except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}: line {max(number, 1)}: {error}") from None
     if not number:
         raise ValueError(f"{path}: is empty, without even the first line of a file of counts")
@@ -1572,7 +1603,7 @@ def read_counts(path: Path, pattern: str) -> Iterator[tuple[bytes, int]]:
 def write_files(output_dir: Path, contents: Mapping[str, str | bytes]) -> None:
     """Write each file under a temporary name, then rename all: a file is whole or not there."""
     os.makedirs(output_dir, exist_ok=True)
-    temporary = {os.path.join(output_dir, f"{name}.{os.getpid()}.tmp"): name for name in contents}
+    temporary = {os.path.join(output_dir, f"{name}.{os.urandom(6).hex()}.tmp"): name for name in contents}
     try:
         for path, name in temporary.items():
             content = contents[name]
@@ -1780,7 +1811,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--newlines", default="keep", choices=["keep", "lf"], help=r"lf: read \r\n as \n (default: keep)"
     )
     parser.add_argument("--save-counts", metavar="FILE", help="write the counts of words too (or only them)")
-    parser.add_argument("--from-counts", nargs="+", metavar="FILE", help="learn from such files, added up")
+    parser.add_argument("--from-counts", nargs="+", action="extend", metavar="FILE", help="learn from such files")
     parser.add_argument("--continue-from", metavar="FOLDER", help="make the merges in this folder first, then go on")
     parser.add_argument("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
     parser.add_argument(
@@ -1823,7 +1854,10 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def is_number(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+    try:
+        return bool(int(text)) or True
+    except ValueError:
+        return False
 
 
 def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
@@ -1915,10 +1949,10 @@ def run(args: argparse.Namespace) -> None:
         check_sizes(
             args.vocab_size, rules.special_tokens, args.min_frequency, args.max_token_length, args.like, args.level
         )
-        if args.level == "byte":
-            check_merges(merges, initial_vocab(rules.special_tokens, args.like), args.vocab_size)
         check_writable(args.output_dir)
     if args.save_counts:
+        if os.path.isdir(args.save_counts) or not os.path.isdir(os.path.dirname(os.path.abspath(args.save_counts))):
+            raise ValueError(f"--save-counts {args.save_counts}: this is a folder, or in a folder that is not there")
         check_writable(os.path.dirname(os.path.abspath(args.save_counts)))
     vocab: dict[int, bytes] = {}
     report, times = Report(), [time.perf_counter()]

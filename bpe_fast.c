@@ -377,6 +377,9 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const size_t *lengths, con
 /* add all words of another table, which stays as it is */
 int bpe_words_add(bpe_words *w, const bpe_words *other)
 {
+    while (w->capacity < other->capacity) /* words come in the order of their hashes, and would pile up in a smaller one */
+        if (table_double(w) != BPE_OK)
+            return BPE_NO_MEMORY;
     for (size_t i = 0; i < other->capacity; i++) {
         size_t length;
         const uint8_t *word;
@@ -971,7 +974,8 @@ static int add_pair(bpe_learner *l, uint64_t key, uint64_t count, size_t n, uint
 static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
 {
     pair_slot *all;
-    size_t capacity;
+    size_t capacity, n = 0;
+    unsigned bits = 12;
     uint64_t total = 0;
     int status;
     clear_pairs(l);
@@ -985,10 +989,15 @@ static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
         l->threshold = total / 64 / (merges_wanted + 1);
     if (l->threshold < l->least && !l->following)
         l->threshold = l->least;
+    for (size_t i = 0; i < capacity; i++)
+        n += all[i].key && may_merge(l, all[i].key, all[i].count);
     l->pairs = NULL;
     l->pair_capacity = l->n_pairs = 0;
+    /* large enough from the start: they come in the order of their hashes, and would pile up in a table that grows */
+    while (bits < 63 && n > ((size_t)1 << bits) / 4)
+        bits++;
     if (status == BPE_OK)
-        status = resize_pairs(l, (size_t)1 << 12, 64 - 12);
+        status = resize_pairs(l, (size_t)1 << bits, 64 - bits);
     for (size_t i = 0; i < capacity && status == BPE_OK; i++) {
         uint32_t *list;
         if (all[i].key && may_merge(l, all[i].key, all[i].count))

@@ -4,6 +4,7 @@ Expected values come from a hand calculation, a published example, another progr
 `python test_bpe.py` writes the expected results in fixtures/ again, with the oracle.
 """
 
+import bz2
 import collections
 import concurrent.futures
 import contextlib
@@ -386,7 +387,7 @@ def test_max_token_length(train):
 
 # --- cutting a text --------------------------------------------------------------------------------------------------
 
-SPECIAL_SETS = [[], [END], ["a a"], ["<a>", "<a><b>"], [" \n", "\n\n"], ["aa", "a\n", "\r\n\r\n"], ["\n<x>"]]
+SPECIAL_SETS = [[], ["\r\n"], ["<x>\r"], [END], ["a a"], ["<a>", "<a><b>"], [" \n", "\n\n"], ["aa", "a\n", "\r\n\r\n"], ["\n<x>"]]
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k", r"\w+|\W", r"(a)(b)|\s+x"])
@@ -551,6 +552,8 @@ def test_bad_arguments(arguments, error, text):
     ({"pattern": ""}, ValueError, "gpt2, cl100k, o200k"),
     ({"pattern": None}, TypeError, "None is not a string"),
     ({"workers": 0}, ValueError, "workers=0"),
+    ({"workers": 1.5}, ValueError, "workers=1.5"),
+    ({"pattern": ["gpt2"]}, TypeError, "not a string"),
     ({"min_frequency": 0}, ValueError, "min_frequency=0"),
     ({"max_token_length": 0}, ValueError, "max_token_length=0"),
     ({"min_frequency": 1.5}, TypeError, "min_frequency=1.5"),
@@ -564,7 +567,7 @@ def test_bad_options(options, error, text):
 
 
 @pytest.mark.parametrize("data, format_name", [
-    (gzip.compress(b"hello"), "gzip"), ("hello".encode("utf-16"), "UTF-16"), (b"PK\x03\x04xx", "zip"), (b"BZh9xx", "bzip2"),
+    (gzip.compress(b"hello"), "gzip"), ("hello".encode("utf-16"), "UTF-16"), (b"PK\x03\x04xx", "zip"), (bz2.compress(b"x"), "bzip2"),
 ])  # fmt: skip
 def test_a_format_that_is_not_text_is_named(train, data, format_name):
     with pytest.raises(ValueError, match=format_name):
@@ -922,7 +925,7 @@ def test_a_stream_is_encoded_like_the_whole(pattern, special_tokens):
     vocab, merges = trained(600, pattern if pattern in bpe.PATTERNS else "gpt2")
     tokenizer = bpe.Tokenizer(vocab, merges, special_tokens, pattern)
     rng = random.Random(repr((pattern, special_tokens)))
-    parts = [*TRICKY, "'LL", "'v", "e", "don", "123", "\n\n", "!!", "<a>", "<b>", "<c>", *special_tokens, "\ud83d", "\ude00", "ſ"]
+    parts = [*TRICKY, "'LL", "'v", "e", "ABCDEFGHIJKL", "中國", "ʰ", "don", "123", "\n\n", "!!", "<a>", "<b>", "<c>", *special_tokens, "\ud83d", "\ude00", "ſ"]
     texts = TEXTS + [random_text(rng, parts, rng.randint(0, 60)) for _ in range(150)]
     for text in texts:
         whole = tokenizer.encode(text)
@@ -1227,6 +1230,37 @@ def test_malformed_counts_are_named_by_file_and_line(tmp_path, content, place):
     assert f"{path}:" in error and place in error
 
 
+def test_damaged_or_odd_files_of_counts(tmp_path):
+    bpe.save_counts({b"": 3, b"ab": 0, b"c": 2}, tmp_path / "counts.gz")
+    assert bpe.load_counts(tmp_path / "counts.gz") == {b"c": 2}
+    data = bytearray(gzip.compress(b'#bpe-counts 1 "gpt2"\n' + b"abc 3\n" * 500))
+    for place in range(10, len(data), 3):
+        data[place] ^= 0x10
+        (tmp_path / "bad.gz").write_bytes(data)
+        with pytest.raises(ValueError, match=r"bad\.gz: "):
+            bpe.load_counts(tmp_path / "bad.gz")
+        data[place] ^= 0x10
+    for target in (tmp_path, tmp_path / "missing" / "file"):
+        assert b"--save-counts" in run(CORPUS, "--save-counts", target).stderr
+    assert not (tmp_path / "missing").exists()
+    bpe.save_counts({b"abab": 5}, tmp_path / "a")
+    bpe.save_counts({b"cdcd": 5}, tmp_path / "b")
+    arguments = ["--from-counts", tmp_path / "a", "--from-counts", tmp_path / "b", 300, "--output-dir", tmp_path / "out"]
+    assert run(*arguments).returncode == 0 and {b"abab", b"cdcd"} <= set(bpe.load(tmp_path / "out")[0].values())
+
+
+def test_counts_of_other_kinds():
+    """Zeros, as from Counters that were subtracted; numbers that are no int; negative ones."""
+    words = {b"abcd": 0, b"ab": 5, b"cd": True}
+    assert bpe.train_from_counts(words, 300, [])[1] == [(b"a", b"b"), (b"c", b"d")]
+    with pytest.raises(ValueError, match="b'ab' is negative: -1"):
+        bpe.train_from_counts({b"ab": -1}, 300, [])
+    with pytest.raises(TypeError):
+        bpe.train_from_counts({b"ab": 1.5}, 300, [])
+    assert len(bpe.train_from_counts({b"ab": 5}, 2**64 + 255, [], min_frequency=2**65)[1]) == 0
+    assert len(bpe.train_from_counts({b"ab": 5}, 2**64 + 255, [], max_token_length=2**65)[1]) == 1
+
+
 def test_counts_that_add_up_to_too_much(tmp_path, engine):
     (tmp_path / "counts").write_text('#bpe-counts 1 "gpt2"\nab 9223372036854775807\n')
     result = run("--from-counts", tmp_path / "counts", tmp_path / "counts", 300, "--output-dir", tmp_path)
@@ -1268,7 +1302,8 @@ def test_given_merges_are_made_first_whatever_their_counts(train, seed):
 
 @pytest.mark.parametrize("merges, text", [
     ([(b"a", b"b"), (b"ab", b"cd")], "merge 1 (from 0), b'ab' + b'cd': there is no token b'cd' before it"),
-    ([(b"a", b"b"), (b"a", b"b")], "merge 1 (from 0), b'a' + b'b': the token b'ab' is there already"),
+    ([(b"a", b"b"), (b"a", b"b")], "merge 1 (from 0), b'a' + b'b': the merges before it make [b'ab'] of these bytes"),
+    ([(b"r", b"r"), (b"r", b"rr")], "merge 1 (from 0), b'r' + b'rr': the merges before it make [b'rr', b'r']"),
     ([(b"a", b"b")] * 50, "vocab_size=300 is below"),
 ])  # fmt: skip
 def test_impossible_merges_are_an_error(train, merges, text):
@@ -1303,8 +1338,12 @@ def test_texts_from_an_iterable_are_counted_lazily(monkeypatch, small_slices):
     assert bpe.count_words(None, [], texts=iter([])) == {}
     with pytest.raises(ValueError, match="lone surrogate at character 1"):
         bpe.count_words(None, [], texts=["a\ud800"])
-    with pytest.raises(TypeError, match=r"text 1 .* not a string"):
-        bpe.count_words(None, [], texts=["a", b"b"])
+    assert bpe.count_words(None, [], texts=["a\ud800", "\ud83d\ude00"], errors="replace") == {b"a": 1, "\ufffd".encode(): 1, "😀".encode(): 1}
+    for texts in (["a", b"b"], ["a", None, "b"], ["a", 5]):
+        with pytest.raises(TypeError, match=r"text 1 .* not a string"):
+            bpe.count_words(None, [], texts=texts)
+    with pytest.raises(TypeError, match="is one string"):
+        bpe.count_words(None, [], texts="hello")
     with pytest.raises(ValueError, match="either paths or texts"):
         bpe.count_words(CORPUS, [], texts=["a"])
 
@@ -1492,6 +1531,22 @@ def test_the_table_of_printable_bytes_is_that_of_gpt2():
 
 
 @only_python
+def test_threads_may_save_into_one_folder(tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for saved in [pool.submit(bpe.save, {0: b"a"}, [], tmp_path) for _ in range(60)]:
+            saved.result()
+    assert len(os.listdir(tmp_path)) == 2
+
+
+@only_python
+def test_an_export_that_would_lose_a_token_is_refused(tmp_path):
+    for special, text in (("§", "can't hold"), ("<y>", "not in the vocabulary")):
+        vocab, merges = bpe.train_bpe(CORPUS, 300, ["§"])
+        with pytest.raises(ValueError, match=text):
+            bpe.export_huggingface(vocab, merges, tmp_path, [special])
+
+
+@only_python
 def test_save_refuses_two_ids_with_the_same_bytes(tmp_path):
     with pytest.raises(ValueError, match="256 and 257"):
         bpe.save({256: b"ab", 257: b"ab"}, [], tmp_path)
@@ -1572,6 +1627,18 @@ def test_a_missing_main_guard_is_named(tmp_path):
     # the children's own errors stand in front of it or after it
     errors = [line for line in result.stderr.decode().splitlines() if line.startswith("RuntimeError: a worker process died")]
     assert result.returncode != 0 and len(errors) == 1 and 'if __name__ == "__main__":' in errors[0]
+
+
+@only_python
+def test_workers_end_where_the_caller_ignores_sigterm(tmp_path):
+    result = call_in_script(tmp_path, f"""
+        import signal, bpe
+        bpe.SLICE_BYTES = 5000
+        if __name__ == "__main__":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            print(len(bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=2, engine="python")))
+    """)
+    assert result.stdout.strip().isdigit(), result
 
 
 @only_python

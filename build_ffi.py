@@ -107,6 +107,7 @@ def build(flags: str | None) -> str:
 
 
 def main() -> None:
+    """The command line; SystemExit with one line where something is missing."""
     parser = argparse.ArgumentParser(description="Build the C engine of bpe.py beside it.")
     parser.add_argument("--flags", help="for the compiler (default: optimized for this machine's processor)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")

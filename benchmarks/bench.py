@@ -1,6 +1,6 @@
 """Train the same corpus to the same size with every trainer that is installed, and print a Markdown table.
 
-    python benchmarks/bench.py CORPUS VOCAB_SIZE [--repeat 3] [--tools bpe-c,tokenizers,...] [--json FILE]
+    python benchmarks/bench.py CORPUS VOCAB_SIZE [--repeat 3] [--tools "bpe.py, C;gigatoken"] [--json FILE]
 
 Each run is a process of its own, and the tools take turns. Wall time is that of the whole process, from start to exit;
 memory is the peak of anonymous memory of its largest process (a mapped file does not count), looked at every 10 ms.
@@ -14,13 +14,9 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib.metadata
 import json
 import os
-import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,6 +133,9 @@ def anonymous_bytes(pid: int) -> int:
 
 def measure(command: list[str]) -> dict[str, object]:
     """Run a command to its end: its wall time, peak memory, and the JSON on the last line of its output, if any."""
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryFile() as output:
         start, peak = time.perf_counter(), 0
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
@@ -157,6 +156,8 @@ def measure(command: list[str]) -> dict[str, object]:
 
 
 def versions(names: list[str]) -> str:
+    import importlib.metadata
+
     found = []
     for name in names:
         try:
@@ -168,6 +169,8 @@ def versions(names: list[str]) -> str:
 
 def table(results: dict[str, list[dict]], path: str, size: int) -> str:
     """Markdown: a row for each tool, with medians."""
+    import statistics
+
     rows = ["| | wall time | counting | learning | peak memory | × ours | same merges |", "|---|---:|---:|---:|---:|---:|---|"]
     ours = statistics.median(run["wall"] for run in results["bpe.py, C"])
     expected = {rule: results[name][0]["tokens"] for rule, name in (("bytes", "bpe.py, C"), ("hf", "bpe.py, C, hf"))}
@@ -209,7 +212,7 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("vocab_size", type=int)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--tools", help="names, with commas between (default: all that are installed)")
+    parser.add_argument("--tools", help="names, with semicolons between (default: all that are installed)")
     parser.add_argument("--json", help="append the results to this file, a line each")
     parser.add_argument("--one", help=argparse.SUPPRESS)  # a tool: train, print a line of JSON
     args = parser.parse_args()
@@ -219,6 +222,8 @@ def main() -> None:
         tokens, phases = runner(args.corpus, args.vocab_size)
         print(json.dumps({"tokens": digest(tokens), **phases}), flush=True)
         return
+    import importlib.metadata  # not before: a measured process should not pay for it
+
     names = args.tools.split(";") if args.tools else list(TOOLS)
     if os.path.getsize(args.corpus) > SMALL:
         names = [name for name in names if name not in SLOW]

@@ -55,6 +55,7 @@ def main() -> None:
             if size in sizes:
                 print(f"{name}: {ratios[sizes.index(size)]:.2f} bytes per token at {size:,}")
     axes.set(xscale="log", xlabel="vocabulary size (tokens)", ylabel="bytes per token on the training corpus", title="How much a larger vocabulary compresses")
+    axes.set_xlim(right=args.vocab_size * 1.35)
     axes.set_xticks([256, 1_000, 3_000, 10_000, 30_000], ["256", "1,000", "3,000", "10,000", "30,000"])
     axes.minorticks_off()
     axes.grid(alpha=0.3)

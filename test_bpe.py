@@ -725,10 +725,7 @@ def scan(text, special_tokens=()):
 
 def assert_scanned_as_regex_does(texts, wall="\ue000\ue001"):
     """All texts at once, with a special token between them, against regex on each."""
-    expected = collections.Counter()
-    find = regex.compile(GPT2).findall
-    for text in texts:
-        expected.update(find(text))
+    expected = collections.Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, texts)))
     counts = scan(wall.join(texts), [wall])
     assert counts == {word.encode(): count for word, count in expected.items()}
 

@@ -17,7 +17,7 @@
  *   BPE_OK          done
  *   BPE_NO_MEMORY   an allocation failed; the handle can only be freed
  *   BPE_BAD_UTF8    text that is not UTF-8; the offset of the first bad byte is handed out
- *   BPE_OVERFLOW    a count above 2^63 - 1, or more than 2^32 bytes of distinct words, or 2^32 tokens
+ *   BPE_OVERFLOW    a count above 2^63 - 1, more than 2^32 bytes of distinct words or tokens, an id that is not there
  *
  * PART 1, WORDS. An open-addressing table; a slot is 24 bytes and holds words of up to 15 bytes in place:
  *
@@ -44,11 +44,13 @@
  *
  * A merge (a, b) -> c goes through its list once and adds up, for each neighbour x on the left and y on the right, how
  * much the pairs (x, a), (b, y) lose and (x, c), (c, y) gain; then it touches the table of pairs once for each distinct
- * neighbour. Right neighbours come first: where c stands beside c, the left one was counted as (c, a), and is taken off.
+ * neighbour. Where c comes to stand beside c, the left one had seen an a on its right, and counted (c, a): that is taken
+ * off again before anything is put into the table.
  *
  * Counts only fall, so a pair that is too rare to be merged soon need not be known now: only pairs with a count of at
  * least `threshold` are in the table, with their lists. When they run out, the threshold goes down and the table is
  * built anew from the array. The heap holds a stale count at worst, never one that is too small.
+ * Merges that are given (to go on from an earlier training) may be of any pair, so while they are made all are in it.
  *
  * COST  counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge its
  *       list, plus its distinct neighbours.

@@ -3,11 +3,11 @@
 # requires-python = ">=3.10"
 # dependencies = ["regex"]
 # ///
-r"""Byte-pair encoding: learn a vocabulary of tokens from text.
+r"""Byte-pair encoding: learn a vocabulary of tokens from text, and turn text into token ids with it.
 
-    python bpe.py corpus.txt 10000        writes bpeModel/vocab.json and bpeModel/merges.txt
+    python bpe.py corpus.txt 10000        trains, and writes the folder bpeModel
 
-The algorithm, in six lines:
+Training, in six lines:
 
     1. Cut the text into words, and count how often each one occurs.
     2. Write every word as a sequence of tokens; at first, a token is one byte.
@@ -16,8 +16,15 @@ The algorithm, in six lines:
     5. Go on from 3 until the vocabulary has the size that was asked for.
     6. The merges, in the order in which they were made, are the tokenizer.
 
-On equal counts the greater pair wins, comparing first the left token's bytes, then the right one's:
-(b"s", b"t") before (b"e", b"s"), because b"s" > b"e".
+To encode a text, cut it into words and replay the merges on each of them, in the same order.
+
+When two pairs have the same count, the greater pair wins: the left tokens are compared first, byte by byte, then the
+right ones. (b"s", b"t") comes before (b"e", b"s"), because b"s" > b"e". Two traps:
+
+    - Counts are counts of positions, and positions may overlap. In "aaaa" the pair a a counts three times; but
+      replacing goes from left to right without overlap, so "aaaa" becomes aa aa.
+    - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats (b"a", b"bz"), because
+      b"ab" > b"a", although b"abz" > b"aba".
 
 Glossary, with a value for each term:
 
@@ -25,20 +32,19 @@ Glossary, with a value for each term:
     token            b"est"                 some bytes that the vocabulary has an id for
     token id         257                    its number: 0..255 are the single bytes, then come the special
                                             tokens, then one id for each merge
-    pair             (101, 257)             the ids of two tokens that stand side by side
-    merge            (b"e", b"st")          a pair that became a token, as bytes
+    pair             (101, 257)             two tokens, or their ids, that stand side by side
+    merge            (b"e", b"st")          a pair that became a token
+    rank             1                      the position of a merge in the list of merges, from 0
     count            9                      how often a pair, or a word, occurs in the whole corpus
     special token    "<|endoftext|>"        a piece of text with a meaning of its own; never cut, never learned
 
->>> words = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
->>> vocab = initial_vocab([])
->>> for left, right, count in learn_merges(words, vocab, vocab_size=260):
-...     vocab[len(vocab)] = vocab[left] + vocab[right]
-...     print(vocab[left], vocab[right], count)
-b's' b't' 9
-b'e' b'st' 9
-b'o' b'w' 7
-b'l' b'ow' 7
+>>> words = words_of("low low low low low lower lower widest widest widest newest newest newest newest newest newest")
+>>> for left, right in train_by_definition(words, 4):
+...     print(left, right)
+b's' b't'
+b'e' b'st'
+b'o' b'w'
+b'l' b'ow'
 
 Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich, B. Haddow and
 A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016; A. Radford et al., "Language
@@ -47,143 +53,442 @@ Models are Unsupervised Multitask Learners", 2019, the bytes and the pattern of 
 
 from __future__ import annotations
 
-import argparse
-import array
-import base64
+import codecs
 import collections
 import contextlib
 import functools
-import gzip
-import hashlib
 import heapq
-import importlib.machinery
-import importlib.util
-import io
 import itertools
 import json
-import multiprocessing
-import multiprocessing.connection
 import operator
 import os
-import queue
-import signal
+import re
 import stat
-import struct
 import sys
-import tempfile
-import threading
 import time
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TextIO
+import warnings
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import regex
 
+if TYPE_CHECKING:  # what only some runs need is imported where it is needed: `import bpe` takes a third of the time
+    import argparse
+    from concurrent.futures import Executor
+
 __all__ = [
-    "Tokenizer", "count_words", "export_huggingface", "export_tiktoken", "learn_merges", "load", "load_counts",
-    "pretokenize", "save", "save_counts", "segment", "train_bpe", "train_from_counts",
+    "Tokenizer", "count_words", "load", "pretokenize", "save", "save_counts", "segment", "train_bpe",
+    "train_from_counts",
 ]  # fmt: skip
 
+__version__ = "0.2.0"
+
 Path = str | os.PathLike[str]
+Word = tuple[bytes, ...]
+Pair = tuple[bytes, bytes]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# 1. Pre-tokenization: from text to words and their counts
+# I. The lesson: what byte-pair encoding is
 # ---------------------------------------------------------------------------------------------------------------------
 
-# Each pattern says what a word is; tokens never cross its borders. An English word takes the blank before it along
-# (" the"), so that the text can be put together again without guessing where blanks stood.
+# A text is cut into words first, and no token crosses their borders. Without that the most frequent pairs would soon be
+# pieces of phrases and punctuation ("e t", ", and the", "dog." beside "dog!"), and each of them would need an id.
+# This is the pattern of GPT-2. An English word takes the space before it along (" the"), so that the text can be put
+# together again without guessing where spaces stood. `\s+(?!\S)` reads: whitespace that no visible character follows;
+# of three spaces before a word it takes two, and leaves the third one to the word.
+GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+
+
+def words_of(text: str) -> dict[Word, int]:
+    """Each distinct word of a text, as a tuple of one-byte tokens, and its count.
+
+    >>> words_of("hi hi hi")
+    {(b'h', b'i'): 1, (b' ', b'h', b'i'): 2}
+    """
+    words = collections.Counter(regex.findall(GPT2, text))
+    return {tuple(bytes([byte]) for byte in word.encode("utf-8")): count for word, count in words.items()}
+
+
+def count_pairs(words: Mapping[Word, int]) -> dict[Pair, int]:
+    """How often each pair of neighbours occurs in all words; every position counts, also where two overlap.
+
+    >>> count_pairs({(b"a", b"a", b"a", b"a"): 1, (b"a", b"b"): 5})
+    {(b'a', b'a'): 3, (b'a', b'b'): 5}
+    """
+    counts: dict[Pair, int] = collections.defaultdict(int)
+    for word, count in words.items():
+        for pair in zip(word, word[1:]):
+            counts[pair] += count
+    return dict(counts)
+
+
+def merge_pair(word: Word, pair: Pair) -> Word:
+    """The word with the pair replaced by its concatenation, from left to right, without overlap.
+
+    >>> merge_pair((b"a", b"a", b"a", b"b"), (b"a", b"a"))
+    (b'aa', b'a', b'b')
+    """
+    merged, at = [], 0
+    while at < len(word):
+        if word[at : at + 2] == pair:
+            merged.append(word[at] + word[at + 1])
+            at += 2
+        else:
+            merged.append(word[at])
+            at += 1
+    return tuple(merged)
+
+
+def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[Pair]:
+    """The merges of some words: count every pair, merge the best one everywhere, and again.
+
+    It ends early when no pair is left, since every word is a single token by then.
+    """
+    merges: list[Pair] = []
+    while len(merges) < merges_wanted and (counts := count_pairs(words)):
+        best = max(counts, key=lambda pair: (counts[pair], pair))  # the tie rule: tuples compare left first, then right
+        words = {merge_pair(word, best): count for word, count in words.items()}
+        merges.append(best)
+    return merges
+
+
+def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
+    """The tokens of a word: replay the merges in the order in which they were learned.
+
+    The longest token first would be another encoding, which the model never saw in training:
+
+    >>> encode_by_definition((b"a", b"b", b"c", b"d"), [(b"b", b"c"), (b"a", b"b"), (b"bc", b"d")])
+    (b'a', b'bcd')
+    >>> encode_by_definition((b"x", b"a", b"b", b"c"), [(b"b", b"c"), (b"x", b"a"), (b"xa", b"b")])  # not xab c
+    (b'xa', b'bc')
+    """
+    for pair in merges:
+        word = merge_pair(word, pair)
+    return word
+
+
+# That is all. Token ids only number the tokens: 0..255 are the single bytes, then the special tokens, then one id for
+# each merge, so with two special tokens the third merge makes token 256 + 2 + 2 = 260. Since every byte is a token,
+# every text can be encoded; and since a token is nothing but bytes, decoding is b"".join.
+# The rest of this file does the same on any text, and fast.
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# II. The same, fast
+# ---------------------------------------------------------------------------------------------------------------------
+
+# What each step gains, for fixtures/corpus.txt and a vocabulary of 500:
+#
+#     MEASURE  the definition over the text as it is, word after word
+#     MEASURE  over distinct words with their counts: train_by_definition
+#     MEASURE  counts that are kept up to date, and an index from each pair to its words: merge_in_words
+#     MEASURE  a heap that finds the best pair: learn_merges
+#     MEASURE  the same in C: bpe_fast.c
+
+
+def descending(token_id: int, token: bytes) -> str:
+    """A sort key that reverses the order of bytes: the key of b"st" is below that of b"s", and that below b"es"'s.
+
+    heapq keeps the smallest entry on top, and of equal counts the greatest bytes are wanted. The mark at the end puts a
+    token before its own beginning (b"st" before b"s").
+    """
+    return "".join(chr(255 - byte) for byte in token) + chr(256)
+
+
+def smaller_id(token_id: int, token: bytes) -> int:
+    """The sort key of Hugging Face's trainer, where the smaller pair of ids wins a tie."""
+    return token_id
+
+
+def learn_merges(
+    words: Iterable[str], counts: Sequence[int], tokens: Sequence[bytes],
+    sort_key: Callable[[int, bytes], Any] = descending, longest: int = sys.maxsize,
+) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (left_id, right_id, count, replaced) for one merge after the other, best first, until no pair is left.
+
+    words     each a str whose characters are token ids, so that one merge in one word is str.replace, which goes from
+              left to right without overlap; a pair is a str of two characters
+    counts    how often each word occurs
+    tokens    the bytes of the first ids; the new tokens get the ids len(tokens), len(tokens) + 1, ...
+    longest   the number of bytes that a new token may have
+
+    Nothing is counted twice. Merging e and st changes only the pairs beside the new token, in the words that contain
+    it: so the counts are kept up to date, and an index says which words a pair stands in. A heap finds the best pair.
+    """
+    texts, tokens = list(words), list(tokens)
+    keys = [sort_key(token_id, token) for token_id, token in enumerate(tokens)]
+    pair_counts: dict[str, int] = collections.defaultdict(int)
+    words_with: dict[str, set[int]] = collections.defaultdict(set)  # a pair -> the words that may have it, as indices
+    for index, text in enumerate(texts):
+        for pair in map(operator.add, text, text[1:]):
+            pair_counts[pair] += counts[index]
+            words_with[pair].add(index)
+
+    def entries(pairs: Iterable[str]) -> Iterator[tuple[int, Any, Any, str]]:
+        for pair in pairs:
+            left, right = ord(pair[0]), ord(pair[1])
+            if len(tokens[left]) + len(tokens[right]) <= longest:
+                yield -pair_counts[pair], keys[left], keys[right], pair  # the tie rule is the order of this tuple
+
+    heap = list(entries(pair_counts))
+    heapq.heapify(heap)
+    while heap:
+        # Every pair that a merge creates contains the new token, so the count of any older pair can only fall. Hence an
+        # entry is never too small: if it still tells the truth it is the best; if not, it goes back with its new count.
+        negative_count, _, _, pair = heapq.heappop(heap)
+        count = pair_counts.get(pair, 0)
+        if count != -negative_count:
+            for entry in entries([pair] if count else []):
+                heapq.heappush(heap, entry)
+            continue
+        left_id, right_id, new_id = ord(pair[0]), ord(pair[1]), len(tokens)
+        if new_id > sys.maxunicode:
+            raise OverflowError(f"token id {new_id} is above {sys.maxunicode}, the largest that this engine can hold")
+        tokens.append(tokens[left_id] + tokens[right_id])
+        keys.append(sort_key(new_id, tokens[new_id]))
+        change, replaced = merge_in_words(texts, counts, words_with, pair, chr(new_id))
+        del pair_counts[pair]
+        for changed_pair, difference in change.items():
+            pair_counts[changed_pair] += difference
+            if not pair_counts[changed_pair]:
+                del pair_counts[changed_pair], words_with[changed_pair]
+        for entry in entries(changed_pair for changed_pair in change if chr(new_id) in changed_pair):
+            heapq.heappush(heap, entry)
+        yield left_id, right_id, count, replaced
+
+
+def merge_in_words(
+    texts: list[str], counts: Sequence[int], words_with: dict[str, set[int]], pair: str, new: str
+) -> tuple[dict[str, int], int]:
+    """Replace the pair by the new token in all words: -> (change of every other pair's count, pairs replaced).
+
+    texts and words_with are brought up to date. An example: b c becomes X in a b c b c d, a word that occurs once. The
+    word is a X X d now. The left X took a b (-1) and brought a X (+1); on its right another X begins where a b stood
+    before, so it took c b (-1) and brought X X (+1). The right X sees an X on its left: that side is counted already.
+    On its right it took c d (-1) and brought X d (+1).
+    """
+    left, right = pair[0], pair[1]
+    change: dict[str, int] = collections.defaultdict(int)
+    replaced = 0
+    for index in words_with.pop(pair):
+        text, count = texts[index].replace(pair, new), counts[index]
+        replaced += (len(texts[index]) - len(text)) * count
+        texts[index] = text
+        at = text.find(new)  # not found: the word lost this pair to an earlier merge
+        while at >= 0:
+            if at > 0 and text[at - 1] != new:
+                before = text[at - 1]
+                change[before + left] -= count
+                change[before + new] += count
+                words_with[before + new].add(index)
+            if at + 1 < len(text):
+                after = text[at + 1]
+                change[right + (left if after == new else after)] -= count
+                change[new + after] += count
+                words_with[new + after].add(index)
+            at = text.find(new, at + 1)
+    change.pop(pair, None)  # in "aaa", "a" "a" was its own neighbour
+    return change, replaced
+
+
+def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merged: Sequence[Any]) -> list[Any]:
+    """Merge the pair of lowest rank, of equal ones the leftmost, until no pair has a rank: encoding, made fast.
+
+    >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
+    ['n', 'e', 'w', 'est']
+
+    Replaying a list of 50,000 merges would look at each of them; here only pairs that are in the word matter. A heap of
+    (rank, index) finds the next one, so n tokens take n log n steps. A token that was merged into the one before it
+    becomes None; links lead from each token that is left to its neighbours.
+    """
+    following, previous = list(range(1, len(tokens) + 1)), list(range(-1, len(tokens) - 1))
+    heap = [(ranks[pair], index) for index, pair in enumerate(zip(tokens, tokens[1:])) if pair in ranks]
+    heapq.heapify(heap)
+    while heap:
+        rank, left = heapq.heappop(heap)
+        right = following[left]
+        if right == len(tokens) or ranks.get((tokens[left], tokens[right])) != rank:
+            continue  # another merge was there first
+        tokens[left], tokens[right] = merged[rank], None
+        following[left] = after = following[right]
+        if after < len(tokens):
+            previous[after] = left
+            if (pair := (tokens[left], tokens[after])) in ranks:
+                heapq.heappush(heap, (ranks[pair], left))
+        before = previous[left]
+        if before >= 0 and (pair := (tokens[before], tokens[left])) in ranks:
+            heapq.heappush(heap, (ranks[pair], before))
+    return [token for token in tokens if token is not None]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# III. The tokenizer and its files
+# ---------------------------------------------------------------------------------------------------------------------
+
 PATTERNS = {
-    "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "gpt2": GPT2,
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
     r"|\s*[\r\n]|\s+(?!\S)|\s",
     "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
-CHARACTERS = "blanks"  # what stands for a pattern at the level of characters: words are what stands between blanks
 TIKTOKEN_NAMES = {"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
+CHARACTERS = "characters"  # takes the place of a pattern: words stand between spaces, and are made of characters
+BETWEEN_WORDS = r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"  # ... and this is what stands between them
+END_OF_WORD = "</w>"  # the marker that a word's last character carries there
+MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
+BLOCK = 1 << 16  # how many characters of a stream are looked at together, at the most
 
 
-class Rules(NamedTuple):
-    """All that decides which words a text has: bytes -> decode -> newlines -> special tokens -> pattern."""
+class Options(NamedTuple):
+    """What decides the words of a text and the merges that are learned from them; train_bpe says what each means."""
 
-    pattern: str = "gpt2"  # a name from PATTERNS, or a regular expression
     special_tokens: tuple[str, ...] = ()
-    errors: str = "strict"  # what bytes that are not UTF-8 do: "strict", "replace" (U+FFFD) or "ignore"
-    newlines: str = "keep"  # or "lf": "\r\n" becomes "\n"
+    pattern: str = "gpt2"  # a name from PATTERNS, a custom pattern, or CHARACTERS
+    errors: str = "strict"
+    newlines: str = "keep"
+    vocab_size: int = sys.maxsize
+    min_frequency: int = 1
+    max_token_length: int | None = None
+    like: str | None = None
+    engine: str = "auto"
+    workers: int | None = None
+    progress: bool = False
 
 
-def make_rules(special_tokens: Iterable[str] | None, pattern: str, errors: str, newlines: str) -> Rules:
-    """Check every part, so that bad input is an error before any work: -> Rules, or ValueError or TypeError."""
-    if errors not in ("strict", "replace", "ignore"):
-        raise ValueError(f"errors={errors!r} is not one of 'strict', 'replace', 'ignore'")
-    if newlines not in ("keep", "lf"):
-        raise ValueError(f"newlines={newlines!r} is not one of 'keep', 'lf'")
-    if not isinstance(pattern, str):
-        raise TypeError(f"pattern={pattern!r} is not a string")
-    pattern = TIKTOKEN_NAMES.get(pattern, pattern)
-    if pattern != CHARACTERS:
-        compile_pattern(pattern)
-    return Rules(pattern, check_special_tokens(special_tokens), errors, newlines)
+NUMBERS = ("vocab_size", "min_frequency", "max_token_length", "workers")
+CHOICES = {
+    "errors": ("strict", "replace"), "newlines": ("keep", "lf"), "level": ("byte", "char"),
+    "like": (None, "huggingface"), "engine": ("auto", "python", "c"),
+}  # fmt: skip
+
+
+def check_arguments(special_tokens: Iterable[str] | None, level: str = "byte", **given: Any) -> Options:
+    """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
+    for name, value in {"level": level, **given}.items():
+        if name in CHOICES and value not in CHOICES[name]:
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, CHOICES[name]))}")
+        if name in NUMBERS and value != Options._field_defaults[name]:
+            if not hasattr(value, "__index__"):
+                raise TypeError(f"{name}={value!r} is not a whole number")
+            if value < 1 and name != "vocab_size":
+                raise ValueError(f"{name}={value} is below 1")
+    options = Options(check_special_tokens(special_tokens), **given)
+    if not isinstance(options.pattern, str):
+        raise TypeError(f"pattern={options.pattern!r} is not a string")
+    if options.engine == "c" and not find_engine()[0]:
+        raise ValueError(f"engine='c', but {find_engine()[1]}")
+    if level == "char":
+        if options.pattern not in ("gpt2", CHARACTERS) or options.like:
+            raise ValueError("level='char' goes with no pattern and no like: both are about bytes")
+        return options._replace(pattern=CHARACTERS)
+    if options.like:
+        if options.max_token_length is not None:
+            raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
+        check_savable(options)
+    if options.pattern in TIKTOKEN_NAMES:
+        return options._replace(pattern=TIKTOKEN_NAMES[options.pattern])
+    if options.pattern != CHARACTERS:
+        compile_pattern(options.pattern)
+    return options
+
+
+def parts_of(options: Options, n_first: int, n_merges: int) -> str:
+    """What a vocabulary is made of: "256 bytes + 1 special token + 743 merges"."""
+    first = plural(n_first, "character" if options.pattern == CHARACTERS else "byte")
+    merges = [plural(n_merges, "merge")] * bool(n_merges)
+    return " + ".join([first, plural(len(options.special_tokens), "special token"), *merges])
+
+
+def check_size(options: Options, n_first: int, n_given: int) -> None:
+    """ValueError if the vocabulary can't hold its first tokens, the special tokens and the merges that are given."""
+    if options.vocab_size < (least := n_first + len(options.special_tokens) + n_given):
+        parts = parts_of(options, n_first, n_given)
+        raise ValueError(f"a vocabulary of {options.vocab_size} is too small: at least {least} ({parts})")
 
 
 def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...]:
     """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); ValueError or TypeError says what is wrong."""
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
-    special_tokens = () if special_tokens is None else tuple(special_tokens)
-    for place, token in enumerate(special_tokens):
+    special_tokens, seen = tuple(special_tokens or ()), set()
+    for number, token in enumerate(special_tokens, 1):
         if not isinstance(token, str):
-            raise TypeError(f"special token {token!r} is not a string")
+            raise TypeError(f"special token {number} is {token!r}, not a string")
         if not token:
-            raise ValueError(f"special token number {place} (from 0) is empty")
-        if token in special_tokens[:place]:
+            raise ValueError(f"special token {number} is empty")
+        if token in seen:
             raise ValueError(f"special token {token!r} is given twice")
-        try:
-            if len(token.encode("utf-8")) == 1:
-                raise ValueError(f"special token {token!r} is a single byte, which has an id already")
-        except UnicodeEncodeError:
-            raise ValueError(f"special token {token!r} has a lone surrogate, which no UTF-8 text contains") from None
+        if len(token.encode("utf-8")) == 1:  # lone surrogates are an error of encode
+            raise ValueError(f"special token {token!r} is a single byte, which has an id already")
+        seen.add(token)
     return special_tokens
+
+
+def check_savable(options: Options | Model, folder: Path | None = None) -> None:
+    """Try what could keep a model from being saved, now and not after an hour of training.
+
+    Hugging Face's files write some special tokens like another token: "é" is byte 233 there.
+    """
+    for special in options.special_tokens if options.pattern != CHARACTERS else ():
+        try:
+            token = from_printable(special)
+            if len(token) > 1:
+                codecs.getincrementaldecoder("utf-8")().decode(token.lstrip(bytes(range(0x80, 0xC0))))
+        except ValueError:  # a character that stands for no byte, or bytes that no text has
+            continue
+        if token != special.encode("utf-8"):
+            raise ValueError(f"special token {special!r} can't be saved: tokenizer.json writes {token!r} like that")
+    if folder is not None:
+        check_writable(folder, *MODEL_FILES)
 
 
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """The compiled pattern for a name or a regular expression; ValueError if it is neither."""
-    if pattern not in PATTERNS and not set(pattern) & set(r"\.^$*+?{}[]()|"):
+    """The compiled pattern for a name or a custom pattern; ValueError or TypeError if it is neither."""
+    expression = PATTERNS.get(pattern, pattern)
+    if not set(expression) & set(r"\.^$*+?{}[]()|"):
         raise ValueError(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}")
     try:
-        return regex.compile(PATTERNS.get(pattern, pattern))
+        return regex.compile(expression)
     except regex.error as error:
         raise ValueError(f"pattern={pattern!r} is not a valid regular expression: {error}") from None
 
 
 @functools.lru_cache(maxsize=32)
-def compile_special_tokens(special_tokens: tuple[str, ...]) -> regex.Pattern[str] | None:
-    """Matches any special token, the longest one where several begin at the same place; None if there are none."""
-    if not special_tokens:
-        return None  # an empty alternative would match everywhere
-    longest_first = sorted(special_tokens, key=len, reverse=True)
-    return regex.compile("|".join(map(regex.escape, longest_first)))
+def compile_special_tokens(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches any special token, the longest one where several begin at the same place; without any, nothing."""
+    return re.compile(f"({any_of(special_tokens)})" if special_tokens else "((?!))")
+
+
+def any_of(texts: Iterable[str]) -> str:
+    """any_of(["ab", "abc", "b"]) -> "(?:ab(?:c)?|b)": as a tree, so that thousands are found as fast as one."""
+    texts, branches = sorted(texts), []
+    for _, group in itertools.groupby(filter(None, texts), key=operator.itemgetter(0)):
+        branch = list(group)
+        shared = os.path.commonprefix(branch)
+        rest = any_of(text[len(shared) :] for text in branch) if len(branch) > 1 else ""
+        branches.append(re.escape(shared) + rest)
+    return f"(?:{'|'.join(branches)})" + "?" * (texts[0] == "")
 
 
 def split_on_special_tokens(text: str, special_tokens: tuple[str, ...]) -> list[str]:
-    """The pieces between special tokens, which are walls: each piece is pre-tokenized as if it were a text of its own.
+    """The pieces of a text, with the special tokens between them, which are walls: each piece is a text of its own.
 
     >>> split_on_special_tokens("Hello!<|endoftext|>World", ("<|endoftext|>",))
-    ['Hello!', 'World']
+    ['Hello!', '<|endoftext|>', 'World']
     """
-    expression = compile_special_tokens(special_tokens)
-    return expression.split(text) if expression else [text]
+    return compile_special_tokens(special_tokens).split(text)
 
 
 def find_words(text: str, pattern: str) -> list[str]:
     """find_words("It's  new", "gpt2") -> ["It", "'s", " ", " new"]: the whole matches, without empty ones."""
     if pattern == CHARACTERS:
-        return [word for line in text.split("\n") for word in line.strip("\r ").split(" ") if word]
+        return [word for word in regex.split(BETWEEN_WORDS, text) if word]
     expression = compile_pattern(pattern)
     if pattern in PATTERNS:
         return expression.findall(text)
@@ -196,1044 +501,13 @@ def pretokenize(text: str, special_tokens: Iterable[str] | None = None, pattern:
     >>> list(pretokenize("Hello!<|endoftext|>new world", ["<|endoftext|>"]))
     [b'Hello', b'!', b'new', b' world']
     """
-    rules = make_rules(special_tokens, pattern, "strict", "keep")
-    pieces = split_on_special_tokens(text, rules.special_tokens)
-    return (word.encode("utf-8") for piece in pieces for word in find_words(piece, rules.pattern))
-
-
-def count_text(texts: Iterable[str], rules: Rules) -> tuple[dict[bytes, int], int]:
-    """(count of each word, number of bytes that belong to no word) of texts; the second is 0 for named patterns."""
-    pieces = [piece for text in texts for piece in split_on_special_tokens(text, rules.special_tokens)]
-    counts: collections.Counter[str] = collections.Counter()
-    if rules.pattern == "gpt2":
-        # A GPT-2 word never goes on where whitespace follows something else. So the text is first counted in chunks
-        # such as "\n    return" and each distinct chunk is searched for words once: 1.4 times faster on prose and code.
-        chunks: collections.Counter[str] = collections.Counter()
-        for piece in pieces:
-            chunks.update(regex.findall(r"\s*\S+|\s+", piece))
-        for chunk, count in chunks.items():
-            for word in find_words(chunk, "gpt2"):
-                counts[word] += count
-    else:
-        for piece in pieces:
-            counts.update(find_words(piece, rules.pattern))
-    words = {word.encode("utf-8"): count for word, count in counts.items()}
-    if rules.pattern in PATTERNS or rules.pattern == CHARACTERS:
-        return words, 0
-    in_words = sum(len(word) * count for word, count in words.items())
-    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - in_words
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# 2. Learning merges: from counts of words to a list of merges
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}  # the bytes that Latin-1 has a visible character for
-
-
-def initial_vocab(special_tokens: Iterable[str], like: str | None = None) -> dict[int, bytes]:
-    """The vocabulary before the first merge: 256 single bytes, then the special tokens in the order given.
-
-    Hugging Face's trainer has the special tokens first, then the bytes in the order of their printable characters.
-    """
-    alphabet, specials = [bytes([byte]) for byte in range(256)], [token.encode("utf-8") for token in special_tokens]
-    if like == "huggingface":
-        return dict(enumerate(specials + sorted(alphabet, key=lambda byte: (byte[0] not in PRINTABLE, byte))))
-    return dict(enumerate(alphabet + specials))
-
-
-def words_as_ids(words: Iterable[bytes], vocab: Mapping[int, bytes], level: str) -> Iterator[list[int]]:
-    """Each word as the ids of its first symbols: bytes, or at the level of characters those of character_symbols."""
-    ids = {token: token_id for token_id, token in vocab.items()}
-    if level == "char":
-        return ([ids[symbol] for symbol in character_symbols(word)] for word in words)
-    id_of_byte = [ids.get(bytes([byte]), 0) for byte in range(256)]
-    return ([id_of_byte[byte] for byte in word] for word in words)
-
-
-def learn_merges_by_definition(
-    words: Mapping[bytes, int], vocab: Mapping[int, bytes], vocab_size: int, level: str = "byte"
-) -> Iterator[tuple[int, int, int]]:
-    """Yield (left_id, right_id, count) for one merge after the other: what byte-pair encoding is, and nothing more.
-
-    It counts every pair again in every round. What follows below is the same thing made fast, in four steps. Each was
-    measured on fixtures/corpus.txt, with a vocabulary of 500:
-
-        8.9 s    the definition over the text as it is, word after word
-        4.7 s    over distinct words with their counts: this function
-        0.44 s   counts that are kept up to date, and an index from each pair to its words: merge_words
-        0.047 s  a heap to find the best pair: learn_merges
-        0.003 s  the same in C: learn_merges_in_c
-    """
-    tokens = dict(vocab)
-    texts = list(zip(words_as_ids(words, vocab, level), words.values()))
-    for new_id in range(len(tokens), vocab_size):
-        counts: dict[tuple[int, int], int] = collections.defaultdict(int)
-        for ids, count in texts:
-            for pair in zip(ids, ids[1:]):
-                counts[pair] += count
-        if not counts:
-            return
-        left, right = max(counts, key=lambda pair: (counts[pair], tokens[pair[0]], tokens[pair[1]]))  # the tie rule
-        yield left, right, counts[left, right]
-        tokens[new_id] = tokens[left] + tokens[right]
-        texts = [(merge_pair(ids, (left, right), new_id), count) for ids, count in texts]
-
-
-def merge_pair(ids: list[int], pair: tuple[int, int], new_id: int) -> list[int]:
-    """merge_pair([1, 1, 1, 2], (1, 1), 9) -> [9, 1, 2]: from left to right, without overlap.
-
-    >>> merge_pair([1, 1, 1, 2], (1, 1), 9)
-    [9, 1, 2]
-    """
-    merged, place = [], 0
-    while place < len(ids):
-        if tuple(ids[place : place + 2]) == pair:
-            merged.append(new_id)
-            place += 2
-        else:
-            merged.append(ids[place])
-            place += 1
-    return merged
-
-
-def character_symbols(word: bytes) -> list[bytes]:
-    """character_symbols(b"low") -> [b"l", b"o", b"w</w>"]: the characters; the last one carries the end of the word."""
-    *symbols, last = (character.encode("utf-8") for character in word.decode("utf-8"))
-    return [*symbols, last + b"</w>"]
-
-
-def first_vocab(words: Any, special_tokens: Iterable[str], level: str, like: str | None = None) -> dict[int, bytes]:
-    """initial_vocab, or at the level of characters the symbols that occur, sorted, and the special tokens."""
-    if level == "byte":
-        return initial_vocab(special_tokens, like)
-    symbols = sorted({symbol for word in words for symbol in character_symbols(word)})
-    return dict(enumerate(symbols + [token.encode("utf-8") for token in special_tokens]))
-
-
-def positive_counts(words: Mapping[bytes, int]) -> Mapping[bytes, int]:
-    """The same counts as ints, without words that do not occur; ValueError for a negative count."""
-    if all(type(count) is int and count > 0 for count in words.values()):
-        return words
-    if negative := [word for word, count in words.items() if count < 0]:
-        raise ValueError(f"the count of {negative[0]!r} is negative: {words[negative[0]]}")
-    return {word: operator.index(count) for word, count in words.items() if count}
-
-
-@dataclass
-class Report:
-    """What a training run can tell about itself; the summary of the command line is made of it."""
-
-    bytes_read: int = 0
-    bytes_unmatched: int = 0  # in no word, where a pattern of the user's own leaves gaps
-    pretokens: int = 0
-    distinct_words: int = 0
-    bytes_in_words: int = 0
-    tokens: int = 0  # how many tokens all words make up, with the merges made so far
-
-
-def descending(token: bytes) -> str:
-    """A sort key that turns the order of bytes round: descending(b"st") < descending(b"s") < descending(b"es").
-
-    heapq keeps the smallest entry on top, and of equal counts the greatest bytes are wanted. The mark at the end makes
-    a token that begins with another one come before it.
-    """
-    return "".join(chr(255 - byte) for byte in token) + chr(256)
-
-
-def learn_merges(
-    words: Mapping[bytes, int], vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
-    max_token_length: int | None = None, like: str | None = None, given: Sequence[tuple[int, int]] = (),
-    level: str = "byte", report: Report | None = None,
-) -> Iterator[tuple[int, int, int]]:
-    """Yield (left_id, right_id, count) for one merge after the other, best first.
-
-    words maps each word to its count; vocab holds an id for every byte (or symbol) in it, and perhaps special tokens.
-    New tokens get the ids len(vocab), len(vocab) + 1, ... up to vocab_size - 1. It stops earlier when no pair is left
-    that occurs min_frequency times and whose token has at most max_token_length bytes. With like="huggingface", the
-    smaller pair of ids wins a tie. Pairs of ids that are given are merged first, however often they occur. See the
-    example at the top.
-
-    The definition made fast. Nothing is counted twice: merging "e" and "st" changes only the pairs beside the new
-    token, in the words that contain it. So the counts are kept up to date, an index says which words a pair stands
-    in, and a heap says which pair is the best.
-    """
-    # A word is a str whose characters are token ids. Then one merge in one word is str.replace, which goes from left to
-    # right without overlap, as it should ("aaa" becomes "aa" + "a"), and a pair is a str of two characters.
-    words = positive_counts(words)
-    texts = ["".join(map(chr, ids)) for ids in words_as_ids(words, vocab, level)]
-    counts = list(words.values())
-    pair_counts: dict[str, int] = collections.defaultdict(int)
-    words_with: dict[str, set[int]] = collections.defaultdict(set)  # a pair -> the places in texts that may have it
-    for place, text in enumerate(texts):
-        for pair in map(operator.add, text, text[1:]):
-            pair_counts[pair] += counts[place]
-            words_with[pair].add(place)
-
-    tokens = dict(vocab)
-    tie_key: Any = operator.itemgetter(0) if like else lambda item: descending(item[1])  # of (token id, token)
-    keys = {chr(token_id): tie_key((token_id, token)) for token_id, token in tokens.items()}
-    least = max(min_frequency, 1)
-    longest = max_token_length if max_token_length is not None else sys.maxsize
-
-    def candidates(pairs: Iterable[str]) -> Iterator[tuple[int, Any, Any, str]]:
-        for pair in pairs:
-            if pair_counts[pair] >= least and len(tokens[ord(pair[0])]) + len(tokens[ord(pair[1])]) <= longest:
-                yield -pair_counts[pair], keys[pair[0]], keys[pair[1]], pair  # the tie rule is the order of this tuple
-
-    heap: list[tuple[int, Any, Any, str]] = []
-
-    def best_pair() -> tuple[str, int]:
-        # A merge can only lower the count of pairs that were there before, so an entry of the heap is never too small:
-        # if it still tells the truth, it is the best; if not, it goes back with the count that it has now.
-        while heap:
-            negative_count, _, _, pair = heapq.heappop(heap)
-            count = pair_counts.get(pair, 0)
-            if count == -negative_count:
-                return pair, count
-            for entry in candidates([pair] if count else []):
-                heapq.heappush(heap, entry)
-        return "", 0
-
-    for step in range(min(vocab_size - len(tokens), sys.maxsize)):
-        if step == len(given):
-            heap = list(candidates(pair_counts))
-            heapq.heapify(heap)
-        if step < len(given):
-            pair = chr(given[step][0]) + chr(given[step][1])
-            count = pair_counts.get(pair, 0)
-        else:
-            pair, count = best_pair()
-            if not pair:
-                return
-        left_id, right_id, new_id = ord(pair[0]), ord(pair[1]), len(tokens)
-        if new_id > sys.maxunicode:
-            raise OverflowError(f"token id {new_id} is above {sys.maxunicode}, the largest that this engine can hold")
-        yield left_id, right_id, count
-        tokens[new_id] = tokens[left_id] + tokens[right_id]
-        keys[chr(new_id)] = tie_key((new_id, tokens[new_id]))
-        pair_counts.pop(pair, None)
-        change, replaced = merge_words(texts, counts, words_with, pair, chr(new_id))
-        for changed_pair, difference in change.items():
-            pair_counts[changed_pair] += difference
-            if not pair_counts[changed_pair]:
-                del pair_counts[changed_pair], words_with[changed_pair]
-        if step >= len(given):
-            for entry in candidates(changed_pair for changed_pair in change if chr(new_id) in changed_pair):
-                heapq.heappush(heap, entry)
-        if report:
-            report.tokens -= replaced
-
-
-def merge_words(
-    texts: list[str], counts: list[int], words_with: dict[str, set[int]], pair: str, new: str
-) -> tuple[dict[str, int], int]:
-    """Replace the pair by the new token in all words: -> (change of every other pair's count, pairs replaced).
-
-    texts and words_with are brought up to date. For the word "newest" as n e w e s t and the pair "s" "t", the changes
-    are: -1 for "e" "s", +1 for "e" "st", times the word's count.
-    """
-    left, right = pair[0], pair[1]
-    change: dict[str, int] = collections.defaultdict(int)
-    replaced = 0
-    for place in words_with.pop(pair, ()):
-        text, count = texts[place].replace(pair, new), counts[place]
-        replaced += (len(texts[place]) - len(text)) * count
-        texts[place] = text
-        at = text.find(new)  # not found: the word lost this pair to an earlier merge
-        while at >= 0:
-            if at > 0 and text[at - 1] != new:  # where two new tokens meet, the left one has seen to it
-                before = text[at - 1]
-                change[before + left] -= count
-                change[before + new] += count
-                words_with[before + new].add(place)
-            if at + 1 < len(text):
-                after = text[at + 1]
-                change[right + (left if after == new else after)] -= count
-                change[new + after] += count
-                words_with[new + after].add(place)
-            at = text.find(new, at + 1)
-    change.pop(pair, None)  # in "aaa", "a" "a" was its own neighbour
-    return change, replaced
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# 3. Training: from a file to a vocabulary
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def train_bpe(
-    input_path: Path | Iterable[Path], vocab_size: int, special_tokens: Iterable[str] | None, *, pattern: str = "gpt2",
-    workers: int | None = None, min_frequency: int = 1, max_token_length: int | None = None, errors: str = "strict",
-    newlines: str = "keep", level: str = "byte", like: str | None = None, merges: Iterable[tuple[bytes, bytes]] = (),
-    engine: str = "auto", progress: bool = False, output_dir: Path | None = None,
-) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    r"""Train a byte-level BPE tokenizer: -> (vocab, merges), token id -> bytes and the merges in order of creation.
-
-    input_path        one path of a UTF-8 text or a list of them; "-" is standard input. The end of a file is a wall.
-    vocab_size        how many tokens at the most: 256 bytes, the special tokens and the merges together. Fewer are
-                      a result too: when no pair is left, there is nothing to merge.
-    special_tokens    strings that keep an id of their own, after the 256 bytes; the text is cut at them first.
-    pattern           "gpt2", "cl100k", "o200k" (or tiktoken's "r50k_base", "cl100k_base", "o200k_base"), or a regular
-                      expression of the regex package. One of your own may match across any place in the text, so the
-                      text is cut only at special tokens: the pieces between them must fit into memory, several times
-                      over, and words can be long. What it does not match is not counted.
-    workers           processes (with the C engine: threads) that count words; by default one for each core.
-    min_frequency     the lowest count at which a pair is still merged.
-    max_token_length  in bytes, for tokens made by merges.
-    errors            what bytes that are not UTF-8 do: "strict" (an error), "replace" (by U+FFFD) or "ignore".
-    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves the text as it is.
-    level             "char": words are what stands between blanks, their first symbols are characters, the last of
-                      which carries "</w>", as in Sennrich et al. 2016; the vocabulary is the symbols that occur,
-                      sorted, the special tokens and the merges.
-    like              "huggingface": the merges and ids that the BpeTrainer of the tokenizers package learns, with the
-                      byte-level alphabet, add_prefix_space=False, and the pieces between special tokens from an
-                      iterator. (From whole documents it would learn pieces of the special tokens, from files it cuts at
-                      newlines; its counts end at 2**31.) Ties go to the smaller pair of ids; special tokens come first.
-    merges            those of an earlier training, made first, whatever their counts; so no token changes its id.
-    engine            "python", "c" (an error where it is not built), or "auto": C if it is there; one result.
-    progress          show progress bars on standard error.
-    output_dir        save the result there too, as save() does.
-
-    Raises ValueError or TypeError for arguments and for text that is not UTF-8 (with the file and the byte offset),
-    OSError for files that cannot be read or written, RuntimeError when a worker process was killed, and OverflowError
-    for counts beyond 2**63 - 1 in the C engine.
-    """
-    special_tokens = check_special_tokens(special_tokens)
-    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like, level)
-    rules = make_rules(special_tokens, pattern_at(level, pattern), errors, newlines)
-    if output_dir is not None:
-        check_writable(output_dir)
-    given = list(merges)
-    check_merges(given, initial_vocab(special_tokens, like), vocab_size if level == "byte" else sys.maxsize)
-    words = count_corpus(input_path, None, rules, workers, progress, Report(), use_c(engine))
-    vocab, learned = train_from_counts(
-        words, vocab_size, special_tokens, min_frequency=min_frequency, max_token_length=max_token_length,
-        level=level, like=like, merges=given, engine=engine, progress=progress,
-    )
-    if output_dir is not None:
-        save(vocab, learned, output_dir, level=level)
-    return vocab, learned
-
-
-def train_from_counts(
-    words: Mapping[bytes, int] | CWords, vocab_size: int, special_tokens: Iterable[str] | None, *,
-    min_frequency: int = 1, max_token_length: int | None = None, level: str = "byte", like: str | None = None,
-    merges: Iterable[tuple[bytes, bytes]] = (), engine: str = "auto", progress: bool = False,
-    report: Report | None = None,
-    on_merge: Callable[[int, bytes, bytes, int], None] | None = None,
-) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    """The second half of train_bpe, from words and their counts: -> (vocab, merges).
-
-    The counts are those of count_words or load_counts, with the same special tokens. The other arguments are those of
-    train_bpe. on_merge is called for each merge with its number (from 1), the two tokens, and the count of the pair.
-    """
-    special_tokens = check_special_tokens(special_tokens)
-    vocab_size = check_sizes(vocab_size, special_tokens, min_frequency, max_token_length, like, level)
-    if level == "char":
-        words = words.counts() if isinstance(words, CWords) else words
-        report = report or Report()
-        report.tokens = sum(len(word.decode("utf-8")) * count for word, count in words.items())
-    vocab, learned = first_vocab(words, special_tokens, level, like), []
-    if vocab_size < len(vocab):
-        raise ValueError(f"vocab_size={vocab_size} is below the {len(vocab)} symbols and special tokens")
-    given = check_merges(list(merges), vocab, vocab_size)
-    if given and level == "char":
-        raise ValueError("merges to go on from are possible with level='byte' only")
-    learn: Any = learn_merges_in_c if use_c(engine) else learn_merges
-    steps = learn(
-        words, vocab, vocab_size, min_frequency=min_frequency, max_token_length=max_token_length, like=like,
-        given=given, level=level, report=report,
-    )
-    with progress_bar("learning merges", vocab_size - len(vocab), "", progress) as advance:
-        for new_id, (left_id, right_id, count) in enumerate(steps, len(vocab)):
-            left, right = vocab[left_id], vocab[right_id]
-            learned.append((left, right))
-            vocab[new_id] = left + right
-            if progress:
-                advance(1)
-            if on_merge:
-                on_merge(len(learned), left, right, count)
-    return vocab, learned
-
-
-def check_merges(
-    merges: Sequence[tuple[bytes, bytes]], vocab: Mapping[int, bytes], vocab_size: int
-) -> list[tuple[int, int]]:
-    """The merges of an earlier training as pairs of ids; ValueError names one that no training makes there."""
-    ids, pairs = {token: token_id for token_id, token in vocab.items()}, []
-    ranks: dict[tuple[bytes, bytes], int] = {}
-    made: list[bytes] = []
-    if len(vocab) + len(merges) > vocab_size:
-        raise ValueError(f"vocab_size={vocab_size} is below the {len(vocab)} + {len(merges)} tokens that are given")
-    for number, (left, right) in enumerate(merges):
-        place, token = f"merge {number} (from 0), {left!r} + {right!r}", left + right
-        for part in (left, right):
-            if part not in ids:
-                raise ValueError(f"{place}: there is no token {part!r} before it")
-        before = merge_by_rank([bytes([byte]) for byte in token], ranks, made)
-        if before != [left, right]:
-            raise ValueError(f"{place}: the merges before it make {before} of these bytes")
-        ranks[left, right] = number
-        made.append(token)
-        pairs.append((ids[left], ids[right]))
-        ids[token] = len(ids)
-    return pairs
-
-
-def pattern_at(level: str, pattern: str) -> str:
-    """The pattern, or what takes its place at the level of characters, where there is none to choose."""
-    if level == "char" and pattern not in ("gpt2", CHARACTERS):
-        raise ValueError(f"pattern={pattern!r} has no meaning with level='char', where words stand between blanks")
-    return CHARACTERS if level == "char" else pattern
-
-
-def check_sizes(
-    vocab_size: int, special_tokens: Sequence[str], min_frequency: int, max_token_length: int | None,
-    like: str | None, level: str,
-) -> int:
-    """vocab_size as an int; TypeError or ValueError where one of the numbers makes no sense."""
-    numbers = {"vocab_size": vocab_size, "min_frequency": min_frequency, "max_token_length": max_token_length}
-    for name, value in numbers.items():
-        if value is not None and not hasattr(value, "__index__"):
-            raise TypeError(f"{name}={value!r} is not a whole number")
-    if level not in ("byte", "char"):
-        raise ValueError(f"level={level!r} is not one of 'byte', 'char'")
-    if vocab_size < 256 + len(special_tokens) and level == "byte":
-        raise ValueError(f"vocab_size={vocab_size} is below 256 bytes + {len(special_tokens)} special token(s)")
-    if min_frequency < 1:
-        raise ValueError(f"min_frequency={min_frequency} is below 1")
-    if max_token_length is not None and max_token_length < 1:
-        raise ValueError(f"max_token_length={max_token_length} is below 1")
-    if like not in (None, "huggingface"):
-        raise ValueError(f"like={like!r} is not 'huggingface' (or None)")
-    if like and level != "byte":
-        raise ValueError("like='huggingface' is about bytes; level='char' has no meaning with it")
-    if like and max_token_length is not None:
-        raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
-    return operator.index(vocab_size)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# 4. Many cores: counting slices of a file side by side
-# ---------------------------------------------------------------------------------------------------------------------
-
-# Where a text may be cut without changing its words: two neighbouring characters that no word contains both of, and
-# that nothing before or after can change. For GPT-2's pattern, whitespace that follows something else; the others take
-# a line end along after punctuation, but not after a letter or a digit.
-SAFE_CUTS = {
-    "gpt2": r"(?<=\S)(?=\s)", "cl100k": r"(?<=[\p{L}\p{N}])(?=\s)", "o200k": r"(?<=[\p{L}\p{N}])(?=\s)",
-    CHARACTERS: r"(?<=\n)",
-}  # fmt: skip
-SLICE_BYTES = 8 << 20  # about how much text a worker counts at a time; it needs some 20 times as much memory
-WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-
-# Files that are no text but are often taken for it, by their first bytes.
-NOT_TEXT = {
-    b"\x1f\x8b": "gzip-compressed",
-    **{b"BZh%d1AY&SY" % level: "bzip2-compressed" for level in range(1, 10)},
-    b"\xfd7zXZ": "xz-compressed",
-    b"\x28\xb5\x2f\xfd": "zstd-compressed",
-    b"PK\x03\x04": "a zip archive",
-    b"\xff\xfe": "UTF-16 text",
-    b"\xfe\xff": "UTF-16 text",
-}
-
-
-SliceCounts = tuple[int, int, dict[bytes, int]]  # bytes read, bytes in no word, the count of each word
-
-
-class Slice(NamedTuple):
-    """A part of a corpus that can be counted on its own; small to send, unless it has to carry its text."""
-
-    path: str
-    start_byte: int
-    end_byte: int | None  # None: to the end of the file
-    data: bytes | None = None  # the bytes themselves, where they come from a pipe and cannot be read again
-    texts: tuple[str, ...] = ()  # or texts that come from no file
-
-
-def count_words(
-    paths: Path | Iterable[Path] | None, special_tokens: Iterable[str] | None, *, texts: Iterable[str] | None = None,
-    pattern: str = "gpt2", workers: int | None = None, executor: Executor | None = None, errors: str = "strict",
-    newlines: str = "keep", engine: str = "auto", progress: bool = False,
-) -> dict[bytes, int]:
-    """The words of a corpus and their counts, {b" the": 61234, ...}; the first half of train_bpe, with its arguments.
-
-    texts     instead of paths (which are None then): any iterable of strings, each a text of its own; it is consumed as
-              it is counted, so it may be a data set that is larger than memory.
-    executor  any concurrent.futures.Executor, also those of clusters (Dask's Client.get_executor(), mpi4py.futures):
-              each task is count_slice of a path and a byte range, so the workers need this module and the files. What
-              a lost worker was doing is the executor's to do again; a task that fails for good raises RuntimeError with
-              its path and range.
-
-    Memory grows with the number of distinct words, not with the corpus.
-    """
-    rules = make_rules(special_tokens, pattern, errors, newlines)
-    words = count_corpus(paths, texts, rules, workers, progress, Report(), use_c(engine), executor)
-    return words.counts() if isinstance(words, CWords) else words
-
-
-def count_corpus(
-    paths: Path | Iterable[Path] | None, texts: Iterable[str] | None, rules: Rules, workers: int | None, progress: bool,
-    report: Report, in_c: bool, executor: Executor | None = None,
-) -> dict[bytes, int] | CWords:
-    """count_words with its arguments checked; what the C engine counts stays in it. Fills in the report."""
-    if workers is not None and (not hasattr(workers, "__index__") or workers < 1):
-        raise ValueError(f"workers={workers!r} is not a whole number from 1 on")
-    if (paths is None) == (texts is None):
-        raise ValueError("either paths or texts are needed")
-    workers = workers or cores()
-    slices, total = (slices_of_texts(texts), None) if texts is not None else slices_of_files(paths, rules)  # type: ignore
-    words: dict[bytes, int] = {}
-    tables = []
-    if executor:
-        results = count_in_executor(slices, rules, executor, in_c)
-    elif in_c and c_can_count(rules):
-        tables = [CWords(rules.special_tokens) for _ in range(workers)]
-        results = count_in_threads(slices, rules, tables)
-    else:
-        results = count_in_processes(slices, rules, workers)
-    with progress_bar("counting words", total, "B", progress) as advance:
-        for bytes_read, unmatched, counts in results:
-            for word, count in counts.items():
-                words[word] = words.get(word, 0) + count
-            report.bytes_read += bytes_read
-            report.bytes_unmatched += unmatched
-            advance(bytes_read)
-    if tables:
-        for table in tables[1:]:
-            tables[0].add(table)
-        tables[0].describe(report)
-        return tables[0]
-    describe(words, report)
-    return words
-
-
-def describe(words: Mapping[bytes, int], report: Report) -> None:
-    """Fill the totals of some counts into the report."""
-    report.pretokens, report.distinct_words = sum(words.values()), len(words)
-    report.tokens = report.bytes_in_words = sum(len(word) * count for word, count in words.items())
-
-
-def slices_of_files(paths: Path | Iterable[Path], rules: Rules) -> tuple[Iterator[Slice], int | None]:
-    """(all slices of all files, their size in bytes if it is known); every file is looked at first."""
-    path_list = list(map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths))
-    if not path_list:
-        raise ValueError("no corpus file is given")
-    sizes = [check_file(path) for path in path_list]
-    total = sum(size for size in sizes if size is not None) if None not in sizes else None
-    return (piece for path, size in zip(path_list, sizes) for piece in slices_of(path, size, rules)), total
-
-
-def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
-    """Texts in bundles of about SLICE_BYTES characters; TypeError for what is no text."""
-    if isinstance(texts, (str, bytes)):
-        raise TypeError(f"texts={texts[:40]!r} is one string; an iterable of strings is needed")
-    bundle: list[str] = []
-    size = first = 0
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"text {number} (from 0) is {text!r}, not a string")
-        if bundle and size + len(text) > SLICE_BYTES:
-            yield Slice(f"texts {first} to {number - 1}", 0, None, texts=tuple(bundle))
-            bundle, size, first = [], 0, number
-        bundle.append(text)
-        size += len(text)
-    if bundle:
-        yield Slice(f"texts from {first} on", 0, None, texts=tuple(bundle))
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def check_file(path: str) -> int | None:
-    """The size of a file in bytes, None for a pipe; an error where it cannot be read or is not text."""
-    if path == "-" or not (os.path.isdir(path) or stat.S_ISREG(os.stat(path).st_mode)):
-        return None
-    with open(path, "rb") as file:
-        check_start(path, file.read(16))
-        return os.fstat(file.fileno()).st_size
-
-
-def check_start(path: str, start: bytes) -> None:
-    """Look at the first bytes of a file: ValueError names a format that is not text, a byte-order mark is a warning."""
-    for magic, format_name in NOT_TEXT.items():
-        if start.startswith(magic):
-            raise ValueError(f"{path}: this is {format_name}, not UTF-8 text; convert it first")
-    if start.startswith(b"\xef\xbb\xbf"):
-        print(f"warning: {path}: starts with a byte-order mark, which is kept as text", file=sys.stderr)
-
-
-def slices_of(path: str, size: int | None, rules: Rules) -> Iterator[Slice]:
-    """Cut a file (or a pipe, when size is None) into slices whose words are those of the whole."""
-    if size is None:
-        pipe = sys.stdin.buffer if path == "-" else open(path, "rb")  # noqa: SIM115 (closed below)
-        with contextlib.nullcontext() if path == "-" else pipe:
-            source = PipeReader(pipe)
-            check_start(path, source.read(0, 16))
-            for start, end in cuts_of(source.read, rules):
-                data = source.take(end)
-                yield Slice(path, start, start + len(data), data)
-        return
-    with open(path, "rb") as file:
-
-        def read(start_byte: int, length: int) -> bytes:
-            file.seek(start_byte)
-            return file.read(length)
-
-        for start, end in cuts_of(read, rules):
-            yield Slice(path, start, end)
-
-
-class PipeReader:
-    """Reads a pipe forwards only, and looks ahead: read() keeps the bytes, take() hands them out."""
-
-    def __init__(self, pipe: Any) -> None:
-        self.pipe, self.start_byte, self.data = pipe, 0, bytearray()
-
-    def read(self, start_byte: int, length: int) -> bytes:
-        """So many bytes from start_byte on, fewer at the end."""
-        begin = start_byte - self.start_byte
-        missing = begin + length - len(self.data)
-        if missing > 0:
-            self.data += self.pipe.read(missing)
-        return bytes(self.data[begin : begin + length])
-
-    def take(self, end_byte: int | None) -> bytes:
-        """All that was not taken yet, up to end_byte or to the end of the pipe."""
-        if end_byte is None:
-            self.data += self.pipe.read()
-        length = len(self.data) if end_byte is None else end_byte - self.start_byte
-        data = bytes(self.data[:length])
-        del self.data[:length]
-        self.start_byte += length
-        return data
-
-
-def cuts_of(read: Callable[[int, int], bytes], rules: Rules) -> Iterator[tuple[int, int | None]]:
-    """(start_byte, end_byte) of one slice after the other, of about SLICE_BYTES; the end of the last one is None."""
-    start: int = 0
-    while (end := find_cut(read, start + SLICE_BYTES, rules)) is not None:
-        yield start, end
-        start = end
-    yield start, None
-
-
-def find_cut(read: Callable[[int, int], bytes], start_byte: int, rules: Rules) -> int | None:
-    """The offset of the first safe cut at or after start_byte, None if the text ends before.
-
-    read(start_byte, length) returns bytes of the text. A cut needs three things: a place where the pattern never joins
-    (for an expression of the user's own, only the beginning of a special token); no special token, at any alignment,
-    that the cut would divide (think of "a a" in "a a a a"); and valid UTF-8 all around, so that neither decoding nor
-    bytes that get ignored can change what stands there.
-    """
-    if rules.pattern in SAFE_CUTS:
-        place = regex.compile(SAFE_CUTS[rules.pattern])
-    elif rules.special_tokens:
-        place = regex.compile("(?=" + "|".join(map(regex.escape, rules.special_tokens)) + ")")
-    else:
-        return None
-    margin = (
-        2 * max(map(len, rules.special_tokens), default=0) + 2
-    )  # in characters; twice, since "\r\n" may become "\n"
-    while window := read(start_byte, WINDOW_BYTES + 8 * margin):
-        text = window.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates
-        for match in place.finditer(text, margin, max(len(text) - margin, margin)):
-            at = match.start()
-            if may_cut(text[at - margin : at], text[at : at + margin], rules):
-                return start_byte + len(text[:at].encode("utf-8", "surrogateescape"))
-        start_byte += WINDOW_BYTES
-    return None
-
-
-def may_cut(before: str, after: str, rules: Rules) -> bool:
-    """Whether all is valid UTF-8 (no lone surrogates), and no special token stands across the border."""
-    if regex.search(r"\p{Cs}", before + after):
-        return False
-    if rules.newlines == "lf":
-        if before[-1:] == "\r" and after[:1] == "\n":
-            return False
-        before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
-    for token in rules.special_tokens:
-        overlap = len(token) - 1  # a token across the border takes at most this many characters of either side
-        if overlap and token in before[-overlap:] + after[:overlap]:
-            return False
-    return rules.pattern in SAFE_CUTS or after.startswith(rules.special_tokens)
-
-
-def read_slice(piece: Slice) -> bytes:
-    """The bytes of a slice, as they are in the file."""
-    if piece.data is not None:
-        return piece.data
-    with open(piece.path, "rb") as file:
-        file.seek(piece.start_byte)
-        return file.read() if piece.end_byte is None else file.read(piece.end_byte - piece.start_byte)
-
-
-def decode_slice(piece: Slice, data: bytes, rules: Rules) -> str:
-    """The text of a slice; ValueError names the file and the first byte that is not UTF-8."""
-    try:
-        text = data.decode("utf-8", rules.errors)
-    except UnicodeDecodeError as error:
-        offset, value = piece.start_byte + error.start, data[error.start]
-        raise ValueError(
-            f"{piece.path}: not valid UTF-8 at byte {offset} (0x{value:02x}, {error.reason}); "
-            "errors='replace' or 'ignore' would read on"
-        ) from None
-    return text.replace("\r\n", "\n") if rules.newlines == "lf" else text
-
-
-def encode_text(piece: Slice, text: str, rules: Rules) -> bytes:
-    """A text that comes from no file as if it did; ValueError where it has lone surrogates."""
-    try:
-        return (without_surrogates(text) if rules.errors == "replace" else text).encode(
-            "utf-8", "ignore" if rules.errors == "ignore" else "strict"
-        )
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{piece.path}: a lone surrogate at character {error.start} of {text[:40]!r}") from None
-
-
-def count_slice(piece: Slice, rules: Rules) -> SliceCounts:
-    """(bytes read, bytes in no word, count of each word) of one slice; this is what a worker does."""
-    blobs = [encode_text(piece, text, rules) for text in piece.texts] if piece.texts else [read_slice(piece)]
-    texts = [decode_slice(piece, blob, rules) for blob in blobs]
-    words, unmatched = count_text(texts, rules)
-    return sum(map(len, blobs)), unmatched, words
-
-
-def count_in_processes(slices: Iterator[Slice], rules: Rules, workers: int) -> Iterator[SliceCounts]:
-    """count_slice of every slice, in any order; in this process if there is one worker or one slice.
-
-    This is not a pool of concurrent.futures, since there the workers share one pipe for their results, and one that is
-    killed in the middle of a result leaves the caller waiting for ever. Here each has a pipe of its own, which breaks.
-    """
-    head = list(itertools.islice(slices, 2))
-    slices = itertools.chain(head, slices)
-    if workers == 1 or len(head) < 2 or multiprocessing.current_process().daemon:  # a daemon may have no children
-        for piece in slices:
-            yield count_slice(piece, rules)
-        return
-    processes: dict[Any, Any] = {}  # the parent's end of a pipe -> the worker at the other end
-    busy: dict[Any, int] = {}  # ... -> the number of the slice that it counts
-    errors: dict[int, Exception] = {}
-    try:
-        for number, piece in enumerate(slices):
-            results = receive(busy, errors) if len(busy) == workers else []
-            if errors:
-                break
-            connection = next((end for end in processes if end not in busy), None) or start_worker(processes, rules)
-            connection.send(piece)
-            busy[connection] = number
-            yield from results
-        while busy:
-            yield from receive(busy, errors)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        guard = '; a script that trains needs `if __name__ == "__main__":` around its calls, or workers=1'
-        guard = "" if multiprocessing.get_start_method() == "fork" else guard
-        raise RuntimeError("a worker process died while it counted words (killed, or out of memory?)" + guard) from None
-    finally:
-        for process in processes.values():
-            process.kill()  # after an error or Ctrl-C nobody waits for what it is doing
-        for connection, process in processes.items():
-            process.join()
-            connection.close()
-    if errors:
-        raise errors[min(errors)]  # the first one in the text, whichever worker was faster
-
-
-def start_worker(processes: dict[Any, Any], rules: Rules) -> Any:
-    """Start one more worker, and put it into processes: -> the parent's end of its pipe."""
-    connection, other_end = multiprocessing.Pipe()
-    process = multiprocessing.Process(target=work, args=(other_end, rules), daemon=True)
-    process.start()
-    other_end.close()  # so that the worker holds the only one, and its end is the end of the pipe
-    processes[connection] = process
-    return connection
-
-
-def receive(busy: dict[Any, int], errors: dict[int, Exception]) -> list[SliceCounts]:
-    """Wait until at least one worker is done: -> results; who is done leaves busy, an error goes into errors."""
-    results = []
-    ready: list[Any] = multiprocessing.connection.wait(list(busy))
-    for connection in ready:
-        number = busy.pop(connection)
-        try:
-            result = connection.recv()
-        except OSError:  # the end of the pipe within a message
-            raise EOFError from None
-        if isinstance(result, Exception):
-            errors[number] = result
-        else:
-            results.append(result)
-    return results
-
-
-def work(connection: Any, rules: Rules) -> None:
-    """What a worker process does: count slices until it is ended. It leaves Ctrl-C to the parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    while True:
-        piece = connection.recv()
-        try:
-            connection.send(count_slice(piece, rules))
-        except Exception as error:
-            connection.send(error)
-
-
-def end_with_parent() -> None:
-    """Do not outlive the parent, however it ends."""
-    if parent := multiprocessing.parent_process():
-        parent.join()
-        os._exit(1)
-
-
-def count_anywhere(piece: Slice, rules: Rules, in_c: bool) -> SliceCounts:
-    """count_slice on some machine, in C if that is built there."""
-    if not (in_c and C is not None and c_can_count(rules)):
-        return count_slice(piece, rules)
-    table = CWords(rules.special_tokens)
-    bytes_read, unmatched, _ = table.count_slice(piece, rules)
-    return bytes_read, unmatched, table.counts()
-
-
-def count_in_executor(slices: Iterator[Slice], rules: Rules, executor: Executor, in_c: bool) -> Iterator[SliceCounts]:
-    """count_slice of every slice, by whatever runs tasks; a few dozen are on their way at a time."""
-    waiting: collections.deque[tuple[Slice, Future[SliceCounts]]] = collections.deque()
-
-    def result() -> SliceCounts:
-        piece, future = waiting.popleft()
-        try:
-            return future.result()
-        except ValueError:  # about the text; it says where itself
-            raise
-        except Exception as error:
-            end = "the end" if piece.end_byte is None else piece.end_byte
-            place = f"{piece.path}, bytes {piece.start_byte} to {end}"
-            raise RuntimeError(f"{place}: counting failed: {error!r}") from error
-
-    try:
-        for piece in slices:
-            waiting.append((piece, executor.submit(count_anywhere, piece, rules, in_c)))
-            if len(waiting) >= 64:
-                yield result()
-        while waiting:
-            yield result()
-    finally:
-        for _, future in waiting:
-            future.cancel()
-
-
-# The C engine: bpe_fast.c, compiled by build_ffi.py into a module beside this file. Each of its three parts has the
-# signature of its twin above.
-
-C_VERSION = 4  # of the functions in it; an older module is not used
-
-
-def load_c_engine() -> Any:
-    """The compiled module, None if there is none or if it was built for another version of this file."""
-    folder = os.path.dirname(os.path.abspath(__file__))
-    spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [folder])
-    if spec is None or spec.loader is None:
-        return None
-    try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    except ImportError:  # built for another Python, or cffi is gone
-        return None
-    return module if getattr(module.lib, "BPE_VERSION", None) == C_VERSION else None
-
-
-C = load_c_engine()
-
-
-def use_c(engine: str) -> bool:
-    """Whether the C engine is to run; ValueError if it is asked for and not there."""
-    if engine not in ("auto", "python", "c"):
-        raise ValueError(f"engine={engine!r} is not one of 'auto', 'python', 'c'")
-    if engine == "c" and C is None:
-        raise ValueError("engine='c', but the C engine is not built (or for another version): run python build_ffi.py")
-    return engine != "python" and C is not None
-
-
-def c_can_count(rules: Rules) -> bool:
-    """Whether C counts as `regex` would: it knows GPT-2's pattern, with the letters of the regex it was built with."""
-    return rules.pattern == "gpt2" and not c_classes_differ()
-
-
-def character_classes() -> bytes:
-    """A byte for each code point: 1 a letter, 2 a number, 3 whitespace, 0 any other, as the regex package has it."""
-    everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
-    for number, expression in enumerate([r"\p{L}+", r"\p{N}+", r"\s+"], 1):
-        for match in regex.finditer(expression, everything):
-            classes[match.start() : match.end()] = bytes([number]) * len(match[0])
-    return bytes(classes)
-
-
-@functools.lru_cache(maxsize=1)
-def c_classes_differ() -> bool:
-    """True, with a warning, when the installed regex package calls other characters letters, numbers or whitespace."""
-    built_with, digest = (C.ffi.string(text).decode() for text in (C.lib.bpe_regex_version, C.lib.bpe_class_digest))
-    if built_with == regex.__version__ or digest == hashlib.sha256(character_classes()).hexdigest()[:16]:
-        return False
-    print(
-        f"warning: the C engine knows the letters of regex {built_with}, and {regex.__version__} has others; "
-        "counting with regex (python build_ffi.py builds it again)", file=sys.stderr,
-    )  # fmt: skip
-    return True
-
-
-def c_check(status: int) -> None:
-    """Turn a return code into an exception."""
-    if status == C.lib.BPE_NO_MEMORY:
-        raise MemoryError
-    if status == C.lib.BPE_OVERFLOW:
-        raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
-
-
-class CWords:
-    """Words and their counts inside the C engine; there is no Python object for each of them."""
-
-    def __init__(self, special_tokens: Iterable[str] = ()) -> None:
-        longest_first = sorted((token.encode("utf-8") for token in special_tokens), key=len, reverse=True)
-        lengths = list(map(len, longest_first))
-        self.handle = C.ffi.gc(
-            C.lib.bpe_words_new(b"".join(longest_first), lengths, len(lengths)), C.lib.bpe_words_free
-        )
-        if not self.handle:
-            raise MemoryError
-
-    def count_slice(self, piece: Slice, rules: Rules) -> SliceCounts:
-        """The twin of count_slice; the words stay here."""
-        offset, bytes_read = C.ffi.new("size_t *"), 0
-        for data in (encode_text(piece, text, rules) for text in piece.texts) if piece.texts else (read_slice(piece),):
-            plain = rules.errors == "strict" and rules.newlines == "keep"
-            text = data if plain else decode_slice(piece, data, rules).encode("utf-8")
-            status = C.lib.bpe_words_scan(self.handle, C.ffi.from_buffer("uint8_t[]", text), len(text), offset)
-            if status == C.lib.BPE_BAD_UTF8:
-                decode_slice(piece, data, rules)  # raises, and says where
-            c_check(status)
-            bytes_read += len(data)
-        return bytes_read, 0, {}
-
-    def add(self, other: CWords) -> None:
-        """Add the counts of another table, which is given up."""
-        c_check(C.lib.bpe_words_add(self.handle, other.handle))
-        C.ffi.release(other.handle)
-
-    def put(self, items: Collection[tuple[bytes, int]]) -> None:
-        """Add words and counts from Python."""
-        words, counts = [word for word, _ in items], [count for _, count in items]
-        if max(counts, default=0) >= 1 << 63:
-            c_check(C.lib.BPE_OVERFLOW)
-        c_check(C.lib.bpe_words_put(self.handle, b"".join(words), list(map(len, words)), counts, len(counts)))
-
-    def totals(self) -> Any:
-        totals = C.ffi.new("bpe_totals *")
-        C.lib.bpe_words_totals(self.handle, totals)
-        return totals
-
-    def describe(self, report: Report) -> None:
-        totals = self.totals()
-        report.pretokens, report.distinct_words = totals.pretokens, totals.words
-        report.tokens = report.bytes_in_words = totals.bytes_in_words
-
-    def counts(self) -> dict[bytes, int]:
-        """All words, as a dict."""
-        totals = self.totals()
-        blob = bytearray(totals.bytes)
-        lengths, counts = C.ffi.new("size_t[]", totals.words), C.ffi.new("uint64_t[]", totals.words)
-        C.lib.bpe_words_get(self.handle, C.ffi.from_buffer("uint8_t[]", blob), lengths, counts)
-        ends = itertools.accumulate(lengths)
-        return {bytes(blob[end - length : end]): n for length, end, n in zip(lengths, ends, counts)}
-
-
-def count_in_threads(slices: Iterator[Slice], rules: Rules, tables: list[CWords]) -> Iterator[SliceCounts]:
-    """The twin of count_in_processes, with a thread for each table; C gives up Python's lock while it counts."""
-    idle: queue.SimpleQueue[CWords] = queue.SimpleQueue()
-    for table in tables:
-        idle.put(table)
-
-    def count(piece: Slice) -> SliceCounts:
-        table = idle.get()
-        try:
-            return table.count_slice(piece, rules)
-        finally:
-            idle.put(table)
-
-    waiting: collections.deque[Future[SliceCounts]] = collections.deque()
-    with ThreadPoolExecutor(len(tables)) as pool:
-        try:
-            for piece in slices:
-                waiting.append(pool.submit(count, piece))
-                if len(waiting) > 2 * len(tables):
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:  # after an error or Ctrl-C
-                future.cancel()
-
-
-def learn_merges_in_c(
-    words: Mapping[bytes, int] | CWords, vocab: Mapping[int, bytes], vocab_size: int, *, min_frequency: int = 1,
-    max_token_length: int | None = None, like: str | None = None, given: Sequence[tuple[int, int]] = (),
-    level: str = "byte", report: Report | None = None,
-) -> Iterator[tuple[int, int, int]]:
-    """The twin of learn_merges; words that are in C already are used up."""
-    if level == "char":  # C takes the ids themselves
-        items = words.counts() if isinstance(words, CWords) else positive_counts(words)
-        rows = words_as_ids(items, vocab, level)
-        words = CWords()
-        words.put([(array.array("I", ids).tobytes(), count) for ids, count in zip(rows, items.values())])
-    elif not isinstance(words, CWords):
-        mapping, words = words, CWords()
-        words.put(positive_counts(mapping).items())
-    first_ids = next(words_as_ids([bytes(range(256))], vocab, "byte")) if level == "byte" else C.ffi.NULL
-    wanted, least = min(vocab_size - len(vocab), sys.maxsize), min(min_frequency, sys.maxsize)
-    longest = min(max_token_length or sys.maxsize, sys.maxsize)
-    learner, made = C.ffi.new("bpe_learner **"), C.ffi.new("size_t *")
-    status = C.lib.bpe_learner_new(
-        words.handle, first_ids, b"".join(vocab.values()),
-        list(map(len, vocab.values())), len(vocab), wanted, least, longest, like is not None, bool(given),
-        learner,
-    )
-    c_check(status)
-    handle = C.ffi.gc(learner[0], C.lib.bpe_learner_free)
-    batch = C.ffi.new("bpe_merge[]", max(min(wanted, 1000), 1))
-    for left_id, right_id in given:
-        c_check(C.lib.bpe_learner_follow(handle, left_id, right_id, batch))
-        yield left_id, right_id, batch[0].count
-        if report:
-            report.tokens -= batch[0].replaced
-    wanted -= len(given)
-    if given:
-        c_check(C.lib.bpe_learner_followed(handle, wanted, longest))
-    while wanted > 0:
-        c_check(C.lib.bpe_learner_run(handle, batch, min(wanted, len(batch)), made))
-        for left_id, right_id, count, replaced in struct.iter_unpack("IIQQ", C.ffi.buffer(batch)[: 24 * made[0]]):
-            yield left_id, right_id, count
-            if report:
-                report.tokens -= replaced
-        if not made[0]:
-            break
-        wanted -= made[0]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# 5. The tokenizer: from text to token ids and back
-# ---------------------------------------------------------------------------------------------------------------------
-
-CACHED_WORDS = 1 << 16  # how many words a Tokenizer remembers the ids of; a word of over 64 characters is never kept
-HELD_BACK = 8  # characters at the end of a stream that the next ones may still change ("'l" + "l" is one word)
-BLOCK = 1 << 16  # characters that encode_iterable looks at together, at the most
+    options = check_arguments(special_tokens, pattern=pattern)
+    pieces = split_on_special_tokens(text, options.special_tokens)[::2]
+    return (word.encode("utf-8") for piece in pieces for word in find_words(piece, options.pattern))
 
 
 class Tokenizer:
-    """Encodes text with a trained vocabulary: the merges are made again, in their order.
+    """Encodes text with a trained vocabulary, and decodes token ids.
 
     vocab           {token id: token}; any ids, but each byte that a text has needs one
     merges          [(left, right), ...] in the order of training
@@ -1242,38 +516,64 @@ class Tokenizer:
     pattern         the one that the vocabulary was trained with
 
     >>> tokenizer = Tokenizer({0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
-    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
-    ([3, 2, 4], 'ababab<end>')
+    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4]), tokenizer
+    ([3, 2, 4], 'ababab<end>', Tokenizer(5 tokens, 1 of them special, pattern 'gpt2'))
 
-    Raises ValueError where vocabulary and merges contradict each other, and says at which entry.
+    It may be pickled, and used from several threads. ValueError where vocabulary and merges contradict each other.
     """
 
     def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]],
-        special_tokens: Iterable[str] | None = None, pattern: str = "gpt2",
+        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Iterable[str] | None = None,
+        pattern: str = "gpt2",
     ) -> None:
-        self.vocab = dict(vocab)
-        self.rules = make_rules(special_tokens, pattern, "strict", "keep")
-        ids: dict[bytes, int] = {}
-        for token_id, token in self.vocab.items():
-            if ids.setdefault(token, token_id) != token_id:
-                raise ValueError(f"vocabulary: the ids {ids[token]} and {token_id} have the same bytes, {token!r}")
+        self.vocab, self.merges = dict(vocab), list(merges)
+        self.options = check_arguments(special_tokens, pattern=pattern)
+        known, specials = set(self.vocab.values()), self.options.special_tokens
+        missing = [token for token in map(str.encode, specials) if token not in known]
+        self.vocab.update(enumerate(missing, max(self.vocab, default=-1) + 1))
+        ids = ids_of(self.vocab)
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
-        self.special_ids: dict[str, int] = {}
-        for special in self.rules.special_tokens:
-            token = special.encode("utf-8")
-            self.special_ids[special] = ids.setdefault(token, max(self.vocab, default=-1) + 1)
-            self.vocab[ids[token]] = token
-        self.ranks: dict[tuple[int, int], int] = {}  # a pair -> its place in the list of merges
-        self.merged: list[int] = []  # that place -> the id of the new token
-        for rank, (left, right) in enumerate(merges):
+        self.special_ids = {special: ids[special.encode("utf-8")] for special in specials}
+        self.ranks: dict[tuple[int, int], int] = {}  # a pair of ids -> its rank
+        self.merged: list[int] = []  # a rank -> the id of the new token
+        for rank, (left, right) in enumerate(self.merges):
             for token in (left, right, left + right):
                 if token not in ids:
                     raise ValueError(f"merge {rank} (from 0), {left!r} + {right!r}: {token!r} is not in the vocabulary")
             if self.ranks.setdefault((ids[left], ids[right]), rank) != rank:
                 raise ValueError(f"merge {rank} (from 0), {left!r} + {right!r}, is there twice")
             self.merged.append(ids[left + right])
-        self.cache: dict[str, Sequence[int]] = WordCache(self.encode_word)
+        self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
+
+    def __reduce__(self) -> Any:
+        return Tokenizer, (self.vocab, self.merges, self.options.special_tokens, self.options.pattern)
+
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    def __repr__(self) -> str:
+        specials, pattern = len(self.special_ids), self.options.pattern
+        return f"Tokenizer({len(self):,} tokens, {specials} of them special, pattern {pattern!r})"
+
+    @classmethod
+    def train(
+        cls, input_path: Path | Iterable[Path] | None = None, vocab_size: int | None = None,
+        special_tokens: Iterable[str] | None = None, *, pattern: str = "gpt2", **options: Any,
+    ) -> Tokenizer:
+        """A tokenizer that is trained on files, or on texts=...; the arguments are those of train_bpe."""
+        if options.get("level", "byte") != "byte":
+            raise ValueError(f"level={options['level']!r}: a Tokenizer is made of bytes; segment() takes such merges")
+        vocab, merges = train_bpe(input_path, vocab_size, special_tokens, pattern=pattern, **options)
+        return cls(vocab, merges, special_tokens, pattern)
+
+    @classmethod
+    def load(cls, folder: Path) -> Tokenizer:
+        """A tokenizer from a folder that save() or the command line wrote; ValueError names what is wrong in it."""
+        model = read_model(folder)
+        if model.pattern == CHARACTERS:
+            raise ValueError(f"{os.fspath(folder)} was trained with level='char': its merges are for segment()")
+        with naming(folder):
+            return cls(*model)
 
     @classmethod
     def from_files(
@@ -1286,32 +586,78 @@ class Tokenizer:
             raise ValueError(f"{os.fspath(vocab_filepath)}: has no token for the byte {min(missing)!r}")
         return cls(vocab, read_merges(merges_filepath), special_tokens, pattern)
 
+    def save(self, folder: Path) -> None:
+        """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there."""
+        save(self.vocab, self.merges, folder, self.options.special_tokens, self.options.pattern)
+
+    @functools.cached_property
+    def coder(self) -> Any:
+        """What encodes in the C engine; None where that is not built or does not know the pattern."""
+        engine = find_engine()[0]
+        return engine.encoder(self) if engine and self.options.pattern in engine.patterns else None
+
     def encode(self, text: str) -> list[int]:
         """The token ids of a text. Lone surrogates, which no UTF-8 text has, count as U+FFFD.
 
-        ValueError if a pattern of your own does not match all of the text, since the rest would be lost.
+        ValueError if the words that a custom pattern finds are not the whole text, in its order.
         """
-        return list(self._encode_part(without_surrogates(text), 0, True)[0])
+        text = without_surrogates(text)
+        ids = self.coder.encode(text.encode("utf-8")) if self.coder else None
+        return self._encode(text, 0) if ids is None else ids.tolist()
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
-        """The ids of encode("".join(iterable)), one after the other, for texts of any size, cut anywhere.
+        """The ids of encode("".join(iterable)), one after the other, for streams of any size, cut anywhere.
 
-        With a named pattern it keeps no more text than a block, or one word or run of blanks that is longer; a pattern
-        of your own has to wait for the next special token.
+        It reads on to the next safe cut (see last_cut), so with a named pattern it keeps little text. For a custom
+        pattern that is the next special token; without any it keeps the whole text.
         """
-        waiting, offset, enough = "", 0, 0
-        blocks = (text[start : start + BLOCK] for text in iterable for start in range(0, len(text), BLOCK))
-        for block in blocks:
-            waiting += block
-            if len(waiting) < enough:  # it would be found to be too little again; looking each time were quadratic
-                continue
-            high = waiting[-1:] if "\ud800" <= waiting[-1:] <= "\udbff" else ""  # perhaps the first half of a pair
-            waiting = without_surrogates(waiting[: len(waiting) - len(high)])
-            ids, used = self._encode_part(waiting, offset, False)
-            yield from ids
-            waiting, offset = waiting[used:] + high, offset + used
-            enough = 2 * len(waiting) + HELD_BACK
-        yield from self._encode_part(without_surrogates(waiting), offset, True)[0]
+        blocks = (
+            str.encode(text[start : start + BLOCK], "utf-8", "surrogatepass")
+            for text in iterable for start in range(0, len(text), BLOCK)
+        )  # fmt: skip
+        offset = 0
+        for data in cut_stream(blocks, self.options, 1):
+            text = without_surrogates(data.decode("utf-8", "surrogatepass"))
+            yield from self.encode(text) if self.coder else self._encode(text, offset)
+            offset += len(text)
+
+    def encode_files(
+        self, paths: Path | Iterable[Path], output: Path, *, executor: Executor | None = None, **options: Any
+    ) -> int:
+        """Write the ids of files as one array, in the order of the text: -> how many there are.
+
+        output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or with a name that ends in .bin the
+                 bare numbers, for numpy.memmap; uint16 where every id fits, else uint32. It is whole or not there.
+        options  workers, progress, errors, newlines, engine and executor, as for train_bpe and count_words
+
+        The end of a file is a wall. Memory does not grow with the files.
+        """
+        checked = check_arguments(self.options.special_tokens, pattern=self.options.pattern, **options)
+        return self.write_ids(paths, output, checked, executor)[0]
+
+    def write_ids(self, paths: Any, output: Path, options: Options, executor: Any = None) -> tuple[int, int]:
+        """encode_files with checked options: -> (how many ids, how many bytes were read)."""
+        kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
+        n_ids = n_bytes = 0
+        check_writable(*os.path.split(os.path.abspath(output)))
+        paths = paths_of(paths)
+        if not paths:
+            raise ValueError("no corpus file is given")
+        for path in paths:
+            if path.endswith(".npz"):
+                raise ValueError(f"{path}: a file of counts has words, but no text to encode")
+        slices, total = slices_of_files(paths, options)
+        task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=self)
+        in_c = options.engine != "python" and self.coder is not None
+        results = run_tasks(task, slices, options, in_c, executor)
+        with new_file(output) as file:
+            file.write(b"" if bare else npy_header(kind, 0))
+            for size, ids in with_progress(results, "encoding", "MB", total, options.progress):
+                file.write(ids)
+                n_ids, n_bytes = n_ids + len(ids) // int(kind[1]), n_bytes + size
+            file.seek(0)
+            file.write(b"" if bare else npy_header(kind, n_ids))
+        return n_ids, n_bytes
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids; bytes that are not UTF-8 become U+FFFD."""
@@ -1323,129 +669,40 @@ class Tokenizer:
         try:
             return b"".join([vocab[token_id] for token_id in ids])
         except KeyError:
-            place = next(place for place, token_id in enumerate(ids) if token_id not in vocab)
-            raise ValueError(f"the id {ids[place]!r} at place {place} (from 0) is not in the vocabulary") from None
+            index = next(index for index, token_id in enumerate(ids) if token_id not in vocab)
+            raise ValueError(f"the id {ids[index]!r} at index {index} is not in the vocabulary") from None
 
-    def _encode_part(self, text: str, offset: int, is_end: bool) -> tuple[Iterator[int], int]:
-        """(ids, number of characters they stand for) of a text, or of as much as is certain if more may follow.
-
-        Certain are special tokens that no longer one can take the place of, and the words before them. Behind the last
-        one, certain are words that end some characters before the end of the text, and before blanks at its end.
-        """
-        parts: list[Iterable[int]] = []
-        expression = compile_special_tokens(self.rules.special_tokens)
-        sure = len(text) if is_end or not expression else len(text) - max(map(len, self.special_ids)) + 1
-        start = 0
-        for match in expression.finditer(text) if expression else ():
-            if match.start() >= sure:
-                break
-            parts.append(self._encode_words(self._words(text[start : match.start()], offset + start)))
-            parts.append([self.special_ids[match[0]]])
-            start = match.end()
-        if is_end:
-            parts.append(self._encode_words(self._words(text[start:], offset + start)))
-            start = len(text)
-        elif self.rules.pattern in PATTERNS and start < sure:
-            piece = text[start:sure]
-            certain = min(len(piece) - HELD_BACK, len(piece.rstrip()))
-            if self.rules.pattern == "o200k":  # a small letter to come may join the capitals and marks before it
-                certain = min(certain, len(regex.sub(r"(?r)[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+\Z", "", piece)))
-            words, end = [], 0
-            for word in find_words(piece, self.rules.pattern):
-                if end + len(word) > certain:
-                    break
-                words.append(word)
-                end += len(word)
-            parts.append(self._encode_words(words))
-            start += end
-        return itertools.chain.from_iterable(parts), start
-
-    def _words(self, piece: str, offset: int) -> list[str]:
-        """The words of a piece between special tokens; they have to be all of it."""
-        words = find_words(piece, self.rules.pattern)
-        if self.rules.pattern not in PATTERNS and sum(map(len, words)) != len(piece):
-            end = 0
-            for match in compile_pattern(self.rules.pattern).finditer(piece):
-                if match.start() > end:
-                    break
-                end = match.end()
-            raise ValueError(f"the pattern leaves out text at character {offset + end}: {piece[end : end + 20]!r}")
-        return words
-
-    def _encode_words(self, words: list[str]) -> Iterator[int]:
-        return itertools.chain.from_iterable(map(self.cache.__getitem__, words))
-
-    def encode_word(self, word: str) -> list[int]:
-        """The ids of one word: the merges are made in their order."""
+    def encode_word(self, word: str) -> tuple[int, ...]:
+        """The ids of one word."""
         data = word.encode("utf-8")
         ids = [self.id_of_byte[byte] for byte in data]
         if None in ids:
             missing = data[ids.index(None) :][:1]
             raise ValueError(f"the vocabulary has no token for the byte {missing!r}, in {word[:40]!r}")
-        return merge_by_rank(ids, self.ranks, self.merged)
+        return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
-
-def merge_by_rank(symbols: list[Any], ranks: Mapping[tuple[Any, Any], int], merged: Sequence[Any]) -> list[Any]:
-    """Merge the pair of lowest rank, of equal ones the leftmost, until no pair has a rank.
-
-    >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
-    ['n', 'e', 'w', 'est']
-
-    A heap of (rank, place) finds it, so n symbols take n log n steps. A symbol that was merged into the one before it
-    becomes None; links lead from each symbol that is left to its neighbours.
-    """
-    following, previous = list(range(1, len(symbols) + 1)), list(range(-1, len(symbols) - 1))
-    heap = [(ranks[pair], place) for place, pair in enumerate(zip(symbols, symbols[1:])) if pair in ranks]
-    heapq.heapify(heap)
-    while heap:
-        rank, left = heapq.heappop(heap)
-        right = following[left]
-        if right == len(symbols) or ranks.get((symbols[left], symbols[right])) != rank:
-            continue  # another merge was there first
-        symbols[left], symbols[right] = merged[rank], None
-        following[left] = after = following[right]
-        if after < len(symbols):
-            previous[after] = left
-            if (pair := (symbols[left], symbols[after])) in ranks:
-                heapq.heappush(heap, (ranks[pair], left))
-        before = previous[left]
-        if before >= 0 and (pair := (symbols[before], symbols[left])) in ranks:
-            heapq.heappush(heap, (ranks[pair], before))
-    return [symbol for symbol in symbols if symbol is not None]
-
-
-def segment(sentence: str, merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
-    """The symbols of a sentence, with merges that were learned at the level of characters.
-
-    >>> segment("low lower", [(b"l", b"o"), (b"lo", b"w</w>"), (b"lo", b"w")])
-    ['low</w>', 'low', 'e', 'r</w>']
-    """
-    pairs = [(left.decode("utf-8"), right.decode("utf-8")) for left, right in merges]
-    ranks, merged = {pair: rank for rank, pair in enumerate(pairs)}, [left + right for left, right in pairs]
-    symbols: list[str] = []
-    for word in find_words(sentence, CHARACTERS):
-        symbols += merge_by_rank([*word[:-1], word[-1] + "</w>"], ranks, merged)
-    return symbols
-
-
-class WordCache(dict[str, Sequence[int]]):
-    """word -> ids, filled in where a word is missing; it is emptied when it has grown too large."""
-
-    def __init__(self, encode_word: Callable[[str], list[int]]) -> None:
-        super().__init__()
-        self.encode_word = encode_word
-
-    def __missing__(self, word: str) -> Sequence[int]:
-        ids = tuple(self.encode_word(word))
-        if len(word) <= 64:
-            if len(self) >= CACHED_WORDS:
-                self.clear()
-            self[word] = ids
+    def _encode(self, text: str, offset: int) -> list[int]:
+        """encode() of a piece of a text that begins at a character offset."""
+        ids: list[int] = []
+        for number, piece in enumerate(split_on_special_tokens(text, self.options.special_tokens)):
+            if number % 2:
+                ids.append(self.special_ids[piece])
+            else:
+                words = find_words(piece, self.options.pattern)
+                if (found := "".join(words)) != piece:  # by a custom pattern; decoding would not give the text back
+                    at = len(os.path.commonprefix([found, piece]))
+                    place = f"character {offset + at}: {piece[at : at + 20]!r}"
+                    raise ValueError(f"the pattern leaves out or turns round the text at {place}")
+                for word in words:
+                    ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
+            offset += len(piece)
         return ids
 
 
 def without_surrogates(text: str) -> str:
     """Make pairs of surrogates the character they stand for, and lone ones U+FFFD, as tiktoken does."""
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, not {type(text).__name__}")
     try:
         text.encode("utf-8")
         return text
@@ -1453,594 +710,1302 @@ def without_surrogates(text: str) -> str:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# 6. Files: GPT-2's vocab.json and merges.txt
-# ---------------------------------------------------------------------------------------------------------------------
+def segment(sentence: str, merges: Iterable[Pair]) -> list[str]:
+    """The tokens of a sentence, with merges that were learned with level="char".
+
+    >>> segment("low lower", [(b"l", b"o"), (b"lo", b"w</w>"), (b"lo", b"w")])
+    ['low</w>', 'low', 'e', 'r</w>']
+    """
+    ranks: dict[tuple[str, str], int] = {}
+    for rank, pair in enumerate(merges):
+        left, right = (token.decode("utf-8", "surrogateescape") for token in pair)
+        if regex.search(r"[ \p{Cs}]", left + right):
+            raise ValueError(f"merge {rank} (from 0), {pair[0]!r} + {pair[1]!r}, was not learned with level='char'")
+        ranks[left, right] = rank
+    merged, tokens = [left + right for left, right in ranks], []
+    for word in find_words(sentence, CHARACTERS):
+        tokens += merge_by_rank([*word[:-1], word[-1] + END_OF_WORD], ranks, merged)
+    return tokens
 
 
-@functools.lru_cache(maxsize=1)
+# A folder with a model has GPT-2's two files, vocab.json and merges.txt, and Hugging Face's tokenizer.json, which also
+# knows the pattern and the special tokens.
+
+
+class Model(NamedTuple):
+    """What a folder holds."""
+
+    vocab: dict[int, bytes]
+    merges: list[Pair]
+    special_tokens: tuple[str, ...]
+    pattern: str
+
+    def show(self, token: bytes) -> str:
+        """A token as it stands in the files."""
+        return token.decode("utf-8") if self.pattern == CHARACTERS else to_printable(token)
+
+    def save(self, folder: Path) -> None:
+        """Write the three files under temporary names, then rename them, tokenizer.json first."""
+        check_savable(self, folder)
+        ids = {self.show(token): token_id for token, token_id in ids_of(self.vocab).items()}
+        merges = "".join(f"{self.show(left)} {self.show(right)}\n" for left, right in self.merges)
+        contents = to_json(ids), "#version: 0.2\n" + merges, to_json(huggingface_tokenizer(self))
+        with contextlib.ExitStack() as stack:  # it leaves the last file first
+            for name, text in zip(MODEL_FILES, contents):
+                file = stack.enter_context(new_file(os.path.join(folder, name)))
+                file.write(text.encode("utf-8"))
+                file.flush()
+
+
+def save(
+    vocab: Mapping[int, bytes], merges: Iterable[Pair], output_dir: Path, special_tokens: Iterable[str] | None = None,
+    pattern: str = "gpt2", *, level: str = "byte",
+) -> None:
+    """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there.
+
+    special_tokens    without them, all tokens of the vocabulary that are neither a single byte nor made by a merge
+    level             "char" writes tokens as they are; merges.txt is then a file of codes of subword-nmt
+
+    All files are complete before one of them takes the place of an earlier one. ValueError if two ids have the same
+    bytes, or if a special token can't be told from another token in these files.
+    """
+    merges = list(merges)
+    if special_tokens is None:
+        special_tokens = [] if level == "char" else special_tokens_of(vocab, merges)
+    options = check_arguments(special_tokens, level, pattern=pattern)
+    Model(dict(vocab), merges, options.special_tokens, options.pattern).save(output_dir)
+
+
+def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+    """The id of each token; ValueError if two ids have the same bytes."""
+    ids: dict[bytes, int] = {}
+    for token_id, token in vocab.items():
+        if ids.setdefault(token, token_id) != token_id:
+            raise ValueError(f"the ids {ids[token]} and {token_id} have the same bytes, {token!r}")
+    return ids
+
+
 def bytes_to_unicode() -> dict[int, str]:
     """A printable character for each byte, as GPT-2 has it: {33: "!", ..., 32: "Ġ", ...}.
 
-    Bytes that are printable in Latin-1 stand for themselves, the 68 others become U+0100, U+0101, ... in their order.
-    So every token is one "word" to any text tool, whatever its bytes are.
+    Bytes that are printable in Latin-1 stand for themselves, the 68 others become U+0100, U+0101, ... in their order:
+    the space is "Ġ", the newline "Ċ". So every token is one "word" to any text tool, whatever its bytes are.
     """
-    others = [byte for byte in range(256) if byte not in PRINTABLE]
-    return {byte: chr(byte) for byte in sorted(PRINTABLE)} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = sorted(set(range(256)) - set(printable))
+    return dict(zip(printable + others, [*map(chr, printable), *map(chr, range(256, 256 + len(others)))]))
+
+
+CHARACTER_OF = bytes_to_unicode()
+BYTE_OF = {character: byte for byte, character in CHARACTER_OF.items()}
 
 
 def to_printable(token: bytes) -> str:
     """A token in printable characters: to_printable(b" the") is "Ġthe"."""
-    return token.decode("latin-1").translate(bytes_to_unicode())
+    return token.decode("latin-1").translate(CHARACTER_OF)
 
 
 def from_printable(text: str) -> bytes:
     """from_printable("Ġthe") -> b" the"; ValueError names a character that stands for no byte."""
-    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
     try:
-        return bytes(byte_of[character] for character in text)
+        return bytes([BYTE_OF[character] for character in text])
     except KeyError as error:
         raise ValueError(f"{text!r} has the character {error.args[0]!r}, which stands for no byte") from None
 
 
-def save(
-    vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]], output_dir: Path, *, level: str = "byte"
-) -> None:
-    """Write vocab.json and merges.txt into the folder output_dir, which is made if it is not there.
+def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> list[str]:
+    """The special tokens of a vocabulary: what is neither a byte nor a merge, in the order of the ids."""
+    others = {left + right for left, right in merges}
+    tokens = [token for token in ids_of(dict(sorted(vocab.items()))) if len(token) > 1 and token not in others]
+    with naming("a token that is neither a byte nor a merge"):
+        return [token.decode("utf-8") for token in tokens]
 
-    At the level of characters tokens are written as they are; merges.txt is then a file of codes of subword-nmt.
 
-    Both files are complete before either takes the place of an earlier one. ValueError if two ids have the same bytes,
-    since vocab.json can't hold both.
+def to_json(data: Any) -> str:
+    """JSON with one entry a line; `indent` would do without the json module's C encoder, and take ten times as long."""
+    return json.dumps(data, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
+
+
+def huggingface_tokenizer(model: Model) -> dict[str, Any]:
+    """The object in tokenizer.json, which the tokenizers package encodes with as Tokenizer does.
+
+    Its regular expressions are those of Oniguruma, which may read a custom pattern in another way.
     """
-    show: Callable[[bytes], str] = to_printable if level == "byte" else bytes.decode
-    ids: dict[str, int] = {}
-    for token_id, token in vocab.items():
-        if ids.setdefault(show(token), token_id) != token_id:
-            raise ValueError(f"the ids {ids[show(token)]} and {token_id} have the same bytes, {token!r}")
-    lines = [f"{show(left)} {show(right)}\n" for left, right in merges]
-    write_files(
-        output_dir,
-        {
-            "vocab.json": json.dumps(ids, ensure_ascii=False, indent=0) + "\n",
-            "merges.txt": "#version: 0.2\n" + "".join(lines),
-        },
-    )
-
-
-def export_huggingface(
-    vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]], output_dir: Path,
-    special_tokens: Iterable[str] | None, pattern: str = "gpt2",
-) -> None:
-    """Write tokenizer.json, which tokenizers.Tokenizer.from_file loads, and which encodes as Tokenizer does.
-
-    Its regular expressions are those of Oniguruma, which may read an expression of your own in another way.
-    """
-    specials = check_special_tokens(special_tokens)
-    ids = {to_printable(token): token_id for token_id, token in vocab.items()}
-    added = []
-    for special in specials:
-        token_id = ids.pop(to_printable(special.encode("utf-8")), None)
+    characters, added = model.pattern == CHARACTERS, []
+    ids = {model.show(token): token_id for token_id, token in model.vocab.items()}
+    for special in model.special_tokens:
+        token_id = ids.pop(model.show(special.encode("utf-8")), None)
         if token_id is None:
             raise ValueError(f"the special token {special!r} is not in the vocabulary")
-        if special in ids:
-            raise ValueError(f"tokenizer.json can't hold the special token {special!r}: another token is written so")
         ids[special] = token_id
-        flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-        added.append({"id": token_id, "content": special, **flags})
+        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        added.append({"id": token_id, "content": special, **flags, "special": True})
+    split = {"type": "Split", "pattern": {"Regex": oniguruma(model.pattern)}, "invert": False}
+    split["behavior"] = "Removed" if characters else "Isolated"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    # in Oniguruma, {1,3}+ is one or more times {1,3}; nothing follows it in the pattern, so it need not be possessive
-    expression = PATTERNS.get(TIKTOKEN_NAMES.get(pattern, pattern), pattern).replace("{1,3}+", "{1,3}")
-    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
-    model = {
+    merges = [[model.show(left), model.show(right)] for left, right in model.merges]
+    bpe = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-        "vocab": dict(sorted(ids.items(), key=operator.itemgetter(1))),
-        "merges": [[to_printable(left), to_printable(right)] for left, right in merges],
+        "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
+        "ignore_merges": False, "vocab": ids, "merges": merges,
     }  # fmt: skip
-    tokenizer = {
+    return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
-        "post_processor": None, "decoder": byte_level, "model": model,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split] if characters else [split, byte_level]},
+        "post_processor": None, "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if characters else byte_level,
+        "model": bpe,
     }  # fmt: skip
-    write_files(output_dir, {"tokenizer.json": json.dumps(tokenizer, ensure_ascii=False, indent=0) + "\n"})
 
 
-def export_tiktoken(vocab: Mapping[int, bytes], output_dir: Path, special_tokens: Iterable[str] | None) -> None:
-    """Write vocab.tiktoken, which tiktoken.load.load_tiktoken_bpe reads: each token in base64, and its id.
+def oniguruma(pattern: str) -> str:
+    """The regular expression for a pattern's name, as Oniguruma, the library inside tokenizers, writes it.
 
-    tiktoken takes the ids as ranks; that is right here, since ids grow in the order of the merges.
+    There {1,3}+ is one or more times {1,3}; nothing follows it in the pattern, so it need not be possessive.
     """
-    specials = {special.encode("utf-8") for special in check_special_tokens(special_tokens)}
-    lines = [
-        f"{base64.b64encode(token).decode('ascii')} {token_id}\n"
-        for token_id, token in sorted(vocab.items()) if token not in specials
-    ]  # fmt: skip
-    write_files(output_dir, {"vocab.tiktoken": "".join(lines)})
+    return BETWEEN_WORDS if pattern == CHARACTERS else PATTERNS.get(pattern, pattern).replace("{1,3}+", "{1,3}")
 
 
-def save_counts(words: Mapping[bytes, int], path: Path, pattern: str = "gpt2") -> None:
-    """Write the counts of count_words: a line with the pattern, then "word count" lines, the most frequent word first.
-
-    A word is in the printable characters of merges.txt, so it has no blank in it. Equal counts are in the order of the
-    words' bytes. With a name that ends in .gz the file is compressed.
-    """
-    folder, name = os.path.split(os.path.abspath(path))
-    lines = [f"#bpe-counts 1 {json.dumps(TIKTOKEN_NAMES.get(pattern, pattern))}\n"]
-    in_order = sorted(words.items(), key=lambda item: (-item[1], item[0]))
-    lines += [f"{to_printable(word)} {count}\n" for word, count in in_order if word and count]
-    data = "".join(lines).encode("utf-8")
-    write_files(folder, {name: gzip.compress(data, mtime=0) if name.endswith(".gz") else data})
-
-
-def load_counts(paths: Path | Iterable[Path], pattern: str = "gpt2") -> dict[bytes, int]:
-    """The counts of one or several files of save_counts, added up; ValueError names the file and line that is wrong."""
-    words: dict[bytes, int] = {}
-    for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
-        for word, count in read_counts(path, pattern):
-            words[word] = words.get(word, 0) + count
-    return words
-
-
-def read_counts(path: Path, pattern: str) -> Iterator[tuple[bytes, int]]:
-    """(word, count) for each line of a file of save_counts."""
-    opener: Any = gzip.open if os.fspath(path).endswith(".gz") else open
-    pattern = TIKTOKEN_NAMES.get(pattern, pattern)
-    byte_of = dict.fromkeys(range(324), 65535) | {ord(text): byte for byte, text in bytes_to_unicode().items()}
-    number = 0
-    with opener(path, "rt", encoding="utf-8", newline="\n") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                if number == 1:
-                    made_with = json.loads(line[14:] if line.startswith("#bpe-counts 1 ") else "")
-                    if made_with != pattern:
-                        raise ValueError(f"these counts were made with the pattern {made_with!r}, not {pattern!r}")
-                    continue
-                word, _, count = line.rstrip("\r\n").partition(" ")
-                if not (word and count.isascii() and count.isdigit() and 0 < int(count) < 1 << 63):
-                    raise ValueError(f"{line.rstrip()[:80]!r} is not a word, a blank, and a count from 1 to 2**63 - 1")
-                yield word.translate(byte_of).encode("latin-1"), int(count)
-        except UnicodeEncodeError:
-            raise ValueError(f"{path}: line {number}: {word[:40]!r} has a character that stands for no byte") from None
-        except json.JSONDecodeError:
-            raise ValueError(f"{path}: line 1 is not a first line like #bpe-counts 1 \"gpt2\"") from None
-        except (ValueError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path}: line {max(number, 1)}: {error}") from None
-    if not number:
-        raise ValueError(f"{path}: is empty, without even the first line of a file of counts")
-
-
-def write_files(output_dir: Path, contents: Mapping[str, str | bytes]) -> None:
-    """Write each file under a temporary name, then rename all: a file is whole or not there."""
-    os.makedirs(output_dir, exist_ok=True)
-    temporary = {os.path.join(output_dir, f"{name}.{os.urandom(6).hex()}.tmp"): name for name in contents}
+@contextlib.contextmanager
+def naming(place: Path) -> Iterator[None]:
+    """Put the name of a file or folder in front of the message where something in it is wrong."""
     try:
-        for path, name in temporary.items():
-            content = contents[name]
-            with open(path, "wb") as file:
-                file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
-        for path, name in temporary.items():
-            os.replace(path, os.path.join(output_dir, name))
-    finally:
-        for path in temporary:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(path)
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        text, place = str(error) if isinstance(error, ValueError) else repr(error), os.fspath(place)
+        raise ValueError(text if text.startswith(place) else f"{place}: {text}") from None
 
 
-def check_writable(output_dir: Path) -> None:
-    """Make the folder, and try to write into it: better an error now than after an hour of training."""
-    os.makedirs(output_dir, exist_ok=True)
-    with tempfile.TemporaryFile(dir=output_dir):
-        pass
+def read_model(folder: Path) -> Model:
+    """The model in a folder; where there is no tokenizer.json, with GPT-2's pattern. ValueError names what is wrong."""
+    vocab_path, merges_path, path = (os.path.join(folder, name) for name in MODEL_FILES)
+    if not os.path.exists(path):
+        vocab, merges = read_vocab(vocab_path), read_merges(merges_path)
+        if not merges:
+            raise ValueError(f"{merges_path}: has no merges")
+        with naming(folder):
+            return Model(vocab, merges, tuple(special_tokens_of(vocab, merges)), "gpt2")
+    names = {oniguruma(name): name for name in [*PATTERNS, CHARACTERS]}
+    tokenizer = read_json(path)
+    with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
+        specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
+        expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+        pattern = names.get(expression, expression)
+    read: Callable[[str], bytes] = str.encode if pattern == CHARACTERS else from_printable
+    model = Model(read_vocab(vocab_path, read), read_merges(merges_path, read), specials, pattern)
+    with naming(folder):
+        try:
+            same = tokenizer == huggingface_tokenizer(model)
+        except ValueError:
+            same = False
+        if not same:
+            raise ValueError(f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
+    return model
 
 
-def load(output_dir: Path, *, level: str = "byte") -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
+def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
     """Read back what save wrote, or GPT-2's own files: -> (vocab, merges)."""
-    vocab_path, merges_path = (os.path.join(output_dir, name) for name in ("vocab.json", "merges.txt"))
-    read: Callable[[str], bytes] = from_printable if level == "byte" else str.encode
-    return read_vocab(vocab_path, read), read_merges(merges_path, read)
+    return read_model(output_dir)[:2]
+
+
+def read_json(path: Path) -> Any:
+    """The object in a file of JSON; ValueError names the file."""
+    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not JSON"):
+        data = json.load(file)
+    if not isinstance(data, dict):
+        raise ValueError(f"{os.fspath(path)}: not a JSON object")
+    return data
 
 
 def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dict[int, bytes]:
     """{token id: token} from a vocab.json, in the order of the ids; ValueError says which entry is wrong."""
-    with open(path, encoding="utf-8") as file:
-        try:
-            ids = json.load(file)
-        except ValueError as error:
-            raise ValueError(f"{path}: not JSON: {error}") from None
-    if not isinstance(ids, dict):
-        raise ValueError(f"{path}: not a JSON object of tokens and ids")
     vocab: dict[int, bytes] = {}
-    for text, token_id in ids.items():
-        if type(token_id) is not int or token_id < 0:
-            raise ValueError(f"{path}: the id of {text!r} is {token_id!r}, not a whole number from 0 on")
-        if token_id in vocab:
-            raise ValueError(f"{path}: the id {token_id} is given twice, the second time to {text!r}")
-        try:
+    with naming(path):
+        for text, token_id in read_json(path).items():
+            if type(token_id) is not int or token_id < 0:
+                raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on")
+            if token_id in vocab:
+                raise ValueError(f"the id {token_id} is given twice, the second time to {text!r}")
             vocab[token_id] = read(text)
-        except ValueError as error:
-            raise ValueError(f"{path}: token {error}") from None
     return dict(sorted(vocab.items()))
 
 
-def read_merges(path: Path, read: Callable[[str], bytes] = from_printable) -> list[tuple[bytes, bytes]]:
+def read_merges(path: Path, read: Callable[[str], bytes] = from_printable) -> list[Pair]:
     """[(left, right), ...] from a merges.txt, with or without its version line; ValueError names a wrong line."""
-    merges = []
-    with open(path, encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip("\r\n") or (number == 1 and line.startswith("#version")):
-                continue
-            try:
-                left, right = line.rstrip("\r\n").split(" ")
-                merges.append((read(left), read(right)))
-            except ValueError as error:
-                raise ValueError(f"{path}: line {number} is not two tokens with one blank between: {error}") from None
+    merges, number = [], 0
+    with open(path, "rb") as file, naming(path):
+        try:
+            for number, line in enumerate(file, 1):
+                line = line.rstrip(b"\r\n" if read is from_printable else b"\n")  # a character may be "\r"
+                if line and not (number == 1 and line.startswith(b"#version")):
+                    left, right = line.decode("utf-8").split(" ")
+                    merges.append((read(left), read(right)))
+        except ValueError as error:
+            raise ValueError(f"line {number} is not two tokens with one space between: {error}") from None
     return merges
 
 
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Any]:
+    """A file to write to under a temporary name; it takes the name path when all went well, and goes otherwise."""
+    temporary = f"{os.fspath(path)}.{os.urandom(6).hex()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except OSError as error:
+        error.filename = os.fspath(path)  # a full disk has none
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+
+
+def check_writable(folder: Path, *names: str) -> None:
+    """Make the folder, and try to write into it: better an error now than after an hour of training."""
+    import tempfile
+
+    if os.path.exists(folder) and not os.path.isdir(folder):
+        raise ValueError(f"{os.fspath(folder)} is not a folder")
+    os.makedirs(folder, exist_ok=True)
+    for path in (os.path.join(folder, name) for name in names):
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError(f"{path} is not a regular file, and would be replaced by one")
+    tempfile.TemporaryFile(dir=folder).close()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
-# 7. The command line
+# IV. Large corpora
 # ---------------------------------------------------------------------------------------------------------------------
+
+SLICE_BYTES = 8 << 20  # about how much text is counted at a time; in Python that needs some 20 times as much memory
+WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
+NOT_TEXT = {  # by first bytes: what a file is, and the tool that makes text of it
+    b"\x1f\x8b": "compressed: zcat", b"BZh": "compressed: bzcat", b"\xfd7zXZ": "compressed: xzcat",
+    b"\x28\xb5\x2f\xfd": "compressed: zstdcat", b"\xff\xfe": "UTF-16: iconv -f utf-16 -t utf-8",
+    b"\xfe\xff": "UTF-16: iconv -f utf-16 -t utf-8",
+}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=32)
+def cut_expression(pattern: str, special_tokens: tuple[str, ...]) -> tuple[regex.Pattern[str], int]:
+    """(what matches where a text may be cut, the last place first; how many characters of context a cut needs)"""
+    if pattern in PATTERNS:
+        expression = r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"
+    elif pattern == CHARACTERS:
+        expression = r"(?<=\n)"
+    else:  # a custom pattern may match across any place, except the beginning of a special token
+        expression = f"(?={compile_special_tokens(special_tokens).pattern})"
+    return regex.compile("(?r)" + expression), 2 * max(map(len, special_tokens), default=0) + 2
+
+
+def last_cut(data: bytes, options: Options, begins: bool) -> int:
+    r"""The last offset in bytes at which a text may be cut without changing its words; 0 where none is known.
+
+    data is a part of a text, and begins says whether the text, or a slice of it, begins there.
+
+    For a named pattern one rule does: after a letter or a digit, before anything that is no letter, digit, mark or
+    apostrophe. No word goes on there, since within a word only these follow a letter or digit; and nothing before the
+    cut depends on what follows, since only whitespace looks ahead, in `\s+(?!\S)`. So "before a newline" would be
+    wrong: "a \n\nb" has the words "a", " \n", "\n", "b", while "a " and "\n\nb" have "a", " ", "\n", "\n", "b".
+
+    A cut must not divide a special token either, however several may overlap: with "a a" as a special token, there is
+    no place in "a a a a". And all around it is valid UTF-8, so that errors="replace" can't change what stands there.
+    """
+    expression, margin = cut_expression(options.pattern, options.special_tokens)
+    text = data.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates
+    for match in expression.finditer(text, 1 if begins else margin, max(len(text) - margin, 0)):
+        at = match.start()
+        if may_cut(text[max(at - margin, 0) : at], text[at : at + margin], options):
+            return len(text[:at].encode("utf-8", "surrogateescape"))
+    return 0
+
+
+def may_cut(before: str, after: str, options: Options) -> bool:
+    """Whether all is valid UTF-8 (no lone surrogates), and no special token stands across the border."""
+    if regex.search(r"\p{Cs}", before + after) or before[-1] + after[0] == "\r\n":
+        return False
+    if options.newlines == "lf":  # a special token may vanish by that
+        before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
+    for token in options.special_tokens:  # one across the border takes less than its length of either side
+        if token in before[max(len(before) - len(token) + 1, 0) :] + after[: len(token) - 1]:
+            return False
+    named = options.pattern in PATTERNS or options.pattern == CHARACTERS
+    return named or after.startswith(options.special_tokens)
+
+
+def window_bytes(options: Options) -> int:
+    """How many bytes at the end of a slice to search for a cut, with room for the context on both sides."""
+    return WINDOW_BYTES + 8 * cut_expression(options.pattern, options.special_tokens)[1]
+
+
+def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterator[bytes]:
+    """Join the blocks of a text, and cut it at safe places into pieces of at least so many bytes."""
+    data, enough, window = bytearray(), least, window_bytes(options)
+    for block in blocks:
+        data += block
+        if len(data) >= enough:
+            skipped = max(len(data) - window, 0)
+            if cut := last_cut(bytes(data[skipped:]), options, not skipped):
+                yield bytes(data[: skipped + cut])
+                del data[: skipped + cut]
+            enough = least if cut else 2 * len(data)  # to look again at every block would take quadratic time
+    if data:
+        yield bytes(data)
+
+
+class Slice(NamedTuple):
+    """A part of a corpus that has the same words on its own; small to send, unless it has to carry its text."""
+
+    path: str
+    start_byte: int
+    end_byte: int
+    stamp: tuple[int, int] | None = None  # size and modification time of the file, which must not change
+    texts: tuple[bytes, ...] = ()  # without a file, or of one that can't be read twice: texts with walls between them
+
+
+def paths_of(input_path: Any) -> list[str]:
+    """One path or several, as a list."""
+    return list(map(os.fsdecode, [input_path] if isinstance(input_path, (str, bytes, os.PathLike)) else input_path))
+
+
+def size_of(path: str) -> int:
+    """The size of a readable file; 0 for a pipe, and for what says it is empty, as /proc's files do."""
+    if path == "-" or stat.S_ISFIFO(mode := os.stat(path).st_mode) or stat.S_ISCHR(mode):
+        return 0
+    with open(path, "rb") as file:
+        return stamp_of(file)[0]
+
+
+def slices_of_files(paths: Sequence[str], options: Options) -> tuple[Iterator[Slice], int | None]:
+    """(the slices of all files, their size in bytes where it is known); every file is looked at before."""
+    sizes = [size_of(path) for path in paths]
+    return (piece for path in paths for piece in slices_of(path, options)), sum(sizes) if all(sizes) else None
+
+
+def slices_of(path: str, options: Options) -> Iterator[Slice]:
+    """Cut a file into slices of about SLICE_BYTES; those of a pipe, or of standard input, carry their text."""
+    start = 0
+    if not size_of(path):
+        for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
+            warn_of_mark(path, start, data)
+            yield Slice(path, start, start + len(data), texts=(data,))
+            start += len(data)
+        return
+    with open(path, "rb") as file:
+        stamp, window = stamp_of(file), window_bytes(options)
+        warn_of_mark(path, start, file.read(3))
+        while start < stamp[0]:
+            end, cut = start + SLICE_BYTES, 0
+            while end < stamp[0] and not cut:
+                begin = max(start, end - window)
+                file.seek(begin)
+                cut = last_cut(file.read(end - begin), options, begin == start)
+                end = begin + cut if cut else end + WINDOW_BYTES
+            yield Slice(path, start, min(end, stamp[0]), stamp)
+            start = end
+
+
+def blocks_of_pipe(path: str) -> Iterator[bytes]:
+    """The bytes of a pipe as they come, up to its real end, also where it is set not to wait for them."""
+    import select
+
+    if path == "-" and sys.stdin is None:
+        raise ValueError("standard input is closed")
+    with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as pipe:
+        while (block := pipe.read(1 << 20)) != b"":
+            if block is None:
+                select.select([pipe], [], [])
+            else:
+                yield block
+
+
+def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
+    """Texts in bundles of about SLICE_BYTES; TypeError or ValueError for what is no text."""
+    if isinstance(texts, (str, bytes)):
+        raise TypeError(f"texts={texts[:40]!r} is one string; an iterable of strings is needed")
+    bundle: list[bytes] = []
+    size = number = 0
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} (from 0) is {text!r}, not a string")
+        try:
+            bundle.append((without_surrogates(text) if options.errors == "replace" else text).encode("utf-8"))
+        except UnicodeEncodeError as error:
+            raise ValueError(f"text {number} (from 0) has a lone surrogate at character {error.start}") from None
+        size += len(bundle[-1])
+        if size >= SLICE_BYTES:
+            yield Slice(f"texts up to {number}", 0, size, texts=tuple(bundle))
+            bundle, size = [], 0
+    yield Slice(f"texts up to {number}", 0, size, texts=tuple(bundle))
+
+
+def warn_of_mark(path: str, start_byte: int, data: bytes) -> None:
+    """A byte-order mark is text like any other, though hardly ever meant to be."""
+    if start_byte == 0 and data.startswith(b"\xef\xbb\xbf"):
+        warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
+
+
+def stamp_of(file: Any) -> tuple[int, int]:
+    """Size and modification time of an open file, by which a change is noticed."""
+    status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
+
+
+def read_slice(piece: Slice) -> Sequence[bytes]:
+    """The texts of a slice; ValueError if its file has changed since it was cut."""
+    if not piece.stamp:
+        return piece.texts
+    with open(piece.path, "rb", buffering=0) as file:
+        file.seek(piece.start_byte)
+        data = file.read(piece.end_byte - piece.start_byte)
+        if stamp_of(file) != piece.stamp:
+            raise ValueError(f"{piece.path}: changed while it was read")
+        return [data]
+
+
+def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
+    """The text of a slice; ValueError names the file and the first byte that is not UTF-8."""
+    try:
+        text = data.decode("utf-8", options.errors)
+    except UnicodeDecodeError as error:
+        tools = [tool for magic, tool in NOT_TEXT.items() if data.startswith(magic) and not piece.start_byte]
+        hint = f"it is {tools[0]} {piece.path} | python bpe.py - 1000" if tools else "use --errors replace to read on"
+        place = f"byte {piece.start_byte + error.start} (0x{data[error.start]:02x}, {error.reason})"
+        raise ValueError(f"{piece.path}: not valid UTF-8 at {place}; {hint}") from None
+    return text.replace("\r\n", "\n") if options.newlines == "lf" else text
+
+
+def utf8_of(piece: Slice, options: Options) -> Iterator[bytes]:
+    """The texts of a slice as C takes them: it checks valid UTF-8 itself."""
+    plain = options.errors == "strict" and options.newlines == "keep"
+    return (data if plain else decode_slice(piece, data, options).encode("utf-8") for data in read_slice(piece))
+
+
+def run_tasks(
+    task: Callable[[Slice], Any], slices: Iterator[Slice], options: Options, threads: bool, executor: Executor | None
+) -> Iterator[Any]:
+    """task(slice) for all slices, some of them ahead of the reader; the results come in the order of the slices.
+
+    They run in an executor if one is given; in this process if there is one worker or one slice; else in threads (the C
+    engine gives up Python's lock) or in processes.
+    """
+    head = list(itertools.islice(slices, 2))
+    slices = itertools.chain(head, slices)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = min(options.workers or cores, max(cores, 2))  # more would only take memory
+    if executor:
+        yield from in_order(slices, functools.partial(executor.submit, task), 64)  # type: ignore[call-arg]
+    elif workers == 1 or len(head) < 2:
+        yield from map(task, slices)
+    elif threads:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(workers) as pool:
+            yield from in_order(slices, functools.partial(pool.submit, task), 2 * workers)  # type: ignore[call-arg]
+    else:
+        with processes(workers, task) as submit:
+            if submit:
+                yield from map(load_file, in_order(slices, submit, 2 * workers))
+            else:
+                needed = 'a script in a file, with `if __name__ == "__main__":` around its calls'
+                warnings.warn(f"no worker process can start: this one works alone; workers need {needed}", stacklevel=2)
+                yield from map(task, slices)
+
+
+def in_order(slices: Iterator[Slice], submit: Callable[[Slice], Any], ahead: int) -> Iterator[Any]:
+    """The results for all slices, in their order; RuntimeError names a slice whose task does not say what is wrong."""
+    waiting: collections.deque[tuple[Slice, Any]] = collections.deque()
+    try:
+        waiting.extend((piece, submit(piece)) for piece in itertools.islice(slices, ahead))
+        while waiting:
+            piece, future = waiting.popleft()
+            try:
+                result = future.result()
+            except (ValueError, MemoryError, OverflowError):
+                raise
+            except Exception as error:
+                died = type(error).__name__ == "BrokenProcessPool"
+                what = "a worker process died (killed, or out of memory?)" if died else repr(error)
+                raise RuntimeError(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}: {what}") from error
+            waiting.extend((piece, submit(piece)) for piece in itertools.islice(slices, 1))
+            yield result
+    finally:
+        for _, future in waiting:  # after an error or Ctrl-C nobody wants them
+            future.cancel()
 
 
 @contextlib.contextmanager
-def progress_bar(label: str, total: int | None, unit: str, show: bool) -> Iterator[Callable[[int], Any]]:
-    """A progress bar on standard error, as a function to call with each step; tqdm's, where tqdm is installed."""
-    if not show:
-        yield lambda steps: None
+def processes(workers: int, task: Callable[[Slice], Any]) -> Iterator[Callable[[Slice], Any] | None]:
+    """A pool of processes, as a function that submits a slice; None where this program can't have one.
+
+    Slices and results travel as files, so that a worker that is killed can't leave half a message in the pipe that all
+    of them share, which would hang. No worker outlives this process: all of them watch a pipe, the leash.
+    """
+    import multiprocessing
+    import signal
+    import tempfile
+    from concurrent.futures import ProcessPoolExecutor
+
+    this, main = multiprocessing.current_process(), getattr(sys.modules["__main__"], "__file__", None)
+    if getattr(this, "_inheriting", False):
+        raise SystemExit(1)  # a new worker imports a script without a guard; its parent hears of it, and works alone
+    if this.daemon or (main and not os.path.exists(main) and multiprocessing.get_start_method() != "fork"):
+        yield None  # a daemon may have no children; a script from standard input can't be imported by them
         return
-    try:
-        from tqdm import tqdm  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        bar = PlainBar(label, total, sys.stderr)
-        yield bar.update
-        bar.close()
+    watched, leash = multiprocessing.Pipe(duplex=False)
+    with tempfile.TemporaryDirectory(prefix="bpe-", ignore_cleanup_errors=True) as folder:
+        pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(task, watched, folder))
+
+        def submit(piece: Slice | None) -> Any:
+            """A worker that starts meanwhile inherits that Ctrl-C is blocked: it is for this process."""
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "SIG_BLOCK") else None
+            try:
+                return pool.submit(work, dump(piece, folder)) if piece else pool.submit(os.getpid)
+            finally:
+                if mask is not None:
+                    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+        try:
+            yield None if submit(None).exception() else submit  # the pool breaks where no worker can start
+        finally:
+            leash.send_bytes(b".")  # to close it would not do: under fork the workers hold copies of this end
+            pool.shutdown(cancel_futures=True)
+
+
+def start_worker(task: Callable[[Slice], Any], watched: Any, folder: str) -> None:
+    """What a worker does first: see to it that it ends when its parent lets go of the leash, or dies."""
+    import multiprocessing.connection
+    import shutil
+    import signal
+    import threading
+
+    def watch() -> None:
+        parent: Any = multiprocessing.parent_process()
+        if watched not in multiprocessing.connection.wait([watched, parent.sentinel]):
+            shutil.rmtree(folder, ignore_errors=True)  # a parent that was killed could not do it
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool ends its workers by it
+    threading.Thread(target=watch, daemon=True).start()
+    WORKER["task"] = task
+
+
+WORKER: dict[str, Callable[[Slice], Any]] = {}  # in a worker process: what it does with each slice
+
+
+def work(path: str) -> str:
+    """One task of a worker process: the slice comes from a file, and the result goes into another one."""
+    return dump(WORKER["task"](load_file(path)), os.path.dirname(path))
+
+
+def dump(data: Any, folder: str) -> str:
+    """Write any object into a new file in a folder: -> its path."""
+    import pickle
+
+    path = os.path.join(folder, os.urandom(8).hex())
+    with open(path, "wb") as file:
+        pickle.dump(data, file, pickle.HIGHEST_PROTOCOL)
+    return path
+
+
+def load_file(path: str) -> Any:
+    """Read back what dump wrote; the file goes."""
+    import pickle
+
+    with open(path, "rb") as file:
+        data = pickle.load(file)
+    os.remove(path)
+    return data
+
+
+# Counting. Words and their counts are a dict, or stay inside the C engine, where no word is a Python object.
+
+
+def new_words(options: Options) -> Any:
+    """An empty dict, or where the C engine knows the pattern, a table of its own."""
+    engine = engine_for(options)
+    known = engine and options.pattern in engine.patterns
+    return engine.words(options.special_tokens, options.pattern) if known else {}
+
+
+def add_counts(words: Any, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
+    """Add words that lie one after the other, with their lengths and counts."""
+    if not isinstance(words, dict):
+        words.put(blob, lengths, counts)
+        return
+    for end, length, count in zip(itertools.accumulate(lengths), lengths, counts):
+        word = blob[end - length : end]
+        words[word] = words.get(word, 0) + count
+
+
+def totals_of(words: Any) -> tuple[int, int, int, int]:
+    """(distinct words, words, bytes in words, bytes in distinct words)"""
+    if not isinstance(words, dict):
+        return words.totals()  # type: ignore[no-any-return]
+    n_bytes = sum(len(word) * count for word, count in words.items())
+    return len(words), sum(words.values()), n_bytes, sum(map(len, words))
+
+
+def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
+    """(count of each word, number of bytes that belong to no word) of texts; the second is 0 for named patterns."""
+    pieces = [piece for text in texts for piece in split_on_special_tokens(text, options.special_tokens)[::2]]
+    counts: collections.Counter[str] = collections.Counter()
+    if options.pattern == "gpt2":
+        # A GPT-2 word never goes on where whitespace follows something else. So the text is first counted in chunks
+        # such as "\n    return" and each distinct chunk is searched for words once: 1.4 times faster on prose and code.
+        chunks = collections.Counter(chunk for piece in pieces for chunk in regex.findall(r"\s*\S+|\s+", piece))
+        for chunk, count in chunks.items():
+            for word in find_words(chunk, "gpt2"):
+                counts[word] += count
     else:
-        with tqdm(desc=label, total=total, unit=unit, unit_scale=True) as tqdm_bar:
-            yield tqdm_bar.update
+        for piece in pieces:
+            counts.update(find_words(piece, options.pattern))
+    words = {word.encode("utf-8"): count for word, count in counts.items()}
+    if options.pattern in PATTERNS or options.pattern == CHARACTERS:
+        return words, 0
+    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - totals_of(words)[2]
 
 
-class PlainBar:
-    """counting words:  45% -- one line that is written over, five times a second at the most."""
+def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, dict[bytes, int]]:
+    """(bytes read, bytes in no word, count of each word) of a slice; into a table of the C engine, if one is given."""
+    counts = new_words(options) if words is None else words
+    n_bytes = piece.end_byte - piece.start_byte
+    if isinstance(counts, dict):
+        counts, unmatched = count_text([decode_slice(piece, data, options) for data in read_slice(piece)], options)
+        return n_bytes, unmatched, counts
+    for data in utf8_of(piece, options):
+        if not counts.scan(data):
+            decode_slice(piece, data, options)  # it is not UTF-8: this raises, and says where
+    return n_bytes, 0, counts.to_dict() if words is None else {}
 
-    def __init__(self, label: str, total: int | None, stream: TextIO) -> None:
-        self.label, self.total, self.stream = label, total, stream
-        self.done, self.shown_at = 0, 0.0
 
-    def update(self, steps: int) -> None:
-        self.done += steps
-        if time.monotonic() - self.shown_at >= 0.2:
-            self.show()
+def count_corpus(
+    input_path: Any, texts: Iterable[str] | None, options: Options, executor: Executor | None = None
+) -> tuple[Any, int, int]:
+    """(words and counts, bytes read, bytes in no word) of files, files of counts among them, or of texts."""
+    if (input_path is None) == (texts is None):
+        raise ValueError("either paths or texts are needed")
+    words, read, unmatched = new_words(options), 0, 0
+    in_c = not isinstance(words, dict) and not executor
+    if texts is not None:
+        slices, total = slices_of_texts(texts, options), None
+    elif paths := paths_of(input_path):
+        slices, total = slices_of_files([path for path in paths if not path.endswith(".npz")], options)
+        for path in [path for path in paths if path.endswith(".npz")]:
+            add_counts(words, *read_counts(path, options))
+    else:
+        raise ValueError("no corpus file is given")
+    task = functools.partial(count_slice, options=options, words=words if in_c else None)
+    results = run_tasks(task, slices, options, in_c, executor)
+    for n_bytes, left_out, counts in with_progress(results, "counting words", "MB", total, options.progress):
+        if counts:
+            add_counts(words, b"".join(counts), list(map(len, counts)), list(counts.values()))
+        read, unmatched = read + n_bytes, unmatched + left_out
+    return words, read, unmatched
 
-    def show(self, end: str = "") -> None:
-        part = f"{self.done / self.total:4.0%}" if self.total else f"{self.done:,}"
-        self.stream.write(f"\r{self.label}: {part}{end}")
-        self.stream.flush()
-        self.shown_at = time.monotonic()
 
-    def close(self) -> None:
-        self.show("\n")
+def count_words(
+    paths: Path | Iterable[Path] | None, special_tokens: Iterable[str] | None, *, texts: Iterable[str] | None = None,
+    executor: Executor | None = None, **options: Any,
+) -> dict[bytes, int]:  # fmt: skip
+    """The words of a corpus and their counts, {b" the": 61234, ...}; the first half of train_bpe, with its arguments.
+
+    executor  any concurrent.futures.Executor, also those of clusters (Dask's Client.get_executor(), mpi4py.futures).
+              Each task is a path and a byte range, so the workers need this module and the files. The executor repeats
+              what a lost worker was doing; a task that keeps failing raises RuntimeError with its path and range.
+    """
+    words, _, _ = count_corpus(paths, texts, check_arguments(special_tokens, **options), executor)
+    return words if isinstance(words, dict) else words.to_dict()
+
+
+def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
+    """(bytes read, token ids of kind "u2" or "u4" as bytes) of a slice."""
+    arrays, read = [], options._replace(newlines="keep")  # utf8_of has turned them already
+    for data in utf8_of(piece, options):
+        ids = tokenizer.coder.encode(data, kind) if options.engine != "python" and tokenizer.coder else None
+        if ids is None:
+            try:
+                ids = array("H" if kind == "u2" else "I", tokenizer._encode(decode_slice(piece, data, read), 0))
+            except ValueError as error:
+                where = f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"
+                raise error if str(error).startswith(piece.path) else ValueError(f"{where}: {error}") from None
+        arrays.append(bytes(ids))
+    return piece.end_byte - piece.start_byte, b"".join(arrays)
+
+
+# Files of counts: what counting gave, to be added up and trained on later. It is a zip of three arrays and a little
+# JSON, which numpy.load opens.
+
+ARRAYS = {"words": ("u1", "B"), "lengths": ("u4", "I"), "counts": ("u8", "Q")}  # NumPy's type, and that of array
+
+
+def npy_header(kind: str, length: int) -> bytes:
+    """What stands before the elements of a .npy file with one dimension (format 1.0): 128 bytes."""
+    order = "|" if kind == "u1" else "<" if sys.byteorder == "little" else ">"
+    text = f"{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({length},), }}"
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
+
+
+def save_counts(words: Any, path: Path, special_tokens: Iterable[str] | None, pattern: str = "gpt2") -> None:
+    """Write the counts of count_words, which had these special tokens and this pattern. The name must end in .npz."""
+    import zipfile
+
+    options = check_arguments(special_tokens, pattern=pattern)
+    if not os.fspath(path).endswith(".npz"):
+        raise ValueError(f"{os.fspath(path)}: the name of a file of counts must end in .npz")
+    check_writable(*os.path.split(os.path.abspath(path)))
+    if isinstance(words, dict):
+        kept = sorted((word for word, n in words.items() if word and n), key=lambda word: (-words[word], word))
+        arrays: Any = b"".join(kept), array("I", map(len, kept)), array("Q", map(words.__getitem__, kept))
+    else:
+        arrays = words.arrays()
+    with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for (name, (kind, _)), data in zip(ARRAYS.items(), arrays):
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                member.write(npy_header(kind, len(data)))
+                member.write(data)
+        made_with = {"pattern": options.pattern, "special_tokens": options.special_tokens}
+        archive.writestr(zipfile.ZipInfo("made_with.json"), json.dumps(made_with))
+
+
+def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Sequence[int]]:
+    """(words one after the other, their lengths, their counts) from a file of counts, after checking it."""
+    import zipfile
+    import zlib
+
+    arrays = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            made_with = json.loads(archive.read("made_with.json"))
+            for name, (kind, code) in ARRAYS.items():
+                data = archive.read(f"{name}.npy")
+                arrays.append(array(code, data[128:]))
+                if data[:128] != npy_header(kind, len(arrays[-1])):
+                    raise ValueError(f"{name}.npy is not an array of {kind}")
+        words, lengths, counts = arrays
+        if len(lengths) != len(counts) or sum(lengths) != len(words) or not all(lengths) or not all(counts):
+            raise ValueError("words, lengths and counts do not belong together")
+        found = made_with["pattern"], tuple(made_with["special_tokens"])
+    except (ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{os.fspath(path)}: not a file of counts, or damaged: {error}") from None
+    if found != (asked := (options.pattern, options.special_tokens)):
+        raise ValueError(f"{os.fspath(path)}: counted with the pattern and special tokens {found}, not {asked}")
+    return bytes(words), lengths, counts
+
+
+# Training: words and their counts become ids; the learner of this file or that of the C engine yields merges.
+
+
+class Trainer:
+    """Learns merges from counted words. To iterate over it makes them, best first: (left, right, count).
+
+    alphabet   the tokens that words are made of at first, by id: bytes, or characters
+    tokens     the alphabet and the token of each merge; special tokens take no part in learning
+    merges     those made so far, beginning with those that were given
+    n_tokens   how many tokens all words of the corpus make up by now
+    """
+
+    def __init__(self, words: Any, options: Options, given: Iterable[Pair] = ()) -> None:
+        self.options, self.merges = options, list(given)
+        self.alphabet = alphabet_of(words, options)
+        self.tokens = self.alphabet + [left + right for left, right in self.merges]
+        check_size(options, len(self.alphabet), len(self.merges))
+        start = self.start_in_c if engine_for(options) else self.start
+        self.steps: Iterator[tuple[int, int, int, int]] = start(words, options.max_token_length or sys.maxsize)
+
+    @property
+    def wanted(self) -> int:
+        """How many merges are missing to the size that was asked for."""
+        return self.options.vocab_size - len(self.options.special_tokens) - len(self.tokens)
+
+    def rows(self, words: Mapping[bytes, int]) -> Iterator[Sequence[int]]:
+        """Each word as the ids of its first tokens: those of the alphabet, with the merges that were given replayed."""
+        ids = {token: token_id for token_id, token in enumerate(self.tokens)}
+        if self.options.pattern == CHARACTERS:
+            return ([ids[token] for token in character_tokens(word)] for word in words)
+        spelling = bytes(ids[bytes([byte])] for byte in range(256))
+        rows = (word.translate(spelling) for word in words)
+        if not self.merges:
+            return rows
+        ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
+        return (merge_by_rank(list(row), ranks, range(256, len(ids))) for row in rows)
+
+    def start(self, words: Any, longest: int) -> Iterator[tuple[int, int, int, int]]:
+        """The learner of this file, over words in a dict."""
+        rows, counts = self.rows(words), list(words.values())
+        texts = [row.decode("latin-1") if isinstance(row, bytes) else "".join(map(chr, row)) for row in rows]
+        self.n_tokens = sum(map(operator.mul, map(len, texts), counts))
+        return learn_merges(texts, counts, self.tokens, smaller_id if self.options.like else descending, longest)
+
+    def start_in_c(self, words: Any, longest: int) -> Iterator[tuple[int, int, int, int]]:
+        """The learner of the C engine, which uses its words up. They are bytes, or rows of ids as uint32."""
+        engine, wide, spelling = engine_for(self.options), self.options.pattern == CHARACTERS, b""
+        if isinstance(words, dict):
+            rows = [array("I", row).tobytes() for row in self.rows(words)] if wide else words
+            words, counts = engine.words((), "gpt2"), words.values()
+            words.put(b"".join(rows), list(map(len, rows)), list(counts))
+        if self.merges:
+            tokenizer, wide = Tokenizer(dict(enumerate(self.tokens)), self.merges), True
+            words = engine.encoder(tokenizer).replay(words)
+        if not wide:
+            spelling = bytes(next(self.rows({bytes(range(256)): 1})))
+        self.n_tokens = words.totals()[2] // (4 if wide else 1)
+        limits = self.wanted, self.options.min_frequency, longest
+        return engine.learn(words, spelling, self.tokens, limits, bool(self.options.like))  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
+        for left_id, right_id, count, replaced in itertools.islice(self.steps, min(self.wanted, sys.maxsize)):
+            if count < self.options.min_frequency:  # counts never rise
+                return
+            left, right = self.tokens[left_id], self.tokens[right_id]
+            self.tokens.append(left + right)
+            self.merges.append((left, right))
+            self.n_tokens -= replaced
+            yield left, right, count
+
+    def vocab(self) -> dict[int, bytes]:
+        """{token id: token}: the alphabet, the special tokens (Hugging Face's stand before it), the merges."""
+        specials, n = [token.encode("utf-8") for token in self.options.special_tokens], len(self.alphabet)
+        first = specials + self.alphabet if self.options.like else self.alphabet + specials
+        return dict(enumerate(first + self.tokens[n:]))
+
+    def model(self) -> Model:
+        """What was trained."""
+        return Model(self.vocab(), self.merges, self.options.special_tokens, self.options.pattern)
+
+
+def character_tokens(word: bytes) -> list[bytes]:
+    """character_tokens(b"low") -> [b"l", b"o", b"w</w>"]: the last character carries the end-of-word marker."""
+    *first, last = (character.encode("utf-8") for character in word.decode("utf-8"))
+    return [*first, last + END_OF_WORD.encode()]
+
+
+def alphabet_of(words: Any, options: Options) -> list[bytes]:
+    """The tokens before the first merge: the bytes, in Hugging Face's order if asked for, or the characters."""
+    if options.pattern == CHARACTERS:
+        return sorted({token for word in words for token in character_tokens(word)})
+    return [bytes([byte]) for byte in (CHARACTER_OF if options.like else range(256))]
+
+
+def check_merges(merges: Sequence[Pair], options: Options) -> None:
+    """ValueError names a merge of an earlier training that no training makes there."""
+    if options.pattern != CHARACTERS:
+        check_size(options, 256, len(merges))
+    elif merges:
+        raise ValueError("merges to go on from are possible with level='byte' only")
+    specials = {token.encode() for token in options.special_tokens}
+    made: list[bytes] = []
+    ranks: dict[Pair, int] = {}
+    for rank, (left, right) in enumerate(merges):
+        name, token = f"merge {rank} (from 0), {left!r} + {right!r}", left + right
+        if token in specials:
+            raise ValueError(f"{name}: makes the special token {token.decode()!r}")
+        before = merge_by_rank([bytes([byte]) for byte in token], ranks, made)
+        if before != [left, right]:
+            raise ValueError(f"{name}: the merges before it make {before} of these bytes")
+        ranks[left, right] = rank
+        made.append(token)
+
+
+def train_bpe(
+    input_path: Path | Iterable[Path] | None, vocab_size: int | None, special_tokens: Iterable[str] | None = None, *,
+    texts: Iterable[str] | None = None, merges: Iterable[Pair] = (), output_dir: Path | None = None, **options: Any,
+) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
+    r"""Train a byte-level BPE tokenizer: -> (vocab, merges), token id -> bytes and the merges in order of creation.
+
+    input_path        one path of a UTF-8 text, or a list of them; "-" is standard input. The end of a file is a wall.
+                      A path that ends in .npz is a file of counts.
+    vocab_size        how many tokens at the most: 256 bytes, the special tokens and the merges together. Fewer are
+                      a result too: when no pair is left, there is nothing to merge.
+    special_tokens    strings that keep an id of their own, after the 256 bytes; the text is cut at them first.
+    texts             instead of input_path (which is None then): any iterable of strings, each a text of its own. It is
+                      consumed as it is counted, so it may be a data set that is larger than memory.
+    pattern           "gpt2", "cl100k", "o200k" (or tiktoken's "r50k_base", "cl100k_base", "o200k_base"), or a custom
+                      pattern of the regex package. A custom pattern may match across any place, so the text is cut only
+                      at special tokens: the pieces between them must fit into memory, several times over, and words can
+                      be long. What it does not match is not counted.
+    workers           processes (with the C engine: threads) that count words; by default one for each core.
+    min_frequency     the lowest count at which a pair is still merged.
+    max_token_length  in bytes, for tokens made by merges.
+    errors            "strict": bytes that are not UTF-8 are an error; "replace": they are read as U+FFFD.
+    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves the text as it is.
+    level             "char": words stand between spaces, and their first tokens are characters, the last of which
+                      carries the end-of-word marker "</w>", as in Sennrich et al. 2016; the vocabulary is the
+                      characters that occur, sorted, the special tokens and the merges.
+    like              "huggingface": the merges and ids that the BpeTrainer of the tokenizers package learns, with the
+                      byte-level alphabet, add_prefix_space=False, and the pieces between special tokens from an
+                      iterator. (From whole documents it would learn pieces of the special tokens, from files it cuts at
+                      newlines; its counts end at 2**31.) Ties go to the smaller pair of ids; special tokens come first.
+    merges            those of an earlier training, replayed first, whatever their counts; so no token changes its id.
+    engine            "python", "c" (an error where it is not built), or "auto": C if it is there; one result.
+    progress          show progress on standard error, if that is a terminal.
+    output_dir        save the result there too, as save() does.
+
+    Raises ValueError or TypeError for arguments and for text that is not UTF-8 (with the file and the byte offset),
+    OSError for files that can't be read or written, RuntimeError when a worker process was killed, and OverflowError
+    for counts beyond 2**63 - 1 in the C engine.
+    """
+    checked, given = check_arguments(special_tokens, vocab_size=vocab_size, **options), list(merges)
+    check_merges(given, checked)
+    if output_dir is not None:
+        check_savable(checked, output_dir)
+    trainer = Trainer(count_corpus(input_path, texts, checked)[0], checked, given)
+    learn(trainer, trainer)
+    if output_dir is not None:
+        trainer.model().save(output_dir)
+    return trainer.vocab(), trainer.merges
+
+
+def train_from_counts(
+    words: Mapping[bytes, int], vocab_size: int, special_tokens: Iterable[str] | None = None, *,
+    merges: Iterable[Pair] = (), **options: Any,
+) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
+    """The second half of train_bpe, from the counts of count_words: -> (vocab, merges)."""
+    checked, given = check_arguments(special_tokens, vocab_size=vocab_size, **options), list(merges)
+    check_merges(given, checked)
+    if negative := [word for word, count in words.items() if count < 0]:
+        raise ValueError(f"the count of {negative[0]!r} is negative: {words[negative[0]]}")
+    trainer = Trainer({word: operator.index(n) for word, n in words.items() if word and n}, checked, given)
+    learn(trainer, trainer)
+    return trainer.vocab(), trainer.merges
+
+
+def learn(trainer: Trainer, steps: Iterable[Any]) -> None:
+    """Make all merges, and show the progress."""
+    for _ in with_progress(steps, "learning merges", "merges", trainer.wanted, trainer.options.progress):
+        pass
+
+
+@functools.lru_cache(maxsize=1)
+def find_engine() -> tuple[Any, str]:
+    """(the C engine, "") if build_ffi.py stands beside this file and has built it, else (None, why it is not used)."""
+    import importlib.util
+
+    path = os.path.join(os.path.dirname(__file__), "build_ffi.py")
+    spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
+    try:
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.load_engine()  # type: ignore[no-any-return]
+    except FileNotFoundError:
+        return None, "the files that build the C engine are not beside bpe.py"
+    except Exception as error:  # whatever stands there, import bpe goes on
+        return None, f"build_ffi.py does not load: {error!r}"
+
+
+def engine_for(options: Options) -> Any:
+    """The C engine, or None where Python is to do the work."""
+    return find_engine()[0] if options.engine != "python" else None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# V. The command line
+# ---------------------------------------------------------------------------------------------------------------------
+
+EXAMPLES = """examples:
+  python bpe.py corpus.txt 10000            train, and write the model into the folder bpeModel
+  python bpe.py --show "Hello, world!"      show a text in tokens of that model
+"""
+
+
+def say(text: str, end: str = "\n", stream: str = "stdout") -> None:
+    """Print to a stream, which may be closed or full: that never costs the training."""
+    if file := getattr(sys, stream):
+        try:
+            print(text, end=end, file=file, flush=True)
+        except ValueError:  # it is closed
+            pass
+        except OSError:  # Python would try again at its end, fail, and change the exit status
+            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+
+
+note = functools.partial(say, stream="stderr")
+
+
+def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None, show: bool) -> Iterator[Any]:
+    """Hand items on, and show on a terminal, in one line, how far they are; in MB it is item[0] bytes that count."""
+    if not (show and sys.stderr and sys.stderr.isatty()):
+        yield from items
+        return
+    note(f"{label}: preparing", end="")
+    done, first, scale = 0, 0, 1e6 if unit == "MB" else 1
+    start = shown_at = time.monotonic()
+    try:
+        for item in items:
+            done, now = done + (item[0] if unit == "MB" else 1), time.monotonic()
+            if done == 1:  # before its first merge, the learner counts all pairs
+                start, first = now, 1
+            if now - shown_at > 0.2 and now > start:
+                shown_at, speed = now, (done - first) / (now - start)
+                of = f" of {total / scale:,.0f}" if total else ""
+                left = f", {(total - done) / speed:.0f} s left" if total else ""
+                note(f"\r{label}: {done / scale:,.0f}{of} {unit}, {speed / scale:,.0f} {unit}/s{left}\x1b[K", end="")
+            yield item
+    finally:
+        note("\r\x1b[K", end="")
+
+
+def plural(n: int, noun: str) -> str:
+    """plural(1, "merge") -> "1 merge"; plural(1234, "merge") -> "1,234 merges"."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 def show_token(token: bytes) -> str:
     r"""A token as Python writes it: "' the'", or "b'\xe4'" where the bytes are no whole text."""
-    try:
-        return repr(token.decode("utf-8"))
-    except UnicodeDecodeError:
-        return repr(token)
+    text = token.decode("utf-8", "replace")
+    return repr(text if text.encode("utf-8") == token else token)
 
 
-def peak_memory() -> str:
-    """'45 MB, and 61 MB in the largest worker'; '' where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return ""
-    unit = 1 if sys.platform == "darwin" else 1024
-    own, worker = (resource.getrusage(who).ru_maxrss * unit for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return f"{own / 1e6:,.0f} MB" + (f", and {worker / 1e6:,.0f} MB in the largest worker" if worker else "")
+def make_parser() -> argparse.ArgumentParser:
+    """All options, in four groups; those that are fields of Options have the same name."""
+    import argparse
 
-
-EXPORTS = {"huggingface": "tokenizer.json", "tiktoken": "vocab.tiktoken"}
-
-
-def summary(
-    args: argparse.Namespace, merges: list[tuple[bytes, bytes]], report: Report, seconds: list[float], is_full: bool
-) -> str:
-    """What a person wants to know of a training run, a line each."""
-    rare = f"no pair left that occurs {args.min_frequency} time(s) or more"
-    if args.max_token_length is not None:
-        rare += f" and makes a token of at most {args.max_token_length} bytes"
-    longest = max((left + right for left, right in merges), key=len, default=b"")
-    shown = show_token(longest)
-    names = ["vocab.json", "merges.txt", *(EXPORTS[kind] for kind in args.export)] if args.vocab_size else []
-    saved = [os.path.join(args.output_dir, name) for name in names] + [args.save_counts] * bool(args.save_counts)
-    lines = {
-        "read": f"{report.bytes_read:,} bytes",
-        "not matched": f"{report.bytes_unmatched:,} bytes, which the pattern leaves out",
-        "pre-tokens": f"{report.pretokens:,}, of which {report.distinct_words:,} distinct",
-        "merges": f"{len(merges):,}; stopped: " + ("the vocabulary is full" if is_full else rare),
-        "longest token": f"{shown if len(shown) < 70 else shown[:66] + '...'}, {len(longest)} bytes",
-        "compression": f"{report.bytes_in_words / max(report.tokens, 1):.2f} bytes per token on this corpus",
-        "time": ", ".join(f"{phase} {s:.2f} s" for phase, s in zip(["counting", "learning", "saving"], seconds)),
-        "peak memory": peak_memory(),
-        "engine": "C" if use_c(args.engine) else "Python; `python build_ffi.py` builds one that is many times faster",
-        "saved": ", ".join(saved),
-    }
-    if not report.bytes_unmatched:
-        del lines["not matched"]
-    if args.from_counts:
-        del lines["read"]
-    if args.vocab_size is None:
-        del lines["merges"], lines["longest token"], lines["compression"]
-    return "\n".join(f"{name:14} {text}" for name, text in lines.items() if text)
-
-
-class Parser(argparse.ArgumentParser):
-    """Errors are one line, and nothing else."""
-
-    def error(self, message: str) -> Any:
-        raise ValueError(f"{message} (see --help)")
+    parser = argparse.ArgumentParser(
+        prog="bpe.py", usage="%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]", epilog=EXAMPLES, add_help=False,
+        description="Train a byte-level BPE tokenizer on UTF-8 text.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    group = parser.add_argument_group("input")
+    add, add_one = group.add_argument, group.add_mutually_exclusive_group().add_argument
+    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="texts, counts (.npz), - (stdin); then a size")
+    add_one("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="(default: <|endoftext|>)")
+    add_one("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="not even <|endoftext|>")
+    add("--pattern", help="gpt2, cl100k, o200k or a custom pattern (default: gpt2)")
+    add("--errors", choices=CHOICES["errors"], help="replace: read invalid UTF-8 as U+FFFD")
+    add("--newlines", choices=CHOICES["newlines"], help=r"lf: read \r\n as \n")
+    add = parser.add_argument_group("training").add_argument
+    add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs less often")
+    add("--max-token-length", type=int, metavar="BYTES", help="merge no pair into a longer token")
+    add("--level", choices=CHOICES["level"], help="char: characters with an end-of-word marker")
+    add("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
+    add("--continue-from", metavar="FOLDER", help="replay the merges of the model in FOLDER, then learn more")
+    add("--workers", type=int, metavar="N", help="processes or threads that count words (default: one for each core)")
+    add("--engine", choices=CHOICES["engine"], help="auto: the C engine where it is built (default)")
+    add = parser.add_argument_group("output").add_argument
+    add("--output-dir", metavar="FOLDER", help="the folder of the model (default: bpeModel)")
+    add("--save-counts", metavar="FILE.npz", help="write the counts of words too, or without a size only them")
+    add("--encode", metavar="FILE", help="write the token ids of the corpus into a .npy file, or bare into a .bin file")
+    add("--log-every", type=int, metavar="N", help="print every Nth merge")
+    add("--quiet", action="store_true", help="no progress and no summary")
+    add = parser.add_argument_group("looking").add_argument
+    add("--explain", type=int, default=0, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
+    add("--show", metavar="TEXT", help="show a text (-: standard input) in tokens of the model in --output-dir")
+    add("--version", action="version", version=f"bpe.py {__version__}")
+    add("--help", "-h", action="help", help="print this")
+    return parser
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments as a namespace; the positional ones are taken apart here, since the last one is the size."""
-    parser = Parser(
-        prog="bpe.py", usage="%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]\n"
-        "       %(prog)s CORPUS [CORPUS ...] --save-counts FILE\n"
-        "       %(prog)s VOCAB_SIZE --from-counts FILE [FILE ...]\n"
-        "       %(prog)s --show TEXT --output-dir DIR",
-        description="Train a byte-level BPE tokenizer on UTF-8 text.",
-    )
-    parser.add_argument(
-        "positional", nargs="*", metavar="CORPUS ... VOCAB_SIZE",
-        help="text files, - for standard input; at the end the size of the vocabulary",
-    )
-    parser.add_argument(
-        "--output-dir", default="bpeModel", help="folder for vocab.json and merges.txt (default: bpeModel)"
-    )
-    parser.add_argument(
-        "--special-token", action="append", dest="special_tokens", metavar="TEXT",
-        help="may be given several times (default: <|endoftext|>)",
-    )
-    parser.add_argument("--no-special-tokens", action="store_true", help="not even <|endoftext|>")
-    parser.add_argument("--level", default="byte", choices=["byte", "char"], help="char: characters, then </w>")
-    parser.add_argument("--explain", type=int, default=0, metavar="N", help="print why the first N merges are made")
-    parser.add_argument("--show", metavar="TEXT", help="only show a text (-: standard input) in tokens of --output-dir")
-    parser.add_argument("--pattern", default="gpt2", help="gpt2, cl100k, o200k or a regular expression (default: gpt2)")
-    parser.add_argument("--workers", type=int, help="processes that count words (default: one for each core)")
-    parser.add_argument(
-        "--min-frequency", type=int, default=1, metavar="N", help="merge no pair that occurs less often (default: 1)"
-    )
-    parser.add_argument("--max-token-length", type=int, metavar="BYTES", help="merge no pair into a longer token")
-    parser.add_argument(
-        "--errors", default="strict", choices=["strict", "replace", "ignore"],
-        help="what to do with bytes that are not UTF-8 (default: strict)",
-    )
-    parser.add_argument(
-        "--newlines", default="keep", choices=["keep", "lf"], help=r"lf: read \r\n as \n (default: keep)"
-    )
-    parser.add_argument("--save-counts", metavar="FILE", help="write the counts of words too (or only them)")
-    parser.add_argument("--from-counts", nargs="+", action="extend", metavar="FILE", help="learn from such files")
-    parser.add_argument("--continue-from", metavar="FOLDER", help="make the merges in this folder first, then go on")
-    parser.add_argument("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
-    parser.add_argument(
-        "--export", action="append", default=[], choices=list(EXPORTS),
-        help="also write tokenizer.json, or vocab.tiktoken; may be given twice",
-    )
-    parser.add_argument(
-        "--engine", default="auto", choices=["auto", "python", "c"], help="auto: the C engine, where it is built"
-    )
-    parser.add_argument("--log-every", type=int, metavar="N", help="print every Nth merge")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary")
+    """The arguments as a namespace, where vocab_size may be None; ValueError says what is missing or wrong."""
+    parser = make_parser()
+
+    def fail(message: str) -> Any:
+        raise ValueError(f"{message} (see --help)")
+
+    parser.error = fail  # type: ignore[method-assign]
     args = parser.parse_intermixed_args(argv)
-    args.corpus, size = args.positional, None
-    if args.show is not None:
-        if args.corpus:
-            raise ValueError(f"--show takes no corpus and no size, but there is {args.corpus[0]!r}")
-    elif args.from_counts:
-        if not args.corpus and len(args.from_counts) > 1:  # --from-counts FILE VOCAB_SIZE took both
-            args.corpus = [args.from_counts.pop()]
-        if len(args.corpus) != 1 or args.save_counts:
-            raise ValueError("with --from-counts, a vocabulary size and nothing else is needed")
-        size = args.corpus.pop()
-    elif len(args.corpus) > 1 and not (args.save_counts and not is_number(args.corpus[-1])):
-        size = args.corpus.pop()
-    elif not (args.save_counts and args.corpus):
-        raise ValueError("a corpus file and a vocabulary size are needed: bpe.py CORPUS [CORPUS ...] VOCAB_SIZE")
-    if size is not None and not is_number(size):
-        raise ValueError(f"the last argument, the size of the vocabulary, is {size!r}: not a whole number")
-    args.vocab_size = None if size is None else int(size)
-    if args.no_special_tokens and args.special_tokens:
-        raise ValueError("--special-token and --no-special-tokens contradict each other")
-    if args.continue_from and not args.special_tokens and not args.no_special_tokens:
-        args.special_tokens = special_tokens_of(*load(args.continue_from))
-    args.special_tokens = [] if args.no_special_tokens else args.special_tokens or ["<|endoftext|>"]
-    if args.explain and args.continue_from:
-        raise ValueError("--explain and --continue-from exclude each other: the first merges are given")
-    if args.level == "char" and (args.export or args.continue_from):
-        raise ValueError("--level char does not go with --export or --continue-from")
+    args.pattern = TIKTOKEN_NAMES.get(args.pattern, args.pattern)
+    given = " ".join(args.corpus)
+    args.vocab_size = vocab_size_of(args.corpus[-1]) if given else None
+    if args.vocab_size is not None:
+        args.corpus.pop()
+    if args.show is not None and given:
+        fail(f"--show takes no corpus and no size: {given}")
+    if args.show is None and not given:
+        raise ValueError(f"a corpus and a vocabulary size are needed\n{parser.format_usage()}{EXAMPLES}".rstrip())
+    if given and not (args.corpus and (args.vocab_size is not None or args.save_counts or args.encode)):
+        fail(f"a corpus and then a vocabulary size are needed, as in bpe.py corpus.txt 10000; not bpe.py {given}")
+    for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
+        if path and not path.endswith(endings):
+            fail(f"the name {path} does not end in {' or '.join(endings)}")
+    if args.vocab_size is not None and args.encode and "-" in args.corpus:
+        fail("standard input can't be read twice, to train and to encode")
     if args.log_every is not None and args.log_every < 1:
-        raise ValueError(f"--log-every {args.log_every} is below 1")
+        fail(f"--log-every {args.log_every} is below 1")
     return args
 
 
-def is_number(text: str) -> bool:
-    """Whether int() can read it."""
-    try:
-        int(text)
-        return True
-    except ValueError:
-        return False
+def vocab_size_of(text: str) -> int | None:
+    """vocab_size_of("32k") -> 32000; None for what is no size."""
+    number, factor = (text[:-1], 1000) if text[-1:] in ("k", "K") else (text, 1)
+    return int(number) * factor if number.lstrip("-").isdecimal() else None
 
 
-def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[tuple[bytes, bytes]]) -> list[str]:
-    """The special tokens of a vocabulary: what is neither a byte nor a merge, in the order of the ids."""
-    others = {left + right for left, right in merges}
-    return [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in others]
+def options_of(args: argparse.Namespace, folder: str) -> tuple[Options, list[Pair]]:
+    """The checked options and the merges to replay; what the command line leaves open is as in a folder's model."""
+    names = {"level", *Options._fields}
+    given = {name: value for name, value in vars(args).items() if name in names and value is not None}
+    options = check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet)
+    if not folder:
+        return options, []
+    model = read_model(folder)
+    found = {"level": "char" if model.pattern == CHARACTERS else "byte", "special_tokens": list(model.special_tokens)}
+    for name, value in {**found, "pattern": model.pattern}.items():
+        if (asked := given.get(name, value)) != value:
+            raise ValueError(f"{folder} was trained with the {name.replace('_', ' ')} {value!r}, not {asked!r}")
+    like = None if model.vocab.get(0) == b"\0" else "huggingface"
+    options = options._replace(special_tokens=model.special_tokens, pattern=model.pattern, like=like)
+    if args.continue_from and like != args.like:
+        raise ValueError(f"{folder} was trained {'with' if like else 'without'} --like huggingface; do the same here")
+    if args.continue_from:
+        with naming(folder):
+            check_merges(model.merges, options)
+            if model.vocab != Trainer({}, options._replace(engine="python"), model.merges).vocab():
+                raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
+    return options, model.merges
 
 
-def merges_to_follow(args: argparse.Namespace) -> list[tuple[bytes, bytes]]:
-    """The merges of --continue-from; ValueError if its vocabulary is not what they and the special tokens make."""
-    if not args.continue_from:
-        return []
-    vocab, merges = load(args.continue_from)
-    tokens = [*initial_vocab(args.special_tokens, args.like).values(), *(left + right for left, right in merges)]
-    if vocab != dict(enumerate(tokens)):
-        found = special_tokens_of(vocab, merges)
-        raise ValueError(
-            f"{args.continue_from}: this vocabulary, with the special tokens {found}, is not one that goes on from "
-            f"{args.special_tokens}" + (" like huggingface" if args.like else "")
-        )
-    return merges
+def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
+    """Hand on the trainer's merges; of the first ones print the choice and two words that change; print every Nth."""
+    rows = zip(trainer.rows(words), words.values()) if rounds else ()
+    spelled = {tuple(trainer.tokens[token_id] for token_id in row): count for row, count in rows}
+    limit = trainer.options.max_token_length or sys.maxsize
+    sort_key, rule = (smaller_id, "smaller ids") if trainer.options.like else (descending, "greater bytes")
+    keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens if rounds else ())}
+
+    def show(tokens: Iterable[bytes]) -> str:
+        texts = (token.decode("utf-8", "backslashreplace") for token in tokens)
+        return " ".join(text.replace(" ", "␣").replace("\n", "\\n").replace("\r", "\\r") for text in texts)
+
+    for number, (left, right, count) in enumerate(trainer, 1):
+        if number <= rounds:
+            counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= limit}
+            best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
+            shown = ", ".join(f"{show(pair)} ({plural(counts[pair], 'time')})" for pair in best)
+            ties = sum(n == count for n in counts.values())
+            why = f" ({ties} pairs tie at {count:,}; the {rule} win)" if ties > 1 else ""
+            say(f"round {number}: {shown}\n    merge {show((left, right))}{why}")
+            merged = {word: merge_pair(word, (left, right)) for word in spelled}
+            changed = [word for word in spelled if merged[word] != word]
+            for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
+                say(f"    {show(word)} -> {show(merged[word])} ({plural(spelled[word], 'time')})")
+            spelled = {merged[word]: n for word, n in spelled.items()}
+            keys[left + right] = sort_key(len(keys), left + right)
+        if every and len(trainer.merges) % every == 0:
+            tokens = f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}"
+            say(f"{len(trainer.merges)}\t{tokens}\t{count}")
+        yield left, right, count
 
 
-def explain(words: Mapping[bytes, int], vocab: dict[int, bytes], rounds: int, level: str, like: str | None) -> None:
-    """Print the first rounds of training: the three best pairs, the choice, and two words that it changes."""
-
-    def rank(pair: tuple[int, int]) -> Any:
-        tie = (-pair[0], -pair[1]) if like else (tokens[pair[0]], tokens[pair[1]])
-        return counts[pair], tie
-
-    def show(ids: list[int]) -> str:
-        return " ".join(tokens[token_id].decode("utf-8", "backslashreplace").replace(" ", "␣") for token_id in ids)
-
-    tokens, texts = dict(vocab), list(zip(words_as_ids(words, vocab, level), words.values()))
-    for number in range(1, rounds + 1):
-        counts: collections.Counter[tuple[int, int]] = collections.Counter()
-        for ids, count in texts:
-            for pair in zip(ids, ids[1:]):
-                counts[pair] += count
-        if not counts:
-            return
-        best, *others = heapq.nlargest(3, counts, key=rank)
-        ties = sum(1 for count in counts.values() if count == counts[best])
-        why = "the smallest ids" if like else "the greatest bytes"
-        print(f"round {number}: " + ", ".join(f"{show([*pair])} ({counts[pair]} times)" for pair in [best, *others]))
-        tie = f", which has {why} of the {ties} that are so frequent" if ties > 1 else ""
-        print(f"    merge {show([*best])}{tie}")
-        new_id = len(tokens)
-        tokens[new_id] = tokens[best[0]] + tokens[best[1]]
-        merged = [(merge_pair(ids, best, new_id), count) for ids, count in texts]
-        changed = [(count, before, after) for (before, count), (after, _) in zip(texts, merged) if before != after]
-        for count, before, after in heapq.nlargest(2, changed, key=operator.itemgetter(0)):
-            print(f"    {show(before)} -> {show(after)} ({count} times)")
-        texts = merged
-
-
-def show_text(args: argparse.Namespace) -> None:
+def show_text(text: str, folder: str) -> None:
     """Print a text with its tokens set apart, their ids, and how many bytes a token has."""
-    text = sys.stdin.read() if args.show == "-" else args.show
-    vocab, merges = load(args.output_dir, level=args.level)
-    if args.level == "char":
-        print(" ".join(segment(text, merges)))
-        return
-    tokenizer = Tokenizer(vocab, merges, special_tokens_of(vocab, merges), args.pattern)
+    if text == "-":
+        text = b"".join(blocks_of_pipe("-")).decode("utf-8")
+    model = read_model(folder)
+    if model.pattern == CHARACTERS:
+        return say(" ".join(segment(text, model.merges)))
+    tokenizer = Tokenizer(*model)
     ids = tokenizer.encode(text)
-    tokens = [vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
-    if sys.stdout.isatty():
-        print("".join(f"\x1b[30;{46 - 3 * (number % 2)}m{token}\x1b[0m" for number, token in enumerate(tokens)))
+    tokens = [tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
+    if sys.stdout and sys.stdout.isatty():
+        say("".join(f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens)))
     else:
-        print("|".join(tokens))
-    print(*ids)
-    size = len(tokenizer.decode_bytes(ids))
-    print(f"{len(ids)} tokens, {size} bytes, {size / max(len(ids), 1):.2f} bytes per token")
+        say("|".join(tokens))
+    n, n_bytes = len(ids), len(tokenizer.decode_bytes(ids))
+    say(f"{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Count, learn, save, and say how it went."""
-    if args.show is not None:
-        show_text(args)
-        return
+    """Count, learn, save, encode, and say how it went."""
+    folder, trainer = args.output_dir or ("" if args.explain else "bpeModel"), None
+    source = args.continue_from or (folder if args.encode and args.vocab_size is None else "")
+    options, given = options_of(args, source)
+    files = [path for path in (args.save_counts, args.encode) if path]
+    for path in files:
+        check_writable(*os.path.split(os.path.abspath(path)))
+    if args.vocab_size is not None and folder:
+        check_savable(options, folder)
+        files = [os.path.join(folder, name) for name in MODEL_FILES] + files
+    lines, laps = {}, {"": time.perf_counter()}
 
-    def log_merge(number: int, left: bytes, right: bytes, count: int) -> None:
-        if number % args.log_every == 0:
-            print(number, f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}", count, sep="\t")
+    def lap(step: str) -> float:
+        laps[step] = time.perf_counter() - sum(laps.values())  # the first of them is the time at the start
+        return laps[step]
 
-    rules = make_rules(args.special_tokens, pattern_at(args.level, args.pattern), args.errors, args.newlines)
-    merges = merges_to_follow(args)
-    if args.vocab_size is not None:
-        check_sizes(
-            args.vocab_size, rules.special_tokens, args.min_frequency, args.max_token_length, args.like, args.level
-        )
-        if merges:
-            check_merges(merges, initial_vocab(rules.special_tokens, args.like), args.vocab_size)
-        check_writable(args.output_dir)
+    if args.vocab_size is not None or args.save_counts:
+        words, n_bytes, unmatched = count_corpus(args.corpus, None, options)
+        lines["read"] = f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
+        lines["not matched"] = f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
+        distinct, total, n_bytes, _ = totals_of(words)
+        lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
-        if os.path.isdir(args.save_counts) or not os.path.isdir(os.path.dirname(os.path.abspath(args.save_counts))):
-            raise ValueError(f"--save-counts {args.save_counts}: this is a folder, or in a folder that is not there")
-        check_writable(os.path.dirname(os.path.abspath(args.save_counts)))
-    vocab: dict[int, bytes] = {}
-    report, times = Report(), [time.perf_counter()]
-    show = sys.stderr.isatty() and not args.quiet
-    if args.from_counts:
-        words = counts_from_files(args.from_counts, rules.pattern, report, use_c(args.engine))
-    else:
-        words = count_corpus(args.corpus, None, rules, args.workers, show, report, use_c(args.engine))
-    if args.save_counts:
-        save_counts(words.counts() if isinstance(words, CWords) else words, args.save_counts, rules.pattern)
-    if args.explain:
-        counts = words.counts() if isinstance(words, CWords) else words
-        vocab = first_vocab(counts, rules.special_tokens, args.level, args.like)
-        explain(counts, vocab, args.explain, args.level, args.like)
-    times.append(time.perf_counter())
+        save_counts(words, args.save_counts, options.special_tokens, options.pattern)
     if args.vocab_size is not None:
-        vocab, merges = train_from_counts(
-            words, args.vocab_size, rules.special_tokens, min_frequency=args.min_frequency,
-            max_token_length=args.max_token_length, level=args.level, like=args.like, merges=merges, engine=args.engine,
-            progress=show and not args.log_every, report=report, on_merge=log_merge if args.log_every else None,
-        )
-        times.append(time.perf_counter())
-        save(vocab, merges, args.output_dir, level=args.level)
-        if "huggingface" in args.export:
-            export_huggingface(vocab, merges, args.output_dir, rules.special_tokens, rules.pattern)
-        if "tiktoken" in args.export:
-            export_tiktoken(vocab, args.output_dir, rules.special_tokens)
-        times.append(time.perf_counter())
-    if not args.quiet:
-        seconds = [after - before for before, after in zip(times, times[1:])]
-        is_full = args.vocab_size is not None and len(vocab) == args.vocab_size
-        print(summary(args, merges, report, seconds, is_full), file=sys.stderr)
+        words = words.to_dict() if args.explain and not isinstance(words, dict) else words
+        trainer = Trainer(words, options, given)
+        learn(trainer, explain(trainer, words, args.explain, args.log_every))
+        lap("learning")
+        lines |= vocabulary_lines(trainer, n_bytes)
+        if folder:
+            trainer.model().save(folder)
+            lap("saving")
+    if args.encode:
+        tokenizer = Tokenizer(*trainer.model()) if trainer else Tokenizer.load(folder)
+        n_ids, n_bytes = tokenizer.write_ids(args.corpus, args.encode, options)
+        rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"
+        lines["encoded"] = f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
+    lines |= {**machine_lines(options, laps), "saved": ", ".join(files)}
+    for name, text in lines.items():
+        if text and not args.quiet:
+            note(f"{name:14} {text}")
 
 
-def counts_from_files(
-    paths: Iterable[Path], pattern: str, report: Report, in_c: bool
-) -> dict[bytes, int] | CWords:
-    """load_counts for the command line; with the C engine there is never a Python object for each word."""
-    if not in_c:
-        words = load_counts(paths, pattern)
-        describe(words, report)
-        return words
-    table = CWords()
-    for path in paths:
-        lines = read_counts(path, pattern)
-        while batch := list(itertools.islice(lines, 100_000)):
-            table.put(batch)
-    table.describe(report)
-    return table
+def vocabulary_lines(trainer: Trainer, n_bytes: int) -> dict[str, str]:
+    """What the summary says of the vocabulary that was learned."""
+    options, n = trainer.options, len(trainer.alphabet)
+    size = f"{len(trainer.vocab()):,} = {parts_of(options, n, len(trainer.merges))}"
+    if trainer.wanted:
+        longest = options.max_token_length
+        limit = f" that makes a token of at most {plural(longest, 'byte')}" if longest else ""
+        rare = f" that occurs at least {options.min_frequency} times" if options.min_frequency > 1 else ""
+        size += f"; smaller than the {options.vocab_size:,} asked for: no pair left{rare}{limit}"
+    if not trainer.merges:
+        return {"vocabulary": size}
+    token = max(trainer.tokens[n:], key=len)
+    shown = show_token(token)
+    return {
+        "vocabulary": size,
+        "longest token": f"{shown if len(shown) < 70 else shown[:66] + '...'}, {plural(len(token), 'byte')}",
+        "compression": f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus",
+    }
+
+
+def machine_lines(options: Options, laps: Mapping[str, float]) -> dict[str, str]:
+    """What the summary says of time, of memory, where the system tells, and of the engine."""
+    engine, why = find_engine() if options.engine != "python" else (None, "")
+    lines = {"time": ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items() if step)}
+    with contextlib.suppress(ImportError):  # Windows has none
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+        own, worker = (resource.getrusage(who).ru_maxrss * unit / 1e6 for who in whose)
+        lines["peak memory"] = f"{own:,.0f} MB"
+        if worker and not engine:
+            lines["peak memory"] += f", and {worker:,.0f} MB in the largest worker"
+    return lines | {"engine": "C" if engine else f"Python ({why})" if why else "Python"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line: -> exit status 0, 1 (out of memory, a worker killed), 2 (bad input), 130 (Ctrl-C)."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a merge is shown even where the terminal lacks its letters
+    warnings.showwarning = lambda message, *rest: note(f"warning: {message}")
+    if sys.stdout:  # a token is shown even where the terminal lacks its letters
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    status, text = 0, ""
     try:
-        run(parse_arguments(argv))
-        return 0
+        args = parse_arguments(argv)
+        run(args) if args.show is None else show_text(args.show, args.output_dir or "bpeModel")
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except OSError as error:
-        print(f"error: {error.filename}: {error.strerror}" if error.filename else f"error: {error}", file=sys.stderr)
-        return 2
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except (RuntimeError, OverflowError) as error:
-        print(f"error: {error}", file=sys.stderr)
-    except MemoryError:
-        print("error: out of memory", file=sys.stderr)
-    return 1
+        status, text = 130, "interrupted"
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        status, text = 1, f"error: {error or 'out of memory'}"
+    except (ValueError, TypeError, OSError) as error:
+        place = getattr(error, "filename", None)
+        status, text = 2, f"error: {place}: {error.strerror}" if place else f"error: {error}"  # type: ignore[union-attr]
+    if text:
+        note(text)
+    return status
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
 /*
  * bpe_fast.c: the same answer as bpe.py, as fast as the machine allows.
  *
- * The Python engine in bpe.py is the definition; read it first. This file counts words and learns merges, nothing else.
+ * The Python engine in bpe.py is the definition; read it first. This file counts words, learns merges and encodes text.
  * build_ffi.py puts two things in front of it: the prototypes of its public functions, with the return codes and the
  * structures that Python sees, and the table of character classes, made from the installed regex package.
  *
- * THE TWO HANDLES
+ * THE HANDLES
  *
  *   bpe_words    distinct words and how often each occurs: the result of scanning text, or of a list from Python
  *   bpe_learner  takes the words over, and hands out merges, a batch at a time
+ *   bpe_encoder  vocabulary, merges, special tokens, pattern; never changes, so threads may share one
+ *   bpe_memory   the ids of words that an encoder has seen; each thread has one of its own
  *
  * There are no globals that change, so different threads may use different handles. Nothing here prints or exits.
  *
@@ -17,7 +19,10 @@
  *   BPE_OK          done
  *   BPE_NO_MEMORY   an allocation failed; the handle can only be freed
  *   BPE_BAD_UTF8    text that is not UTF-8; the offset of the first bad byte is handed out
- *   BPE_OVERFLOW    a count above 2^63 - 1, more than 2^32 bytes of distinct words or tokens, an id that is not there
+ *   BPE_NO_TOKEN    a byte that the vocabulary has no token for; its offset is handed out
+ *   BPE_OVERFLOW    a count above 2^63 - 1, a word of 2^32 bytes or more, as many distinct words or tokens, an id that
+ *                   is not there
+ *   BPE_USED_UP     the table of words has gone into a learner: it has totals of 0, and can only be freed
  *
  * PART 1, WORDS. An open-addressing table; a slot is 24 bytes and holds words of up to 15 bytes in place:
  *
@@ -25,10 +30,24 @@
  *     slot.key    hash, 8 bytes   | where, 7 b.   255   a longer word: its bytes lie in the arena, length first
  *     slot.count  6                                     0: the slot is empty
  *
- * The pattern is GPT-2's:  '(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
+ * The hash has a secret seed, so nobody can build words that collide. What leaves the table is sorted, by falling count
+ * and then by bytes: neither seed nor hash can be seen in a result.
+ *
+ * The pattern is one of three, given with the table: BPE_GPT2, BPE_CL100K, BPE_O200K, which bpe.py has as expressions.
  * A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter, number, whitespace.
  * Shifts and ands of these masks give the bits at which words begin; the next window begins with the last of them, so
- * nothing is carried from one window to the next.
+ * nothing is carried from one window to the next. What masks don't settle, walk_word reads character by character:
+ * words longer than a window, and, in o200k, marks behind other characters and upper case behind letters of both cases.
+ *
+ * GPT-2's alone: gpt2_starts; contractions in lower case only; numbers of any length; only U+0020 goes along with what
+ * follows; line ends are whitespace as any other. The other two share modern_starts, since they differ in little.
+ * To add a pattern:
+ *   1. put its name into bpe_pattern (build_ffi.py), and a class that it alone knows into CLASSES and the enum below;
+ *   2. say in walk_word what its words are, character by character: that is enough for a scanner that is right;
+ *   3. let find_starts set *n and `starts` to 0 for it, so that each word is walk_word's, and test that;
+ *   4. add the masks it needs to ascii_masks and wide_masks, and a function beside gpt2_starts that finds all starts
+ *      below *n, for any text behind it; what that can't do, it leaves to walk_word by a smaller *n;
+ *   5. put its traps, and an alphabet with all of its classes, into the tests, which compare with regex.
  *
  * PART 2, LEARNING. All distinct words lie one after the other in one array, the frequent ones first, one slot for each
  * byte (or other first symbol), with walls between them. A token's id stands in its first and in its last slot:
@@ -50,12 +69,23 @@
  * Counts only fall, so a pair that is too rare to be merged soon need not be known now: only pairs with a count of at
  * least `threshold` are in the table, with their lists. When they run out, the threshold goes down and the table is
  * built anew from the array. The heap holds a stale count at worst, never one that is too small.
- * Merges that are given (to go on from an earlier training) may be of any pair, so while they are made all are in it.
+ *
+ * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
+ * word is merged once; then the memory has it, in a slot of 32 bytes with up to three ids:
+ *
+ *     slot.key    n e w e s t . . | . . . . . . . 6     as in Part 1; of a longer word, its hash and its length
+ *     slot.ids    n = 2:  new est .                     more ids, and the bytes of longer words, lie in the arena
+ *
+ * The ranks of all pairs lie in a table that is small enough for the cache. A look-up costs more than anything else, so
+ * the bytes of a character become its token at once where that is safe (see number_tokens), and the least rank of the
+ * other pairs is found, by comparing them all, while the look-ups of the two new ones are under way. Only a word of more
+ * than 62 tokens at the start needs a tree to find it.
  *
  * COST  counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge its
- *       list, plus its distinct neighbours.
- * MEMORY  words: 24 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *       distinct words, and 4 for each position in a list.
+ *       list, plus its distinct neighbours. Encoding: a known word about as much as counting it, a new one 30 ns a merge.
+ * MEMORY  words: 24 bytes a slot, 1/3 to 2/3 full (small tables 1/6), and the bytes of long words; a list of
+ *       them 64 bytes a word while it is made. Learner: 4 bytes for each byte of
+ *       distinct words, and 4 for each position in a list. Encoder: 30 bytes a merge and 512 KB. Memory: up to 32 MB.
  */
 
 #include <stdlib.h>
@@ -63,7 +93,7 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
-#if defined(__AVX512BW__) || defined(__AVX2__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 #if defined(_MSC_VER)
@@ -75,8 +105,12 @@
 #define READABLE 80 /* a window, and 16 bytes from any place in it */
 #define INLINE_MAX 15
 #define LONG_WORD 255
+#define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
+#define LARGE_TEXT ((size_t)2 << 20) /* bytes from which on a text gets a table that need not grow so often */
+#define LARGE_TABLE ((size_t)1 << 18) /* slots */
+#define AHEAD 48 /* how many places ahead memory is asked for */
 #ifndef HUGE_FROM
-#define HUGE_FROM ((size_t)8 << 20) /* bytes from which on a block gets huge pages */
+#define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
 #endif
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
@@ -84,11 +118,15 @@
 #if defined(__GNUC__)
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define PREFETCH(p) __builtin_prefetch(p)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
 static inline unsigned lowest_bit(uint64_t x) { return (unsigned)__builtin_ctzll(x); }
 static inline unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); }
 #else
 #define LIKELY(x) (x)
 #define PREFETCH(p) ((void)(p))
+#define ALWAYS_INLINE static inline
+#define NOINLINE
 static inline unsigned lowest_bit(uint64_t x)
 {
     unsigned i = 0;
@@ -114,11 +152,28 @@ static inline uint64_t load8(const void *p)
 
 static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
-static inline uint64_t mix(uint64_t a, uint64_t b)
+/* the two halves of the product, one over the other: for hashes whose seed nobody knows */
+static inline uint64_t fold(uint64_t a, uint64_t b)
 {
-    uint64_t x = a * 0x9E3779B97F4A7C15u ^ (b << 32 | b >> 32) * 0xC2B2AE3D27D4EB4Fu;
-    x ^= x >> 32;
-    return x * 0xD6E8FEB86659FD93u;
+#if defined(__SIZEOF_INT128__)
+    __extension__ typedef unsigned __int128 wide;
+    wide product = (wide)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+#else
+    uint64_t low = (a & UINT32_MAX) * (b & UINT32_MAX), high = (a >> 32) * (b >> 32);
+    uint64_t one = (a >> 32) * (b & UINT32_MAX) + (low >> 32);
+    uint64_t other = (a & UINT32_MAX) * (b >> 32) + (one & UINT32_MAX);
+    return (other << 32 | (low & UINT32_MAX)) ^ (high + (one >> 32) + (other >> 32));
+#endif
+}
+
+/* the first 8 bytes as a number, which is the smaller the earlier they come in order; zeros behind a shorter one */
+static inline uint64_t first_bytes(const uint8_t *bytes, size_t length)
+{
+    uint64_t start = 0;
+    for (size_t i = 0; i < 8; i++)
+        start = start << 8 | (i < length ? bytes[i] : 0u);
+    return start;
 }
 
 /* n elements of a size, zeroed if asked for; large blocks get huge pages, where there are any */
@@ -161,6 +216,167 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
     return BPE_OK;
 }
 
+/* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
+
+/*
+ * All special tokens as a tree, whose edges lie in one hash table. A branch that only one token goes on from is not
+ * drawn to its end: the edge names the token, and the rest is compared.
+ */
+typedef struct {
+    uint64_t key;   /* 1 << 40 | node << 8 | byte; 0: the slot is empty */
+    uint32_t child; /* the node that it leads to, or 0 */
+    uint32_t token; /* 1 + index of the one that ends here or, without a child, of the only one that goes on; or 0 */
+} special_edge;
+
+typedef struct {
+    uint8_t *bytes; /* one after the other */
+    size_t *starts; /* where each begins in them, and the end of the last */
+    size_t n;
+    special_edge *edges; /* at most one for each byte of all tokens: a power of two, at most half full */
+    size_t capacity;
+    unsigned shift;
+    uint32_t nodes;
+    uint8_t first_byte[256]; /* 1 for those that one begins with */
+    int one_start;           /* the first byte, if there is only one; else -1 */
+} specials;
+
+static special_edge *find_edge(const specials *s, uint32_t node, uint8_t byte)
+{
+    uint64_t key = (uint64_t)1 << 40 | (uint64_t)node << 8 | byte;
+    size_t i = (size_t)(fold(key, SCRAMBLE) >> s->shift);
+    while (s->edges[i].key && s->edges[i].key != key)
+        i = (i + 1) & (s->capacity - 1);
+    return s->edges + i;
+}
+
+static void put_edge(specials *s, uint32_t node, uint8_t byte, uint32_t token)
+{
+    special_edge *edge = find_edge(s, node, byte);
+    edge->key = (uint64_t)1 << 40 | (uint64_t)node << 8 | byte;
+    edge->token = token;
+}
+
+/* draw the branch of a token, as far as others share it and one byte more */
+static void put_special(specials *s, uint32_t token)
+{
+    const uint8_t *bytes = s->bytes + s->starts[token - 1];
+    size_t length = s->starts[token] - s->starts[token - 1];
+    uint32_t node = 0;
+    for (size_t depth = 0; depth < length; depth++) {
+        special_edge *edge = find_edge(s, node, bytes[depth]);
+        if (!edge->key) {
+            put_edge(s, node, bytes[depth], token);
+            return;
+        }
+        if (!edge->child) { /* one other token goes on from here, or ends */
+            uint32_t other = edge->token;
+            size_t next = s->starts[other - 1] + depth + 1;
+            edge->child = ++s->nodes;
+            if (next < s->starts[other]) {
+                edge->token = 0;
+                put_edge(s, edge->child, s->bytes[next], other);
+            }
+        }
+        if (depth + 1 == length && !edge->token)
+            edge->token = token;
+        node = edge->child;
+    }
+}
+
+static void specials_free(specials *s)
+{
+    if (!s)
+        return;
+    free(s->bytes);
+    free(s->starts);
+    free(s->edges);
+    free(s);
+}
+
+/* n special tokens, one after the other, none empty; NULL without memory */
+static specials *specials_new(const uint8_t *bytes, const size_t *lengths, size_t n)
+{
+    specials *s = calloc(1, sizeof *s);
+    size_t total = 0;
+    if (!s || n >= UINT32_MAX || !(s->starts = allocate(n + 1, sizeof *s->starts, 1))) {
+        free(s);
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++)
+        s->starts[i + 1] = total += lengths[i];
+    s->capacity = 2;
+    for (s->shift = 63; s->capacity / 2 < total; s->shift--)
+        s->capacity *= 2;
+    s->bytes = allocate(total, 1, 0);
+    s->edges = total < UINT32_MAX ? allocate(s->capacity, sizeof *s->edges, 1) : NULL;
+    if (!s->bytes || !s->edges) {
+        specials_free(s);
+        return NULL;
+    }
+    if (total)
+        memcpy(s->bytes, bytes, total);
+    for (size_t i = 0; i < n; i++) {
+        uint8_t first = s->bytes[s->starts[i]];
+        s->first_byte[first] = 1;
+        s->one_start = !i || s->one_start == first ? first : -1;
+        put_special(s, (uint32_t)++s->n);
+    }
+    return s;
+}
+
+/* the longest special token that begins at text: its length, or 0 */
+static size_t longest_special(const specials *s, const uint8_t *text, const uint8_t *end, size_t *which)
+{
+    size_t left = (size_t)(end - text), longest = 0;
+    uint32_t node = 0;
+    for (size_t depth = 0; depth < left; depth++) {
+        const special_edge *edge = find_edge(s, node, text[depth]);
+        if (edge->token) {
+            size_t start = s->starts[edge->token - 1], length = s->starts[edge->token] - start;
+            if (length <= left && !memcmp(text + depth, s->bytes + start + depth, length - depth)) {
+                longest = length;
+                *which = edge->token - 1;
+            }
+        }
+        if (!(node = edge->child))
+            break;
+    }
+    return longest;
+}
+
+/* the next place where a special token may begin; end if there is none */
+static const uint8_t *next_start(const specials *s, const uint8_t *text, const uint8_t *end)
+{
+    const uint8_t *first = s->first_byte;
+    if (s->one_start >= 0) {
+        text = memchr(text, s->one_start, (size_t)(end - text));
+        return text ? text : end;
+    }
+    while (end - text >= 4 && !(first[text[0]] | first[text[1]] | first[text[2]] | first[text[3]]))
+        text += 4;
+    while (text < end && !first[*text])
+        text++;
+    return text;
+}
+
+/*
+ * The first special token at or behind text, and of those that begin there the longest: its length, its place in *at,
+ * and its index in *which. 0 if there is none, with *at = end.
+ */
+static size_t find_special(const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at,
+                           size_t *which)
+{
+    for (; s->n && (text = next_start(s, text, end)) < end; text++) {
+        size_t length = longest_special(s, text, end, which);
+        if (length) {
+            *at = text;
+            return length;
+        }
+    }
+    *at = end;
+    return 0;
+}
+
 /* ---- 1. words: the table ----------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -172,14 +388,11 @@ struct bpe_words {
     word_slot *slots;
     size_t capacity, used; /* capacity is a power of two */
     unsigned shift;        /* 64 - log2(capacity) */
+    uint64_t seed[3];      /* of the hash: nobody can build words that collide without it */
     uint8_t *arena;        /* of long words: 8 bytes of length, then the word */
     size_t arena_size, arena_capacity;
-    uint8_t *specials; /* special tokens, one after the other, longest first */
-    size_t *special_lengths;
-    size_t n_specials;
-    uint8_t special_starts[256]; /* 1 for a byte that a special token begins with */
-    int one_start;               /* the byte, if there is only one such byte; else -1 */
-    uint64_t keep[INLINE_MAX + 1][2], tag[INLINE_MAX + 1]; /* a word of n bytes: key = (16 bytes & keep[n]) + tag[n] */
+    int pattern;
+    specials *specials;
 };
 
 static int table_new(word_slot **slots, size_t capacity)
@@ -188,20 +401,35 @@ static int table_new(word_slot **slots, size_t capacity)
     return *slots ? BPE_OK : BPE_NO_MEMORY;
 }
 
-static uint64_t hash_key(const uint64_t key[2])
+/* the key of a word of up to INLINE_MAX bytes, from the 16 bytes that begin with it */
+static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
 {
-    uint8_t tag;
-    memcpy(&tag, (const uint8_t *)key + 15, 1);
-    return tag == LONG_WORD ? key[0] : mix(key[0], key[1]);
+    static const uint8_t keep[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+    uint64_t tag = 0;
+    ((uint8_t *)&tag)[7] = (uint8_t)length;
+    key[0] = load8(word) & load8(keep + 16 - length);
+    key[1] = (load8(word + 8) & load8(keep + 24 - length)) | tag;
 }
 
-static uint64_t hash_bytes(const uint8_t *word, size_t length)
+static inline uint64_t hash_short(const bpe_words *w, uint64_t key0, uint64_t key1)
 {
-    uint64_t h = length, last = 0;
+    return fold(fold(key0 ^ w->seed[0], key1 ^ w->seed[1]), w->seed[2]);
+}
+
+static uint64_t hash_long(const bpe_words *w, const uint8_t *word, size_t length)
+{
+    uint64_t h = w->seed[0] ^ length, last = 0;
     for (; length >= 8; word += 8, length -= 8)
-        h = mix(h ^ load8(word), h);
+        h = fold(h ^ load8(word), w->seed[1]);
     memcpy(&last, word, length);
-    return mix(h ^ last, h);
+    return fold(fold(h ^ last, w->seed[1]), w->seed[2]);
+}
+
+static uint64_t hash_slot(const bpe_words *w, const word_slot *slot)
+{
+    uint8_t tag;
+    memcpy(&tag, (const uint8_t *)slot->key + 15, 1);
+    return tag == LONG_WORD ? slot->key[0] : hash_short(w, slot->key[0], slot->key[1]);
 }
 
 static size_t long_where(const word_slot *slot)
@@ -211,6 +439,13 @@ static size_t long_where(const word_slot *slot)
     for (unsigned i = 0; i < 7; i++)
         where |= (size_t)bytes[i] << 8 * i;
     return where;
+}
+
+/* ask for the bytes of a long word in time */
+static inline void prefetch_word(const bpe_words *w, size_t i)
+{
+    if (i < w->capacity && w->slots[i].count && ((const uint8_t *)w->slots[i].key)[15] == LONG_WORD)
+        PREFETCH(w->arena + long_where(w->slots + i));
 }
 
 /* the bytes and the length of the word in a slot */
@@ -228,18 +463,20 @@ static const uint8_t *slot_word(const bpe_words *w, const word_slot *slot, size_
     return bytes + 8;
 }
 
-static int table_double(bpe_words *w)
+static int table_grow(bpe_words *w, size_t capacity)
 {
     word_slot *slots;
-    size_t capacity = w->capacity * 2, mask = capacity - 1;
-    unsigned shift = w->shift - 1;
+    size_t mask = capacity - 1;
+    unsigned shift = w->shift;
+    for (size_t i = w->capacity; i < capacity; i *= 2)
+        shift--;
     if (table_new(&slots, capacity) != BPE_OK)
         return BPE_NO_MEMORY;
-    for (size_t i = 0; i < w->capacity; i++) {
+    for (size_t i = 0; i < w->capacity && w->used; i++) {
         size_t j;
         if (!w->slots[i].count)
             continue;
-        for (j = (size_t)(hash_key(w->slots[i].key) >> shift); slots[j].count; j = (j + 1) & mask)
+        for (j = (size_t)(hash_slot(w, w->slots + i) >> shift); slots[j].count; j = (j + 1) & mask)
             ;
         slots[j] = w->slots[i];
     }
@@ -264,12 +501,14 @@ static int slot_fill(bpe_words *w, word_slot *slot, uint64_t key0, uint64_t key1
     slot->key[0] = key0;
     slot->key[1] = key1;
     slot->count = count;
-    return ++w->used > w->capacity / 3 * 2 ? table_double(w) : BPE_OK;
+    if (++w->used <= w->capacity / 3 * 2)
+        return BPE_OK;
+    return table_grow(w, w->capacity * (w->capacity < LARGE_TABLE ? 4 : 2)); /* new memory costs more than words do */
 }
 
-static inline int put_short(bpe_words *w, uint64_t key0, uint64_t key1, uint64_t count)
+ALWAYS_INLINE int put_short(bpe_words *w, uint64_t key0, uint64_t key1, uint64_t count)
 {
-    size_t mask = w->capacity - 1, i = (size_t)(mix(key0, key1) >> w->shift);
+    size_t mask = w->capacity - 1, i = (size_t)(hash_short(w, key0, key1) >> w->shift);
     for (;; i = (i + 1) & mask) {
         word_slot *slot = w->slots + i;
         if (LIKELY(slot->key[0] == key0 && slot->key[1] == key1))
@@ -281,7 +520,7 @@ static inline int put_short(bpe_words *w, uint64_t key0, uint64_t key1, uint64_t
 
 static int put_long(bpe_words *w, const uint8_t *word, size_t length, uint64_t count)
 {
-    uint64_t hash = hash_bytes(word, length), key[2] = {hash, 0}, length8 = length;
+    uint64_t hash = hash_long(w, word, length), key[2] = {hash, 0}, length8 = length;
     size_t mask = w->capacity - 1, where = w->arena_size;
     uint8_t *bytes = (uint8_t *)key;
     size_t i = (size_t)(hash >> w->shift);
@@ -295,7 +534,9 @@ static int put_long(bpe_words *w, const uint8_t *word, size_t length, uint64_t c
         if (other_length == length && !memcmp(other, word, length))
             return add_count(&slot->count, count);
     }
-    if (length > SIZE_MAX / 4 || grow(&w->arena, &w->arena_capacity, where + 8 + length, 1) != BPE_OK)
+    if (length > UINT32_MAX)
+        return BPE_OVERFLOW;
+    if (grow(&w->arena, &w->arena_capacity, where + 8 + length, 1) != BPE_OK)
         return BPE_NO_MEMORY;
     memcpy(w->arena + where, &length8, 8);
     memcpy(w->arena + where + 8, word, length);
@@ -322,49 +563,35 @@ void bpe_words_free(bpe_words *w)
         return;
     free(w->slots);
     free(w->arena);
-    free(w->specials);
-    free(w->special_lengths);
+    specials_free(w->specials);
     free(w);
 }
 
-/* an empty table, for text with these special tokens (longest first, none empty); NULL without memory */
-bpe_words *bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n)
+/* an empty table, for text with these special tokens (none empty); NULL without memory. The seed should be a secret. */
+bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern,
+                         uint64_t seed)
 {
     bpe_words *w = calloc(1, sizeof *w);
-    size_t total = 0, starts = 0;
     if (!w)
         return NULL;
-    for (size_t i = 0; i < n; i++)
-        total += lengths[i];
     w->capacity = 1 << 12;
     w->shift = 64 - 12;
-    w->specials = allocate(total, 1, 0);
-    w->special_lengths = allocate(n, sizeof *lengths, 0);
-    if (table_new(&w->slots, w->capacity) != BPE_OK || !w->specials || !w->special_lengths) {
+    for (unsigned i = 0; i < 3; i++)
+        w->seed[i] = seed = fold(seed ^ SCRAMBLE, SCRAMBLE * (i + 2) ^ seed) | 1;
+    w->specials = specials_new(special_bytes, lengths, n);
+    if (table_new(&w->slots, w->capacity) != BPE_OK || !w->specials) {
         bpe_words_free(w);
         return NULL;
     }
-    for (unsigned i = 0; i <= INLINE_MAX; i++) {
-        memset(w->keep[i], 255, i);
-        ((uint8_t *)&w->tag[i])[7] = (uint8_t)i;
-    }
-    w->n_specials = n;
-    w->one_start = -1;
-    if (n) {
-        memcpy(w->specials, specials, total);
-        memcpy(w->special_lengths, lengths, n * sizeof *lengths);
-    }
-    for (size_t i = 0, at = 0; i < n; at += lengths[i++]) {
-        starts += !w->special_starts[specials[at]];
-        w->special_starts[specials[at]] = 1;
-        w->one_start = starts == 1 ? specials[at] : -1;
-    }
+    w->pattern = pattern;
     return w;
 }
 
 /* add n words and their counts; the words lie one after the other */
-int bpe_words_put(bpe_words *w, const uint8_t *bytes, const size_t *lengths, const uint64_t *counts, size_t n)
+int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n)
 {
+    if (!w->slots)
+        return BPE_USED_UP;
     for (size_t i = 0; i < n; bytes += lengths[i++]) {
         int status;
         if (!lengths[i] || !counts[i])
@@ -379,24 +606,40 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const size_t *lengths, con
 /* add all words of another table, which stays as it is */
 int bpe_words_add(bpe_words *w, const bpe_words *other)
 {
-    while (w->capacity < other->capacity) /* words come in the order of their hashes, and would pile up in a smaller one */
-        if (table_double(w) != BPE_OK)
-            return BPE_NO_MEMORY;
+    if (!w->slots || !other->slots)
+        return BPE_USED_UP;
+    if (w->capacity < other->capacity && table_grow(w, other->capacity) != BPE_OK)
+        return BPE_NO_MEMORY; /* words come in the order of their hashes, and would pile up in a smaller table */
     for (size_t i = 0; i < other->capacity; i++) {
+        const word_slot *slot = other->slots + i;
         size_t length;
         const uint8_t *word;
         int status;
-        if (!other->slots[i].count)
+        prefetch_word(other, i + AHEAD);
+        if (!slot->count)
             continue;
-        word = slot_word(other, other->slots + i, &length);
-        status = put_word(w, word, length, other->slots[i].count);
+        word = slot_word(other, slot, &length);
+        if (length > INLINE_MAX)
+            status = put_long(w, word, length, slot->count);
+        else
+            status = put_short(w, slot->key[0], slot->key[1], slot->count);
         if (status != BPE_OK)
             return status;
     }
     return BPE_OK;
 }
 
-/* how many distinct words, their bytes, all their occurrences, and the bytes of these */
+/* add count * length, with a length below 2^32, to a sum of 128 bits */
+static void add_product(uint64_t *low, uint64_t *high, uint64_t count, uint64_t length)
+{
+    uint64_t upper = (count >> 32) * length, lower = (count & UINT32_MAX) * length;
+    *low += upper << 32;
+    *high += (upper >> 32) + (*low < upper << 32);
+    *low += lower;
+    *high += *low < lower;
+}
+
+/* how many distinct words, their bytes, all their occurrences, and the bytes of these: the last two may pass 2^64 */
 void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
 {
     memset(totals, 0, sizeof *totals);
@@ -407,100 +650,179 @@ void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
             continue;
         (void)slot_word(w, w->slots + i, &length);
         totals->bytes += length;
-        totals->pretokens += w->slots[i].count;
-        totals->bytes_in_words += w->slots[i].count * length;
+        add_product(&totals->pretokens, &totals->pretokens_high, w->slots[i].count, 1);
+        add_product(&totals->bytes_in_words, &totals->bytes_in_words_high, w->slots[i].count, length);
     }
 }
 
-/* all words, one after the other, with their lengths and counts, into blocks that are as large as the totals say */
-void bpe_words_get(const bpe_words *w, uint8_t *bytes, size_t *lengths, uint64_t *counts)
+typedef struct {
+    uint64_t key[2]; /* the first 8 bytes as a number, and what the count lacks to the largest: both sort upwards */
+    const uint8_t *word;
+    size_t length;
+} listed_word;
+
+static int by_bytes(const void *x, const void *y)
 {
-    for (size_t i = 0; i < w->capacity; i++) {
-        const uint8_t *word;
-        if (!w->slots[i].count)
-            continue;
-        word = slot_word(w, w->slots + i, lengths);
-        memcpy(bytes, word, *lengths);
-        bytes += *lengths++;
-        *counts++ = w->slots[i].count;
+    const listed_word *a = x, *b = y;
+    int order = memcmp(a->word, b->word, a->length < b->length ? a->length : b->length);
+    return order ? order : a->length < b->length ? -1 : 1;
+}
+
+/* sort by a byte of the key, from *list into *other, and swap these; nothing to do if it is the same in all */
+static void sort_by_digit(listed_word **list, listed_word **other, size_t n, unsigned digit)
+{
+    const unsigned which = digit / 8, shift = digit % 8 * 8;
+    listed_word *from = *list;
+    size_t room[256] = {0}, at = 0;
+    for (size_t i = 0; i < n; i++)
+        room[from[i].key[which] >> shift & 255]++;
+    for (unsigned value = 0; value < 256; value++) {
+        size_t size = room[value];
+        if (size == n)
+            return;
+        room[value] = at;
+        at += size;
     }
+    for (size_t i = 0; i < n; i++)
+        (*other)[room[from[i].key[which] >> shift & 255]++] = from[i];
+    *list = *other;
+    *other = from;
+}
+
+/* all words by falling count and, if asked, those of equal count by their bytes; NULL without memory */
+static listed_word *list_words(const bpe_words *w, int bytes_too)
+{
+    listed_word *list = allocate(w->used, sizeof *list, 0), *other = allocate(w->used, sizeof *list, 0);
+    size_t n = 0;
+    if (!list || !other) {
+        free(list);
+        free(other);
+        return NULL;
+    }
+    for (size_t i = 0; i < w->capacity; i++) {
+        prefetch_word(w, i + AHEAD);
+        if (w->slots[i].count) {
+            listed_word *entry = list + n++;
+            entry->word = slot_word(w, w->slots + i, &entry->length);
+            entry->key[0] = bytes_too ? first_bytes(entry->word, entry->length) : 0;
+            entry->key[1] = COUNT_MAX - w->slots[i].count;
+        }
+    }
+    for (unsigned digit = bytes_too ? 0 : 8; digit < 16; digit++)
+        sort_by_digit(&list, &other, n, digit);
+    free(other);
+    for (size_t i = 0, end; bytes_too && i < n; i = end) { /* what the key does not tell apart */
+        for (end = i + 1; end < n && !memcmp(list[end].key, list[i].key, sizeof list[i].key); end++)
+            ;
+        if (end - i > 1)
+            qsort(list + i, end - i, sizeof *list, by_bytes);
+    }
+    return list;
+}
+
+/*
+ * All words, one after the other, with their lengths and counts, into blocks that are as large as the totals say. The
+ * frequent ones come first, those of equal count by their bytes, so that the hash is nowhere to be seen.
+ */
+int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts)
+{
+    listed_word *list = w->slots ? list_words(w, 1) : NULL;
+    if (!list)
+        return w->slots ? BPE_NO_MEMORY : BPE_USED_UP;
+    for (size_t i = 0; i < w->used; i++) {
+        memcpy(bytes, list[i].word, list[i].length);
+        bytes += list[i].length;
+        lengths[i] = (uint32_t)list[i].length;
+        counts[i] = COUNT_MAX - list[i].key[1];
+    }
+    free(list);
+    return BPE_OK;
 }
 
 /* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
 
-enum { OTHER, LETTER, NUMBER, SPACE }; /* the classes in bpe_class_blocks */
+/* the classes in bpe_class_blocks, and sets of them; NONE stands for the end of the text */
+enum { OTHER, UPPER, LOWER, BOTH, MARK, NUMBER, SPACE, LINE_END, NONE };
+#define SET(class) (1u << (class))
+#define LETTERS (SET(UPPER) | SET(LOWER) | SET(BOTH))
+#define SPACES (SET(SPACE) | SET(LINE_END))
 
-typedef struct {
-    uint64_t high, letter, number, space, blank, quote; /* a bit a byte; blank is U+0020, quote the apostrophe */
+typedef struct { /* a bit a byte; blank is U+0020, tail any byte of a character but its first */
+    uint64_t high, letter, number, space, blank, quote, tail, line_end, upper, lower, both, mark, slash;
 } masks;
 
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
 
-static inline void ascii_masks(const uint8_t *p, masks *m)
+typedef struct {
+    __m256i v[2];
+} window_bytes;
+
+static inline window_bytes load_window(const uint8_t *p)
 {
-    __m512i v = _mm512_loadu_si512((const void *)p);
-    __m512i lower = _mm512_or_si512(v, _mm512_set1_epi8(0x20));
-    m->high = _mm512_movepi8_mask(v);
-    m->letter = _mm512_cmplt_epu8_mask(_mm512_sub_epi8(lower, _mm512_set1_epi8('a')), _mm512_set1_epi8(26));
-    m->number = _mm512_cmplt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8('0')), _mm512_set1_epi8(10));
-    m->blank = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8(' '));
-    m->space = m->blank | _mm512_cmplt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8('\t')), _mm512_set1_epi8(5));
-    m->quote = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\''));
+    const __m256i *from = (const void *)p;
+    window_bytes w = {{_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)}};
+    return w;
 }
 
-#elif defined(__AVX2__)
-
-static inline uint64_t below(__m256i v0, __m256i v1, char first, char n)
+/* the bytes that are first to first + n - 1 with some bits set: a signed comparison after a shift down */
+static inline uint64_t in_range(window_bytes w, unsigned with, unsigned first, unsigned n)
 {
-    /* bytes from first to first + n - 1, as signed comparisons after a shift to the bottom of the range */
     __m256i shift = _mm256_set1_epi8((char)(first - 128)), limit = _mm256_set1_epi8((char)(n - 128));
+    __m256i set = _mm256_set1_epi8((char)with), v0 = _mm256_or_si256(w.v[0], set), v1 = _mm256_or_si256(w.v[1], set);
     uint64_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v0, shift)));
     uint64_t high = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v1, shift)));
     return low | high << 32;
 }
 
-static inline void ascii_masks(const uint8_t *p, masks *m)
-{
-    __m256i v0 = _mm256_loadu_si256((const __m256i *)(const void *)p);
-    __m256i v1 = _mm256_loadu_si256((const __m256i *)(const void *)(p + 32));
-    __m256i lower = _mm256_set1_epi8(0x20);
-    m->high = (uint32_t)_mm256_movemask_epi8(v0) | (uint64_t)(uint32_t)_mm256_movemask_epi8(v1) << 32;
-    m->letter = below(_mm256_or_si256(v0, lower), _mm256_or_si256(v1, lower), 'a', 26);
-    m->number = below(v0, v1, '0', 10);
-    m->blank = below(v0, v1, ' ', 1);
-    m->space = m->blank | below(v0, v1, '\t', 5);
-    m->quote = below(v0, v1, '\'', 1);
-}
-
 #else
 
-/* a bit for each of 8 bytes below 128 that is in first .. first + n - 1 */
-static inline uint64_t in_range(uint64_t v, unsigned first, unsigned n)
+typedef struct {
+    uint64_t v[WINDOW / 8];
+} window_bytes;
+
+static inline window_bytes load_window(const uint8_t *p)
 {
-    const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80;
-    uint64_t from = (v | tops) - ones * first;     /* the top bit stays where byte >= first */
-    uint64_t to = (v | tops) - ones * (first + n); /* and here where byte >= first + n */
-    uint64_t bits = (from & ~to & ~v & tops) >> 7;
-    return bits * 0x0102040810204080u >> 56; /* the eight bits side by side */
+    window_bytes w;
+    for (unsigned i = 0; i < WINDOW / 8; i++, p += 8) {
+        w.v[i] = 0;
+        for (unsigned k = 0; k < 8; k++)
+            w.v[i] |= (uint64_t)p[k] << 8 * k;
+    }
+    return w;
 }
 
-static inline void ascii_masks(const uint8_t *p, masks *m)
+/* the bytes that are first to first + n - 1 with some bits set; the range is on one side of 128 */
+static inline uint64_t in_range(window_bytes w, unsigned with, unsigned first, unsigned n)
 {
-    memset(m, 0, sizeof *m);
-    for (unsigned i = 0; i < 64; i += 8, p += 8) {
-        uint64_t v = 0, cases = 0x2020202020202020u;
-        for (unsigned k = 0; k < 8; k++)
-            v |= (uint64_t)p[k] << 8 * k;
-        m->high |= (v >> 7 & 0x0101010101010101u) * 0x0102040810204080u >> 56 << i;
-        m->letter |= in_range(v | cases, 'a', 26) << i;
-        m->number |= in_range(v, '0', 10) << i;
-        m->blank |= in_range(v, ' ', 1) << i;
-        m->space |= (in_range(v, ' ', 1) | in_range(v, '\t', 5)) << i;
-        m->quote |= in_range(v, '\'', 1) << i;
+    const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80, flip = first < 128 ? 0 : tops;
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < WINDOW / 8; i++) {
+        uint64_t v = (w.v[i] | ones * with) ^ flip;
+        uint64_t from = (v | tops) - ones * (first & 127);     /* the top bit stays where byte >= first */
+        uint64_t to = (v | tops) - ones * ((first & 127) + n); /* and here where byte >= first + n */
+        bits |= ((from & ~to & ~v & tops) >> 7) * 0x0102040810204080u >> 56 << 8 * i; /* eight bits side by side */
     }
+    return bits;
 }
 
 #endif
+
+static inline void ascii_masks(int pattern, window_bytes w, masks *m)
+{
+    m->high = in_range(w, 0, 0x80, 128);
+    m->letter = in_range(w, 0x20, 'a', 26); /* in both cases */
+    m->number = in_range(w, 0, '0', 10);
+    m->blank = in_range(w, 0, ' ', 1);
+    m->space = m->blank | in_range(w, 0, '\t', 5);
+    m->quote = in_range(w, 0, '\'', 1);
+    if (pattern != BPE_GPT2)
+        m->line_end = in_range(w, 0, '\n', 1) | in_range(w, 0, '\r', 1);
+    if (pattern == BPE_O200K) {
+        m->upper = in_range(w, 0, 'A', 26);
+        m->lower = m->letter & ~m->upper;
+        m->slash = in_range(w, 0, '/', 1);
+    }
+}
 
 /* length in bytes of the character at p, 0 if the bytes up to end are not UTF-8, as Python's decoder has it */
 static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *character)
@@ -536,18 +858,25 @@ static inline unsigned class_of(uint32_t character)
 
 /*
  * Add the characters beyond ASCII to the masks: all bytes of a character get its class. *n is how many bytes of the
- * window are known; it falls to the last whole character when the text goes on behind the window (left > n).
+ * window are known; it falls to the last whole character when the text goes on behind the window (left > n). *bad is
+ * the offset of what is no UTF-8, + 1.
  */
-static int wide_masks(const uint8_t *window, unsigned *n, size_t left, masks *m, unsigned *bad)
+static inline int wide_masks(const uint8_t *window, window_bytes w, unsigned *n, size_t left, masks *m, unsigned *bad)
 {
-    uint64_t high = m->high & bits_below(*n), wide_space = 0, first = 0;
+    uint64_t high = m->high & bits_below(*n), of_class[NONE] = {0}, tail = in_range(w, 0, 0x80, 0x40) & bits_below(*n);
+    uint64_t lead = CJK_ARE_LETTERS ? in_range(w, 0, 0xE4, 6) : 0;
+    if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 with B8 or more behind it, and two more bytes */
+        lead &= (in_range(w, 0, 0xE5, 5) | in_range(w, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
+        of_class[BOTH] = lead | lead << 1 | lead << 2;
+        high &= ~of_class[BOTH];
+    }
     while (high) {
-        unsigned i = lowest_bit(high), length, class;
+        unsigned i = lowest_bit(high), length;
         uint32_t character;
         uint64_t bits;
         length = decode(window + i, window + (left < READABLE ? left : READABLE), &character);
         if (!length) {
-            *bad = i;
+            *bad = i + 1;
             return BPE_BAD_UTF8;
         }
         if (i + length > *n) {
@@ -556,168 +885,319 @@ static int wide_masks(const uint8_t *window, unsigned *n, size_t left, masks *m,
         }
         bits = bits_below(length) << i;
         high &= ~bits;
-        class = class_of(character);
-        if (class == LETTER)
-            m->letter |= bits;
-        else if (class == NUMBER)
-            m->number |= bits;
-        else if (class == SPACE) {
-            wide_space |= bits;
-            first |= (uint64_t)1 << i;
-        }
+        of_class[class_of(character)] |= bits;
     }
-    m->space |= wide_space;
-    m->high = wide_space & ~first; /* from here on: the bytes of whitespace behind the first */
+    m->tail = tail;
+    m->letter |= of_class[UPPER] | of_class[LOWER] | of_class[BOTH];
+    m->number |= of_class[NUMBER];
+    m->space |= of_class[SPACE];
+    m->upper |= of_class[UPPER];
+    m->lower |= of_class[LOWER];
+    m->both = of_class[BOTH];
+    m->mark = of_class[MARK];
     return BPE_OK;
 }
 
-/* the bits at which words begin, in a window that begins with one */
-static inline uint64_t word_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
+/* the length of 's 't 'm 'd 'll 've 're at a quote, if there are so many bytes left, or 0; three bytes are read */
+static inline unsigned contraction(int pattern, const uint8_t *quote, size_t left)
+{
+    unsigned fold = pattern == BPE_GPT2 ? 0 : 0x20, a = quote[1] | fold, b = quote[2] | fold, length = 0;
+    if (a == 's' || a == 't' || a == 'm' || a == 'd')
+        length = 2;
+    else if ((a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e'))
+        length = 3;
+    else if (fold && quote[1] == 0xC5 && quote[2] == 0xBF) /* U+017F, an s where case is ignored */
+        length = 3;
+    return LIKELY(length <= left) ? length : 0;
+}
+
+/* the first byte of each character of which x has a byte */
+static inline uint64_t character_starts(uint64_t x, uint64_t tail)
+{
+    while (x & tail)
+        x = (x & ~tail) | (x & tail) >> 1;
+    return x;
+}
+
+/* The starts of words after contractions are taken from left to right, at quotes where there may be one. */
+static inline uint64_t cut_contractions(int pattern, const uint8_t *window, size_t left, uint64_t quotes,
+                                        uint64_t starts)
+{
+    for (unsigned end = 0; quotes; quotes &= quotes - 1) {
+        unsigned i = lowest_bit(quotes), length = contraction(pattern, window + i, left - i);
+        if (!LIKELY(length) || (pattern == BPE_O200K && i == end)) /* where one ended, a word begins */
+            continue;
+        end = i + length;
+        starts &= ~(bits_below(length) << i);
+        if (pattern != BPE_O200K) /* there it goes with the letters before it */
+            starts |= (uint64_t)1 << i;
+        if (end < WINDOW)
+            starts |= (uint64_t)1 << end;
+    }
+    return starts;
+}
+
+/* GPT-2: the bits at which words begin, in a window that begins with one */
+static inline uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
 {
     uint64_t known = bits_below(n), other = ~(m->letter | m->number | m->space) & known;
     uint64_t solid = (m->letter | m->number | other) & known, space = m->space & known;
     uint64_t same = (m->letter & m->letter << 1) | (m->number & m->number << 1) | (other & other << 1);
-    uint64_t last = space & solid >> 1; /* whitespace that something follows */
-    uint64_t starts, quotes, wide = last & m->high;
-    while (wide) { /* the last whitespace has several bytes: its word begins with the first of them */
-        unsigned i = lowest_bit(wide);
-        last &= ~((uint64_t)1 << i);
-        last |= (uint64_t)1 << highest_bit(space & ~m->high & bits_below(i));
-        wide &= wide - 1;
-    }
-    starts = (solid & ~same & ~(m->blank << 1)) | (space & ~(space << 1)) | last | 1;
-    for (quotes = m->quote & starts & known; quotes; quotes &= quotes - 1) { /* 's 't 'm 'd 'll 've 're */
-        unsigned i = lowest_bit(quotes), length = 0;
-        uint8_t a = i + 1 < left ? window[i + 1] : 0, b = i + 2 < left ? window[i + 2] : 0;
-        if (a == 's' || a == 't' || a == 'm' || a == 'd')
-            length = 2;
-        else if ((a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e'))
-            length = 3;
-        if (length && i + 1 < 64) {
-            starts &= ~((uint64_t)1 << (i + 1));
-            if (i + length < n)
-                starts |= (uint64_t)1 << (i + length);
+    uint64_t last = character_starts(space & solid >> 1, m->tail); /* whitespace that something follows */
+    uint64_t starts = (solid & ~same & ~(m->blank << 1)) | (space & ~(space << 1)) | last | 1;
+    return cut_contractions(BPE_GPT2, window, left, m->quote & starts & known, starts) & known;
+}
+
+/* every third character of each run of numbers */
+static inline uint64_t groups_of_three(uint64_t number, uint64_t tail)
+{
+    uint64_t at = number & ~(number << 1), groups = at;
+    while (at && number & number << 1 & number << 2 & number << 3) {
+        for (unsigned k = 0; k < 3; k++) {
+            for (at <<= 1; at & tail;)
+                at = (at & ~tail) | (at & tail) << 1;
+            at &= number;
         }
+        groups |= at;
+    }
+    return groups;
+}
+
+/* cl100k and o200k: the bits at which runs of whitespace begin and are cut; solid is what is no whitespace */
+static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid, uint64_t tail)
+{
+    uint64_t plain = space & ~line_end, behind_line = plain & line_end << 1, x;
+    uint64_t starts = (space & ~(space << 1)) | character_starts(plain & solid >> 1, tail) | behind_line;
+    for (x = (plain + behind_line) & line_end; x; x &= x - 1) /* it was not the last line end */
+        starts &= ~((uint64_t)1 << highest_bit(behind_line & bits_below(lowest_bit(x))));
+    return starts;
+}
+
+/* cl100k and o200k: the same; *n falls to where the starts are known */
+static inline uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t left)
+{
+    int o200k = pattern == BPE_O200K;
+    uint64_t letter = o200k ? m->letter | m->mark : m->letter, other = ~(letter | m->number | m->space);
+    uint64_t hard = (m->mark & other << 1) | (m->upper & (m->both | m->mark) << 1), known = bits_below(*n);
+    uint64_t number, space, tail, behind, chain, plain, lone, quotes, starts;
+    if (o200k && hard & known) { /* for walk_word */
+        *n = lowest_bit(hard);
+        known = bits_below(*n);
+    }
+    letter &= known;
+    number = m->number & known;
+    tail = m->tail & known;
+    /* line ends, and slashes behind them, that belong to the word of others before them */
+    behind = (o200k ? m->line_end | m->slash : m->line_end) & known;
+    chain = behind & m->line_end & other << 1;
+    chain |= ((behind + chain) ^ behind) & behind;
+    other &= known & ~chain;
+    space = m->space & known & ~chain;
+    plain = space & ~m->line_end;
+
+    starts = other & ~(other << 1) & ~(m->blank << 1);
+    quotes = m->quote & (o200k ? letter << 1 : starts) & known;
+    lone = starts; /* one other character goes with the letters behind it, as whitespace does */
+    for (unsigned k = 0; tail && k < 3; k++)
+        lone |= lone << 1 & tail;
+    starts |= letter & ~((letter | plain | lone) << 1);
+    if (o200k)
+        starts |= m->upper & m->lower << 1 & known;
+    starts |= space_starts(space, m->line_end & space, letter | number | other, tail);
+    starts |= groups_of_three(number, tail) | 1;
+    starts = cut_contractions(pattern, window, left, quotes, starts);
+    if (space >> (*n - 1) & 1 && (left > *n || !o200k)) { /* not known; at the end of a text, cl100k cuts nothing */
+        uint64_t before = ~space & known;
+        starts &= bits_below(before ? highest_bit(before) + 2 : 1);
     }
     return starts & known;
 }
 
-/*
- * The length of a word that is longer than a window: walk to where its class ends. Whitespace gives its last character
- * to the word that follows, if one does. 0 if the text is not UTF-8 at *bad.
- */
-static size_t long_word(const uint8_t *text, const uint8_t *end, const uint8_t **bad)
+/* the class of the character at p; NONE at the end, and where the text is no UTF-8, which the next window will find */
+static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *length)
 {
-    const uint8_t *p = text, *before = text;
     uint32_t character;
-    unsigned length, class = SPACE;
-    for (; p < end; before = p, p += length) {
-        unsigned now;
-        length = decode(p, end, &character);
-        if (!length) {
-            *bad = p;
-            return 0;
-        }
-        now = class_of(character);
-        if (p == text || (p == text + 1 && *text == ' ' && now != SPACE))
-            class = now;
-        else if (now != class)
-            break;
-    }
-    return (size_t)((class == SPACE && p < end ? before : p) - text);
+    *length = p < end ? decode(p, end, &character) : 0;
+    return SET(*length ? class_of(character) : NONE);
 }
 
-static int scan_piece(bpe_words *w, const uint8_t *text, const uint8_t *end, const uint8_t *limit, const uint8_t **bad)
+/* the length of the contraction at p, or 0 */
+static unsigned contraction_at(int pattern, const uint8_t *p, const uint8_t *end)
+{
+    uint8_t quote[3] = {0};
+    size_t left = (size_t)(end - p);
+    memcpy(quote, p, left < 3 ? left : 3);
+    return *quote == '\'' ? contraction(pattern, quote, left) : 0;
+}
+
+/* the first character behind p that is in none of the classes */
+static const uint8_t *skip(const uint8_t *p, const uint8_t *end, unsigned set)
+{
+    unsigned length;
+    while (class_at(p, end, &length) & set)
+        p += length;
+    return p;
+}
+
+/* behind the letters of a word, and in o200k the contraction that goes with them */
+static const uint8_t *skip_letters(int pattern, const uint8_t *p, const uint8_t *end)
+{
+    unsigned class, length, both = SET(BOTH) | SET(MARK);
+    const uint8_t *behind_both = NULL;
+    if (pattern != BPE_O200K)
+        return skip(p, end, LETTERS);
+    for (; (class = class_at(p, end, &length)) & (SET(UPPER) | both); p += length)
+        if (class & both)
+            behind_both = p + length;
+    if (class == SET(LOWER))
+        p = skip(p, end, SET(LOWER) | both);
+    else if (behind_both) /* where no lower case follows, the last that can be lower case is the end */
+        p = behind_both;
+    return p + contraction_at(pattern, p, end);
+}
+
+/* behind the whitespace that begins a word and is not taken along by what follows */
+static const uint8_t *skip_spaces(int pattern, const uint8_t *text, const uint8_t *end)
+{
+    const uint8_t *p = text, *last = text, *behind_line = NULL;
+    for (unsigned class, length; (class = class_at(p, end, &length)) & SPACES; p += length) {
+        last = p;
+        if (class == SET(LINE_END))
+            behind_line = p + length;
+    }
+    if (pattern != BPE_GPT2 && behind_line && !(pattern == BPE_CL100K && p == end))
+        return behind_line;
+    return p < end && last > text ? last : p;
+}
+
+/* The length of the word at text, character by character: for what the masks don't settle, and as the plain reading. */
+static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
+{
+    unsigned letters = pattern == BPE_O200K ? LETTERS | SET(MARK) : LETTERS, others = SET(OTHER) | SET(MARK);
+    unsigned length, unused, first = class_at(text, end, &length), next = class_at(text + length, end, &unused);
+    unsigned quoted = pattern == BPE_O200K ? 0 : contraction_at(pattern, text, end); /* it has none by themselves */
+    const uint8_t *p = text + length;
+    int gpt2 = pattern == BPE_GPT2, blank = *text == ' ';
+    int goes_along = gpt2 ? blank : !(first & (SET(NUMBER) | SET(LINE_END))); /* with letters that follow */
+    if (quoted)
+        p = text + quoted;
+    else if (first & letters)
+        p = skip_letters(pattern, text, end);
+    else if (next & letters && goes_along)
+        p = skip_letters(pattern, p, end);
+    else if (gpt2 && (first == SET(NUMBER) || (blank && next == SET(NUMBER))))
+        p = skip(p, end, SET(NUMBER));
+    else if (first == SET(NUMBER))
+        for (unsigned k = 0; k < 2 && class_at(p, end, &length) == SET(NUMBER); k++)
+            p += length;
+    else if (first & others || (blank && next & others)) {
+        p = skip(p, end, others);
+        while (!gpt2 && p < end && (*p == '\r' || *p == '\n' || (pattern == BPE_O200K && *p == '/')))
+            p++;
+    } else
+        p = skip_spaces(pattern, text, end);
+    return (size_t)(p - text);
+}
+
+typedef struct {
+    unsigned known; /* bytes of the window in which all starts of words are found */
+    int hard;       /* the word that is cut off behind them is one for walk_word */
+    unsigned bad;   /* the offset of what is no UTF-8, + 1 */
+} window_end;
+
+/* the bits at which words begin, behind the first, in a window that begins with one, and has so many bytes left */
+static NOINLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t left, window_end *e)
+{
+    unsigned n = left < WINDOW ? (unsigned)left : WINDOW, whole;
+    window_bytes bytes = load_window(window);
+    uint64_t starts;
+    masks m = {0};
+    e->bad = 0;
+    ascii_masks(pattern, bytes, &m);
+    if (m.high & bits_below(n) && wide_masks(window, bytes, &n, left, &m, &e->bad) != BPE_OK)
+        return 0;
+    whole = n;
+    if (pattern == BPE_GPT2)
+        starts = gpt2_starts(window, &m, n, left);
+    else if (pattern == BPE_CL100K)
+        starts = modern_starts(BPE_CL100K, window, &m, &n, left);
+    else
+        starts = modern_starts(BPE_O200K, window, &m, &n, left);
+    e->known = n;
+    e->hard = n < whole;
+    return starts & ~(uint64_t)1;
+}
+
+/*
+ * What is done with the words of a text. The 16 bytes from `word` on may be read, whatever the length. What is not
+ * BPE_OK ends the scan.
+ */
+typedef int (*word_sink)(void *state, const uint8_t *word, size_t length);
+
+/*
+ * Give the words of text..end to the sink, in their order. Text may be read up to limit; *bad is where it is not UTF-8.
+ * It is inlined, so that a sink that is known where it is called is inlined, too.
+ */
+ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
+                             const uint8_t **bad, word_sink sink, void *state)
 {
     uint8_t copy[READABLE];
     while (text < end) {
-        size_t left = (size_t)(end - text);
-        unsigned n = left < WINDOW ? (unsigned)left : WINDOW, at = 0, bad_at = 0;
+        size_t left = (size_t)(end - text), length;
         const uint8_t *window = text;
-        uint64_t starts;
-        masks m;
+        unsigned at = 0;
+        window_end e;
+        int status;
         if ((size_t)(limit - text) < READABLE) {
-            size_t part = left < READABLE ? left : READABLE;
             memset(copy, 0, sizeof copy);
-            memcpy(copy, text, part);
-            window = copy;
+            window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }
-        ascii_masks(window, &m);
-        if (m.high & bits_below(n)) {
-            if (wide_masks(window, &n, left, &m, &bad_at) != BPE_OK) {
-                *bad = text + bad_at;
-                return BPE_BAD_UTF8;
-            }
-        } else
-            m.high = 0;
-        starts = word_starts(window, &m, n, left) & ~(uint64_t)1;
-        if (!starts && left > n) {
-            size_t length = long_word(text, end, bad);
-            int status = length ? put_word(w, text, length, 1) : BPE_BAD_UTF8;
-            if (status != BPE_OK)
-                return status;
-            text += length;
-            continue;
-        }
-        for (int more = 1; more;) {
-            unsigned to, length;
-            int status;
-            if (starts) {
-                to = lowest_bit(starts);
-                starts &= starts - 1;
-            } else if (left == n) {
-                to = n;
-                more = 0;
-            } else
-                break;
-            length = to - at;
-            if (LIKELY(length <= INLINE_MAX)) {
-                uint64_t key[2];
-                key[0] = load8(window + at) & w->keep[length][0];
-                key[1] = (load8(window + at + 8) & w->keep[length][1]) | w->tag[length];
-                status = put_short(w, key[0], key[1], 1);
-            } else
-                status = put_long(w, window + at, length, 1);
+        for (uint64_t starts = find_starts(pattern, window, left, &e); starts; starts &= starts - 1) {
+            unsigned to = lowest_bit(starts);
+            status = sink(state, window + at, to - at);
             if (status != BPE_OK)
                 return status;
             at = to;
         }
         text += at;
+        if (LIKELY(at && !e.hard && left > e.known))
+            continue;
+        if (e.bad) {
+            *bad = text + e.bad - 1;
+            return BPE_BAD_UTF8;
+        }
+        length = left == e.known ? left - at : walk_word(pattern, text, end);
+        status = sink(state, limit - text < 16 ? window + at : text, length);
+        if (status != BPE_OK)
+            return status;
+        text += length;
     }
     return BPE_OK;
 }
 
-/* the first special token at or behind text, the longest one where several begin; its length, or 0 with *at = end */
-static size_t find_special(const bpe_words *w, const uint8_t *text, const uint8_t *end, const uint8_t **at)
+/* the sink that counts */
+ALWAYS_INLINE int count_word(void *words, const uint8_t *word, size_t length)
 {
-    for (; w->n_specials && text < end; text++) {
-        const uint8_t *special = w->specials;
-        if (w->one_start >= 0) {
-            text = memchr(text, w->one_start, (size_t)(end - text));
-            if (!text)
-                break;
-        } else if (!w->special_starts[*text])
-            continue;
-        for (size_t i = 0; i < w->n_specials; special += w->special_lengths[i++])
-        {
-            size_t length = w->special_lengths[i];
-            if (length <= (size_t)(end - text) && text[length - 1] == special[length - 1] && !memcmp(text, special, length)) {
-                *at = text;
-                return length;
-            }
-        }
-    }
-    *at = end;
-    return 0;
+    bpe_words *w = words;
+    uint64_t key[2];
+    if (!LIKELY(length <= INLINE_MAX))
+        return put_long(w, word, length, 1);
+    short_key(word, length, key);
+    return put_short(w, key[0], key[1], 1);
 }
 
 /* count the words of a text; on BPE_BAD_UTF8, *bad_offset is the first byte that is not UTF-8 */
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
 {
     const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
+    if (!w->slots)
+        return BPE_USED_UP;
+    if (!w->used && length >= LARGE_TEXT && w->capacity < LARGE_TABLE / 2)
+        if (table_grow(w, LARGE_TABLE / 2) != BPE_OK)
+            return BPE_NO_MEMORY;
     while (piece < end) {
-        size_t special = find_special(w, piece, end, &wall);
-        int status = scan_piece(w, piece, wall, end, &bad);
+        size_t which, special = find_special(w->specials, piece, end, &wall, &which);
+        int status = scan_piece(w->pattern, piece, wall, end, &bad, count_word, w);
         if (status != BPE_OK) {
             *bad_offset = (size_t)(bad - text);
             return status;
@@ -776,7 +1256,7 @@ struct bpe_learner {
     heap_entry *heap;
     size_t n_heap, heap_capacity;
     uint64_t threshold, least;
-    int following; /* merges that are given come first, so all pairs are in the table */
+    size_t first_ids; /* 1 + the largest id of a byte, until the first index is made; 0 if words are rows of ids */
     size_t longest;
     int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
 
@@ -790,7 +1270,7 @@ struct bpe_learner {
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
-static size_t pair_home(const bpe_learner *l, uint64_t key) { return (size_t)(mix(key, key) >> l->pair_shift); }
+static size_t pair_home(const bpe_learner *l, uint64_t key) { return (size_t)(fold(key, SCRAMBLE) >> l->pair_shift); }
 
 /* -1, 0, 1: the order of two tokens' bytes */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
@@ -972,6 +1452,49 @@ static int add_pair(bpe_learner *l, uint64_t key, uint64_t count, size_t n, uint
     return heap_push(l, key, count);
 }
 
+static void choose_threshold(bpe_learner *l, uint64_t total, uint64_t merges_wanted)
+{
+    if (!l->threshold) /* a guess at how rare the last merge will be; a wrong one costs time only */
+        l->threshold = total / 64 / (merges_wanted + 1);
+    if (l->threshold < l->least)
+        l->threshold = l->least;
+}
+
+/*
+ * The first index of a large array in which the ids are those of bytes and no sum can be too large: as index_pairs has
+ * it, but with a plain array of all pairs. Each token is a slot long; walls are counted with the others, as a test for
+ * them would cost more.
+ */
+static int index_bytes(bpe_learner *l, size_t side, uint64_t merges_wanted)
+{
+    const uint32_t *seq = l->seq;
+    const size_t last = l->n_slots - 1;
+    neighbour *all = allocate(side * side, sizeof *all, 1);
+    uint64_t total = 0;
+    int status = all ? BPE_OK : BPE_NO_MEMORY;
+    for (size_t group = 0, p = 1; group < l->n_groups && status == BPE_OK; group++)
+        for (; p < l->group_end[group] && p < last; p++) {
+            neighbour *pair = all + seq[p] * side + seq[p + 1];
+            pair->count += l->group_count[group];
+            pair->n++;
+        }
+    for (size_t i = FIRST_ID * side; i < side * side && status == BPE_OK; i++)
+        total += i % side < FIRST_ID ? 0 : all[i].count;
+    choose_threshold(l, total, merges_wanted);
+    for (size_t i = FIRST_ID * side; i < side * side && status == BPE_OK; i++) {
+        uint64_t key = pair_key((uint32_t)(i / side), (uint32_t)(i % side));
+        if (i % side >= FIRST_ID && all[i].n && may_merge(l, key, all[i].count))
+            status = add_pair(l, key, all[i].count, all[i].n, &all[i].list);
+    }
+    for (size_t p = 1; p < last && status == BPE_OK; p++) {
+        neighbour *pair = all + seq[p] * side + seq[p + 1];
+        if (pair->list)
+            *pair->list++ = (uint32_t)p;
+    }
+    free(all);
+    return status;
+}
+
 /* replace the table by one of all pairs that are in the array now and occur at least threshold times */
 static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
 {
@@ -979,7 +1502,11 @@ static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
     size_t capacity, n = 0;
     unsigned bits = 12;
     uint64_t total = 0;
+    const size_t side = l->first_ids;
     int status;
+    l->first_ids = 0; /* from now on there are others */
+    if (side && side < l->n_slots / side && l->group_count[0] <= COUNT_MAX / l->n_slots)
+        return index_bytes(l, side, merges_wanted);
     clear_pairs(l);
     l->n_heap = 0;
     status = walk_pairs(l, 0);
@@ -987,10 +1514,7 @@ static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
     capacity = l->pair_capacity;
     for (size_t i = 0; i < capacity; i++)
         total = all[i].count > COUNT_MAX - total ? COUNT_MAX : total + all[i].count;
-    if (!l->threshold) /* a guess at how rare the last merge will be; a wrong one costs time only */
-        l->threshold = total / 64 / (merges_wanted + 1);
-    if (l->threshold < l->least && !l->following)
-        l->threshold = l->least;
+    choose_threshold(l, total, merges_wanted);
     for (size_t i = 0; i < capacity; i++)
         n += all[i].key && may_merge(l, all[i].key, all[i].count);
     l->pairs = NULL;
@@ -1030,7 +1554,7 @@ static int make_room(bpe_learner *l, size_t length, uint8_t **bytes)
     if (n >= UINT32_MAX || length > UINT32_MAX)
         return BPE_OVERFLOW;
     if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
-        grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length, 1) != BPE_OK ||
+        grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1) != BPE_OK || /* + 1: there is a block at once */
         grow(&l->lefts, &l->lefts_capacity, n, sizeof *l->lefts) != BPE_OK ||
         grow(&l->rights, &l->rights_capacity, n, sizeof *l->rights) != BPE_OK ||
         grow_neighbours(&l->left, &l->left_capacity, n) != BPE_OK ||
@@ -1047,9 +1571,7 @@ static void add_token(bpe_learner *l, size_t length, size_t span)
     t->span = (uint32_t)span;
     t->length = (uint32_t)length;
     t->where = l->n_bytes;
-    t->start = 0;
-    for (size_t i = 0; i < 8; i++)
-        t->start = t->start << 8 | (i < length ? l->bytes[l->n_bytes + i] : 0u);
+    t->start = first_bytes(l->bytes + l->n_bytes, length);
     l->n_bytes += length;
 }
 
@@ -1115,8 +1637,10 @@ static size_t replace_pairs(bpe_learner *l, const uint32_t *list, size_t n, uint
         size_t p = list[i];
         uint32_t x, y;
         uint64_t count;
-        if (i + 16 < n)
-            PREFETCH(seq + list[i + 16]);
+        if (i + AHEAD < n) {
+            PREFETCH(seq + list[i + AHEAD] - 1);
+            PREFETCH(seq + list[i + AHEAD] + span);
+        }
         if (seq[p] != a || seq[p + span_a] != b)
             continue;
         if (p >= l->group_end[group])
@@ -1233,60 +1757,24 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
     return BPE_OK;
 }
 
-/*
- * Make one merge that is given, however often its pair occurs. It needs an index of all pairs, so bpe_learner_new makes
- * one when merges will be given; after the last of them, bpe_learner_followed makes the usual one.
- */
-int bpe_learner_follow(bpe_learner *l, uint32_t left, uint32_t right, bpe_merge *merge)
-{
-    pair_slot *slot;
-    if (left + FIRST_ID >= l->n_tokens || right + FIRST_ID >= l->n_tokens)
-        return BPE_OVERFLOW;
-    merge->left = left;
-    merge->right = right;
-    merge->count = merge->replaced = 0;
-    slot = find_pair(l, pair_key(left + FIRST_ID, right + FIRST_ID));
-    if (slot->key)
-        return make_merge(l, slot, merge);
-    return add_merged_token(l, left + FIRST_ID, right + FIRST_ID);
-}
-
-int bpe_learner_followed(bpe_learner *l, uint64_t merges_wanted, size_t max_token_length)
-{
-    l->following = 0;
-    l->threshold = 0;
-    l->longest = max_token_length;
-    return index_pairs(l, merges_wanted);
-}
-
 /* ---- 2. learning: from words to the array ------------------------------------------------------------------------ */
 
-enum { SMALL = 1024 }; /* words with a count up to this are sorted by counting */
-
-typedef struct {
-    uint64_t count;
-    size_t slot;
-} frequent_word;
-
-static int by_falling_count(const void *x, const void *y)
-{
-    uint64_t a = ((const frequent_word *)x)->count, b = ((const frequent_word *)y)->count;
-    return a < b ? 1 : a > b ? -1 : 0;
-}
-
 /* write a word and a wall behind it from *at on */
-static void write_word(bpe_learner *l, const bpe_words *w, size_t slot, const uint32_t *id_of_byte, size_t *at)
+static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, size_t *at)
 {
-    size_t length;
-    const uint8_t *word = slot_word(w, w->slots + slot, &length);
+    if (!id_of_byte && length % 4)
+        return BPE_OVERFLOW;
     for (size_t i = 0; id_of_byte && i < length; i++)
         l->seq[(*at)++] = id_of_byte[word[i]] + FIRST_ID;
     for (size_t i = 0; !id_of_byte && i < length; i += 4) {
         uint32_t id;
         memcpy(&id, word + i, 4);
+        if (id >= l->n_tokens - FIRST_ID)
+            return BPE_OVERFLOW;
         l->seq[(*at)++] = id + FIRST_ID;
     }
     l->seq[(*at)++] = WALL;
+    return BPE_OK;
 }
 
 static int add_group(bpe_learner *l, uint64_t count, size_t end)
@@ -1303,54 +1791,30 @@ static int add_group(bpe_learner *l, uint64_t count, size_t end)
     return BPE_OK;
 }
 
-/* all words of two bytes or more, by falling count; the frequent ones are sorted, the others each have a place to go */
+/* all words, by falling count */
 static int write_words(bpe_learner *l, const bpe_words *w, const uint32_t *id_of_byte)
 {
-    size_t room[SMALL + 1] = {0}, n_frequent = 0, n = 1, at = 1, width = id_of_byte ? 1 : 4;
-    frequent_word *frequent;
-    int status = BPE_OK;
-    for (size_t i = 0; i < w->capacity; i++) {
-        size_t length;
-        if (!w->slots[i].count)
-            continue;
-        (void)slot_word(w, w->slots + i, &length);
-        n += length / width + 1;
-        if (w->slots[i].count <= SMALL)
-            room[w->slots[i].count] += length / width + 1;
-        else
-            n_frequent++;
-    }
+    size_t n = 1, at = 1;
+    listed_word *list = list_words(w, 0);
+    int status = list ? BPE_OK : BPE_NO_MEMORY;
+    for (size_t i = 0; list && i < w->used; i++)
+        n += list[i].length / (id_of_byte ? 1 : 4) + 1;
     if (n >= UINT32_MAX)
-        return BPE_OVERFLOW;
-    l->seq = allocate(n, sizeof *l->seq, 0);
-    frequent = allocate(n_frequent, sizeof *frequent, 0);
-    if (!l->seq || !frequent) {
-        free(frequent);
-        return BPE_NO_MEMORY;
+        status = BPE_OVERFLOW;
+    if (status == BPE_OK && !(l->seq = allocate(n, sizeof *l->seq, 0)))
+        status = BPE_NO_MEMORY;
+    if (status == BPE_OK) {
+        l->n_slots = n;
+        l->seq[0] = WALL;
     }
-    l->n_slots = n;
-    l->seq[0] = WALL;
-    for (size_t i = 0, k = 0; i < w->capacity; i++)
-        if (w->slots[i].count > SMALL) {
-            frequent[k].count = w->slots[i].count;
-            frequent[k++].slot = i;
-        }
-    qsort(frequent, n_frequent, sizeof *frequent, by_falling_count);
-    for (size_t i = 0; i < n_frequent && status == BPE_OK; i++) {
-        write_word(l, w, frequent[i].slot, id_of_byte, &at);
-        status = add_group(l, frequent[i].count, at);
+    for (size_t i = 0; status == BPE_OK && i < w->used; i++) {
+        if (i + AHEAD < w->used)
+            PREFETCH(list[i + AHEAD].word);
+        status = write_word(l, list[i].word, list[i].length, id_of_byte, &at);
+        if (status == BPE_OK)
+            status = add_group(l, COUNT_MAX - list[i].key[1], at);
     }
-    free(frequent);
-    for (size_t count = SMALL; count && status == BPE_OK; count--) {
-        size_t size = room[count];
-        room[count] = at;
-        at += size;
-        if (size)
-            status = add_group(l, count, at);
-    }
-    for (size_t i = 0; i < w->capacity && status == BPE_OK; i++)
-        if (w->slots[i].count && w->slots[i].count <= SMALL)
-            write_word(l, w, i, id_of_byte, &room[w->slots[i].count]);
+    free(list);
     return status;
 }
 
@@ -1376,35 +1840,42 @@ void bpe_learner_free(bpe_learner *l)
 }
 
 /*
- * Take over all words of a table, which is empty afterwards. tokens are the first n_tokens of the vocabulary, one after
- * the other, by id; id_of_byte is the id of each byte's token, or NULL if the words are rows of uint32_t ids themselves. merges_wanted is about how many merges will be asked for.
- * smaller_ids is 1 for the tie rule of Hugging Face's trainer; follow is 1 if the first merges will be given. min_frequency
- * is at least 1.
+ * Take over all words of a table, which is used up afterwards. tokens are the first n_tokens of the vocabulary, one
+ * after the other, by id; id_of_byte is the id of each byte's token, or NULL if the words are rows of uint32_t ids
+ * themselves. merges_wanted is about how many merges will be asked for; min_frequency is at least 1; smaller_ids is 1
+ * for the tie rule of Hugging Face's trainer.
  */
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, int follow, bpe_learner **learner)
+                    int smaller_ids, bpe_learner **learner)
 {
-    bpe_learner *l = *learner = calloc(1, sizeof *l);
-    int status = l ? resize_pairs(l, (size_t)1 << 12, 64 - 12) : BPE_NO_MEMORY;
+    bpe_learner *l = *learner = w->slots ? calloc(1, sizeof *l) : NULL;
+    int status = !w->slots ? BPE_USED_UP : l ? resize_pairs(l, (size_t)1 << 12, 64 - 12) : BPE_NO_MEMORY;
     for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
         size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
         uint8_t *bytes;
         status = make_room(l, length, &bytes);
         if (status != BPE_OK)
             break;
-        if (length)
+        if (length) {
             memcpy(bytes, tokens, length);
-        tokens += length;
+            tokens += length;
+        }
         add_token(l, length, 1);
     }
     if (status == BPE_OK) {
         l->least = min_frequency;
-        l->following = follow;
-        l->threshold = (uint64_t)follow; /* with merges to follow: all pairs, from a count of 1 on */
-        l->longest = follow ? SIZE_MAX : max_token_length;
+        l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        status = write_words(l, w, id_of_byte);
+        for (unsigned byte = 0; id_of_byte && byte < 256; byte++) {
+            size_t id = (size_t)id_of_byte[byte] + FIRST_ID;
+            if (id >= l->n_tokens)
+                status = BPE_OVERFLOW;
+            if (l->first_ids <= id)
+                l->first_ids = id + 1;
+        }
+        if (status == BPE_OK)
+            status = write_words(l, w, id_of_byte);
     }
     free(w->slots);
     free(w->arena);
@@ -1417,5 +1888,614 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
         bpe_learner_free(l);
         *learner = NULL;
     }
+    return status;
+}
+
+/* ---- 3. encoding: the vocabulary --------------------------------------------------------------------------------- */
+
+/*
+ * Inside, the id of a byte's token is the byte, and the tokens of the merges follow. A pair and its rank are 64 bits,
+ * which lie in one of two buckets of four.
+ */
+enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 4, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
+enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_BYTE = 4 };
+
+typedef struct {
+    uint32_t id, inside;               /* the id for the caller; the inner one + 1, 0 in an empty slot */
+    uint8_t flags, n_bytes, bytes[3]; /* what is known of it so far; its bytes, where safe merges alone made it */
+} id_slot;
+
+struct bpe_encoder {
+    uint64_t *pairs; /* left id, right id, rank; all ones where it is empty */
+    uint32_t n_buckets;
+    uint32_t *made;    /* by rank: the token that the merge makes */
+    int plain;         /* that is 256 + rank for all of them, which saves looking it up */
+    uint32_t *outside; /* the ids as the caller has them */
+    int any_missing;   /* some byte has no token: its id outside is UINT32_MAX */
+    uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes; all ones if it has none */
+    uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
+    specials *specials;
+    uint32_t *special_ids;
+    int pattern;
+};
+
+static inline uint64_t pair_bits(uint32_t left, uint32_t right)
+{
+    return (uint64_t)left << (ID_BITS + RANK_BITS) | (uint64_t)right << RANK_BITS;
+}
+
+/* the two buckets of a pair */
+static inline void buckets_of(const bpe_encoder *e, uint64_t pair, uint64_t *bucket[2])
+{
+    uint64_t hash = (pair >> RANK_BITS) * 0x9E3779B97F4A7C15u;
+    bucket[0] = e->pairs + (size_t)((hash >> 32) * e->n_buckets >> 32) * BUCKET;
+    bucket[1] = e->pairs + (size_t)((hash >> 12 & UINT32_MAX) * e->n_buckets >> 32) * BUCKET;
+}
+
+static inline uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* the rank of a pair, or NO_RANK; without branches: where left and right are equal, their difference is the rank */
+static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t right)
+{
+    uint64_t pair = pair_bits(left, right), *b[2], least;
+    buckets_of(e, pair, b);
+    least = lesser(lesser(b[0][0] ^ pair, b[0][1] ^ pair), lesser(b[0][2] ^ pair, b[0][3] ^ pair));
+    least = lesser(least, lesser(lesser(b[1][0] ^ pair, b[1][1] ^ pair), lesser(b[1][2] ^ pair, b[1][3] ^ pair)));
+    return (uint32_t)lesser(least, NO_RANK);
+}
+
+/* put a pair into one of its buckets; if both are full, another one there has to move to its second, and so on */
+static int place_pair(bpe_encoder *e, uint64_t pair)
+{
+    for (unsigned moves = 0; moves < 500; moves++) {
+        uint64_t *bucket[2], *slot, moved;
+        buckets_of(e, pair, bucket);
+        for (unsigned i = 0; i < 2 * BUCKET; i++) {
+            slot = bucket[i % 2] + i / 2;
+            if (*slot == UINT64_MAX) {
+                *slot = pair;
+                return 1;
+            }
+        }
+        slot = bucket[moves % 2] + (moves * 0x9E3779B9u >> 30);
+        moved = *slot;
+        *slot = pair;
+        pair = moved;
+    }
+    return 0;
+}
+
+/* fill the table of pairs, 9/10 full if that goes: a smaller one has more of it in the cache */
+static int place_pairs(bpe_encoder *e, const uint64_t *pairs, size_t n)
+{
+    size_t buckets = n * 10 / 9 / BUCKET + 2, done = 0;
+    for (; done < n || !e->pairs; buckets += buckets / 8 + 1) {
+        free(e->pairs);
+        e->pairs = allocate(buckets * BUCKET, sizeof *pairs, 0);
+        if (!e->pairs)
+            return BPE_NO_MEMORY;
+        e->n_buckets = (uint32_t)buckets;
+        memset(e->pairs, 255, buckets * BUCKET * sizeof *pairs);
+        for (done = 0; done < n && place_pair(e, pairs[done]);)
+            done++;
+    }
+    return BPE_OK;
+}
+
+static id_slot *find_id(id_slot *slots, size_t mask, uint32_t id)
+{
+    size_t i = (size_t)fold(id ^ SCRAMBLE, SCRAMBLE) & mask;
+    while (slots[i].inside && slots[i].id != id)
+        i = (i + 1) & mask;
+    return slots + i;
+}
+
+/* the character of 2 or 3 bytes at p, valid or not, but as long as it says; or 0 */
+static inline uint32_t character_at(const uint8_t *p, size_t left)
+{
+    uint32_t character;
+    if (left < 2 || *p < 0xC0 || *p >= 0xF0 || (p[1] & 0xC0) != 0x80)
+        return 0;
+    if (*p < 0xE0)
+        return (*p & 31u) << 6 | (p[1] & 63u);
+    character = (*p & 15u) << 12 | (p[1] & 63u) << 6 | (left > 2 ? p[2] & 63u : 0);
+    return left > 2 && (p[2] & 0xC0) == 0x80 && character >= 0x800 ? character : 0;
+}
+
+/* a safe merge makes c of a and b: if such merges alone make a character, keep its token */
+static void note_character(bpe_encoder *e, const id_slot *a, const id_slot *b, id_slot *c)
+{
+    unsigned n = (unsigned)a->n_bytes + b->n_bytes;
+    uint32_t character;
+    if (!a->n_bytes || !b->n_bytes || n > 3)
+        return;
+    memcpy(c->bytes, a->bytes, 3);
+    memcpy(c->bytes + a->n_bytes, b->bytes, b->n_bytes);
+    c->n_bytes = (uint8_t)n;
+    character = character_at(c->bytes, n);
+    if (character && (character < 0x800) == (n == 2))
+        e->characters[character] = c->inside - 1;
+}
+
+/*
+ * Number the tokens, and write the merges as pairs of inner ids with their ranks.
+ *
+ * A merge (a, b) -> c is safe, so that it may be made at once wherever a stands before b, if no earlier merge has a on
+ * its right or b on its left, and a is not b: nothing can take one of them away before its turn comes. That needs an
+ * ordered list, where no merge uses a token that a later one makes: else a pair with c could come before it.
+ */
+static int number_tokens(bpe_encoder *e, const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges,
+                         id_slot *slots, size_t mask, uint64_t *pairs)
+{
+    uint32_t n_ids = 256, ordered = 1;
+    e->plain = 1;
+    for (uint32_t i = 0; i < 256; i++) {
+        e->outside[i] = id_of_byte[i];
+        if (id_of_byte[i] == UINT32_MAX)
+            e->any_missing = 1;
+        else
+            *find_id(slots, mask, id_of_byte[i]) = (id_slot){id_of_byte[i], i + 1, IS_BYTE, 1, {(uint8_t)i, 0, 0}};
+    }
+    memset(e->byte_pairs, 255, sizeof e->byte_pairs);
+    for (uint32_t i = 0; i < n_merges; i++) {
+        id_slot *part[3]; /* left, right, made */
+        uint32_t left, right;
+        for (unsigned k = 0; k < 3; k++) {
+            uint32_t id = merges[3 * i + k];
+            part[k] = find_id(slots, mask, id);
+            ordered &= part[k]->inside ? k < 2 || !part[k]->flags : k == 2;
+            if (part[k]->inside)
+                continue;
+            *part[k] = (id_slot){id, n_ids + 1, 0, 0, {0, 0, 0}};
+            e->outside[n_ids++] = id;
+            if (n_ids == NO_ID)
+                return BPE_OVERFLOW;
+        }
+        left = part[0]->inside - 1;
+        right = part[1]->inside - 1;
+        e->made[i] = part[2]->inside - 1;
+        e->plain &= e->made[i] == 256 + i;
+        pairs[i] = pair_bits(left, right) | i;
+        if ((left | right) < 256)
+            e->byte_pairs[left << 8 | right] = i;
+        if (left != right && !(part[0]->flags & WAS_RIGHT) && !(part[1]->flags & WAS_LEFT))
+            note_character(e, part[0], part[1], part[2]);
+        part[0]->flags |= WAS_LEFT;
+        part[1]->flags |= WAS_RIGHT;
+    }
+    if (!ordered)
+        memset(e->characters, 0, sizeof e->characters);
+    return BPE_OK;
+}
+
+void bpe_encoder_free(bpe_encoder *e)
+{
+    if (!e)
+        return;
+    free(e->pairs);
+    free(e->made);
+    specials_free(e->specials);
+    free(e);
+}
+
+/*
+ * id_of_byte is the id of each byte's token, UINT32_MAX where there is none; merges are rows of (left id, right id, id
+ * of the new token) by rank, no pair twice.
+ */
+int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges, const uint8_t *special_bytes,
+                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
+                    bpe_encoder **encoder)
+{
+    bpe_encoder *e = calloc(1, sizeof *e);
+    size_t capacity = 1024;
+    id_slot *slots = NULL;
+    uint64_t *pairs = NULL;
+    int status = n_merges < NO_ID && n_specials < NO_ID ? BPE_NO_MEMORY : BPE_OVERFLOW;
+    if (e && status == BPE_NO_MEMORY) {
+        while (capacity < 4 * (n_merges + 256)) /* a merge has at most three ids of its own */
+            capacity *= 2;
+        slots = allocate(capacity, sizeof *slots, 1);
+        pairs = allocate(n_merges, sizeof *pairs, 0);
+        e->pattern = pattern;
+        e->specials = specials_new(special_bytes, lengths, n_specials);
+        e->made = allocate(4 * n_merges + 256 + n_specials, sizeof *e->made, 0);
+    }
+    if (slots && pairs && e->specials && e->made) {
+        e->outside = e->made + n_merges;
+        e->special_ids = e->outside + 3 * n_merges + 256;
+        if (n_specials)
+            memcpy(e->special_ids, special_ids, n_specials * sizeof *special_ids);
+        status = number_tokens(e, id_of_byte, merges, n_merges, slots, capacity - 1, pairs);
+        if (status == BPE_OK)
+            status = place_pairs(e, pairs, n_merges);
+    }
+    free(slots);
+    free(pairs);
+    if (status != BPE_OK) {
+        bpe_encoder_free(e);
+        e = NULL;
+    }
+    *encoder = e;
+    return status;
+}
+
+/* ---- 3. encoding: one word --------------------------------------------------------------------------------------- */
+
+enum { SHORT = 62 }; /* ids that are merged within an array, with a wall on each side */
+
+static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e->plain ? 256 + rank : e->made[rank]; }
+
+/* rank_of for what a word begins with, where most ids are bytes */
+static inline uint32_t first_rank_of(const bpe_encoder *e, uint32_t left, uint32_t right)
+{
+    return (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
+}
+
+/*
+ * Merge n ids, at most SHORT: -> how many are left. keys[i] is the rank of the pair that begins at place i, and i
+ * itself, so that the least is the leftmost pair of lowest rank. A bit of `live` is a place where a token begins.
+ */
+static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
+{
+    const uint32_t last = (uint32_t)n + 1, padded = (last + 7) & ~7u;
+    uint32_t ids[SHORT + 2], keys[SHORT + 2], least = UINT32_MAX;
+    uint64_t live = bits_below(last + 1);
+    ids[0] = ids[last] = NO_ID; /* the walls */
+    memcpy(ids + 1, out, n * sizeof *out);
+    memset(keys, 255, padded * sizeof *keys);
+    for (uint32_t i = 1; i + 1 < last; i++) {
+        keys[i] = first_rank_of(e, ids[i], ids[i + 1]) << 6 | i;
+        least = keys[i] < least ? keys[i] : least;
+    }
+    while (least >> 6 < NO_RANK) {
+        uint32_t i = least & 63, second = lowest_bit(live & ~bits_below(i + 1)), before, after, others = UINT32_MAX;
+        live &= ~((uint64_t)1 << second);
+        after = lowest_bit(live & ~bits_below(second));
+        before = highest_bit(live & bits_below(i));
+        ids[i] = token_of(e, least >> 6);
+        keys[i] = keys[before] = keys[second] = UINT32_MAX;
+        for (uint32_t k = 0; k < padded; k++) /* meanwhile, the processor waits for the table of pairs */
+            others = keys[k] < others ? keys[k] : others;
+        keys[i] = rank_of(e, ids[i], ids[after]) << 6 | i;
+        keys[before] = rank_of(e, ids[before], ids[i]) << 6 | before;
+        least = keys[i] < keys[before] ? keys[i] : keys[before];
+        least = others < least ? others : least;
+    }
+    n = 0;
+    for (live &= bits_below(last) & ~(uint64_t)1; live; live &= live - 1)
+        out[n++] = ids[lowest_bit(live)];
+    return n;
+}
+
+/* set a leaf of the tree of a long word; a node is the lesser of its two children, so node 1 is the least leaf */
+static void set_leaf(uint64_t *tree, size_t i, uint32_t rank, uint32_t place)
+{
+    for (tree[i] = (uint64_t)rank << 32 | place; i > 1; i /= 2)
+        tree[i / 2] = lesser(tree[i], tree[i ^ 1]);
+}
+
+/* the same for any number of ids, in n log n: they are linked, and the least pair is found by a tree */
+static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
+{
+    const size_t places = *n + 2;
+    const uint32_t last = (uint32_t)*n + 1;
+    uint32_t *ids, *next, *previous, place;
+    uint64_t *tree;
+    if (places > UINT32_MAX)
+        return BPE_OVERFLOW;
+    tree = allocate(places, 2 * sizeof *tree + 3 * sizeof *ids, 0);
+    if (!tree)
+        return BPE_NO_MEMORY;
+    ids = (uint32_t *)(tree + 2 * places);
+    next = ids + places;
+    previous = next + places;
+    ids[0] = ids[last] = NO_ID;
+    memcpy(ids + 1, out, *n * sizeof *out);
+    memset(tree, 255, 2 * places * sizeof *tree);
+    for (place = 0; place <= last; place++) {
+        next[place] = place + 1;
+        previous[place] = place - 1;
+    }
+    for (place = 1; place + 1 < last; place++)
+        set_leaf(tree, places + place, rank_of(e, ids[place], ids[place + 1]), place);
+    while (tree[1] >> 32 < NO_RANK) {
+        uint32_t second, before;
+        place = (uint32_t)tree[1];
+        second = next[place];
+        before = previous[place];
+        ids[place] = token_of(e, (uint32_t)(tree[1] >> 32));
+        next[place] = next[second];
+        previous[next[second]] = place;
+        set_leaf(tree, places + second, NO_RANK, 0);
+        set_leaf(tree, places + place, rank_of(e, ids[place], ids[next[place]]), place);
+        set_leaf(tree, places + before, rank_of(e, ids[before], ids[place]), before);
+    }
+    *n = 0;
+    for (place = 1; place < last; place = next[place])
+        out[(*n)++] = ids[place];
+    free(tree);
+    return BPE_OK;
+}
+
+/* the ids of a word: *n of them to out, which has room for `length` */
+static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *out, size_t *n)
+{
+    int status = BPE_OK;
+    size_t made = 0;
+    for (size_t i = 0; e->any_missing && i < length; i++)
+        if (e->outside[word[i]] == UINT32_MAX)
+            return BPE_NO_TOKEN;
+    for (size_t i = 0; i < length; i++) {
+        uint32_t id = word[i], character;
+        if (id >= 0xC0 && (character = character_at(word + i, length - i)) && e->characters[character]) {
+            id = e->characters[character];
+            i += character < 0x800 ? 1 : 2;
+        }
+        out[made++] = id;
+    }
+    *n = made;
+    if (made <= SHORT)
+        *n = merge_short(e, out, made);
+    else
+        status = merge_long(e, out, n);
+    for (size_t i = 0; i < *n && status == BPE_OK; i++)
+        out[i] = e->outside[out[i]];
+    return status;
+}
+
+/* ---- 3. encoding: the memory of words ---------------------------------------------------------------------------- */
+
+#ifndef MEMORY_SLOTS
+#define MEMORY_SLOTS ((size_t)1 << 19) /* a power of two; 16 MB */
+#endif
+#ifndef MEMORY_ARENA
+#define MEMORY_ARENA ((size_t)1 << 22) /* 16 MB */
+#endif
+enum { NEAR = 8 };          /* a word is in one of so many slots from its home on, or forgotten: no search is long */
+enum { REMEMBERED = 1023 }; /* bytes of a word that is remembered, at most */
+
+/*
+ * 32 bytes. The key is that of Part 1; of a longer word, its hash and its length. Up to three ids of a short word are
+ * in the slot, more of them in the arena from ids[0] on; there, the bytes of a longer word stand before its ids.
+ */
+typedef struct {
+    uint64_t key[2]; /* zeros: the slot is empty */
+    uint32_t n, ids[3];
+} known_word;
+
+struct bpe_memory {
+    const bpe_encoder *encoder;
+    known_word *slots;
+    size_t mask; /* there are NEAR more of them than this says */
+    uint32_t *arena;
+    size_t arena_size, arena_capacity;
+};
+
+void bpe_memory_free(bpe_memory *m)
+{
+    if (!m)
+        return;
+    free(m->slots);
+    free(m->arena);
+    free(m);
+}
+
+/* for the words of one thread, encoded with e; NULL without memory */
+bpe_memory *bpe_memory_new(const bpe_encoder *e)
+{
+    bpe_memory *m = calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    m->encoder = e;
+    m->mask = (MEMORY_SLOTS < 1 << 12 ? MEMORY_SLOTS : 1 << 12) - 1;
+    m->slots = allocate(m->mask + 1 + NEAR, sizeof *m->slots, 1);
+    if (m->slots)
+        return m;
+    bpe_memory_free(m);
+    return NULL;
+}
+
+static void forget(bpe_memory *m)
+{
+    memset(m->slots, 0, (m->mask + 1 + NEAR) * sizeof *m->slots);
+    m->arena_size = 0;
+}
+
+static inline known_word *home_of(const bpe_memory *m, uint64_t hash) { return m->slots + (hash >> 32 & m->mask); }
+
+/* of a word of 16 bytes or more: 16 at a time, the last of them perhaps once more */
+static uint64_t hash_many(const uint8_t *word, size_t length)
+{
+    const uint8_t *last = word + length - 16;
+    uint64_t hash = length;
+    for (; word < last; word += 16)
+        hash = fold(hash ^ load8(word), load8(word + 8) ^ SCRAMBLE);
+    return fold(hash ^ load8(last), load8(last + 8) ^ SCRAMBLE);
+}
+
+static uint64_t hash_known(const uint64_t key[2])
+{
+    return ((const uint8_t *)key)[15] == LONG_WORD ? key[0] : fold(key[0] ^ SCRAMBLE, key[1]);
+}
+
+/* the first free slot for a word; else that at its home, whose word is forgotten */
+static known_word *free_slot(const bpe_memory *m, const uint64_t key[2])
+{
+    known_word *home = home_of(m, hash_known(key));
+    for (unsigned i = 0; i < NEAR; i++)
+        if (!home[i].key[1])
+            return home + i;
+    return home;
+}
+
+/* twice as many slots, as long as that is allowed */
+static int memory_double(bpe_memory *m)
+{
+    known_word *old = m->slots;
+    size_t n = m->mask + 1;
+    if (n >= MEMORY_SLOTS)
+        return BPE_OK;
+    m->slots = allocate(2 * n + NEAR, sizeof *old, 1);
+    if (!m->slots) {
+        m->slots = old;
+        return BPE_NO_MEMORY;
+    }
+    m->mask = 2 * n - 1;
+    for (size_t i = 0; i < n + NEAR; i++)
+        if (old[i].key[1])
+            *free_slot(m, old[i].key) = old[i];
+    free(old);
+    return BPE_OK;
+}
+
+/* keep a word; `bytes` is 0 if the key says them all */
+static int remember(bpe_memory *m, const uint64_t key[2], const uint8_t *word, size_t bytes, const uint32_t *ids,
+                    size_t n)
+{
+    size_t units = bytes ? (bytes + 3) / 4 + n : n > 3 ? n : 0;
+    known_word *slot;
+    if (m->arena_size + units > MEMORY_ARENA)
+        forget(m);
+    if (grow(&m->arena, &m->arena_capacity, m->arena_size + units, sizeof *ids) != BPE_OK ||
+        (free_slot(m, key)->key[1] && memory_double(m) != BPE_OK))
+        return BPE_NO_MEMORY;
+    slot = free_slot(m, key);
+    memcpy(slot->key, key, sizeof slot->key);
+    slot->n = (uint32_t)n;
+    memcpy(units ? m->arena + m->arena_size + units - n : slot->ids, ids, n * sizeof *ids);
+    if (units) {
+        slot->ids[0] = (uint32_t)m->arena_size;
+        memcpy(m->arena + m->arena_size, word, bytes);
+        m->arena_size += units;
+    }
+    return BPE_OK;
+}
+
+/* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const bpe_encoder *e;
+    bpe_memory *m;
+    uint32_t *ids; /* room for as many as the text has bytes, so there always is enough for those of the next word */
+    size_t n, room;
+} encoding;
+
+/* what is not the usual case: a longer word, one of more than three ids, a new one */
+static int encode_other(encoding *s, const uint8_t *word, size_t length)
+{
+    const size_t bytes = length > INLINE_MAX ? length : 0; /* that stand before the ids in the arena */
+    const known_word *slot;
+    uint64_t key[2] = {0, (uint64_t)length << 16};
+    uint32_t *ids = s->ids + s->n;
+    size_t n;
+    int status;
+    if (!bytes)
+        short_key(word, length, key);
+    else {
+        ((uint8_t *)key)[15] = LONG_WORD;
+        key[0] = length > REMEMBERED ? 0 : hash_many(word, length);
+    }
+    slot = home_of(s->m, hash_known(key));
+    for (unsigned i = 0; i < NEAR && slot->key[1]; i++, slot++) {
+        const uint32_t *known = s->m->arena;
+        if (slot->key[0] != key[0] || slot->key[1] != key[1])
+            continue;
+        if (!bytes && slot->n <= 3)
+            known = slot->ids;
+        else if (!memcmp(known += slot->ids[0], word, bytes))
+            known += (bytes + 3) / 4;
+        else
+            continue;
+        memcpy(ids, known, slot->n * sizeof *ids);
+        s->n += slot->n;
+        return BPE_OK;
+    }
+    status = merge_word(s->e, word, length, ids, &n);
+    if (status != BPE_OK)
+        return status;
+    s->n += n;
+    return length > REMEMBERED ? BPE_OK : remember(s->m, key, word, bytes, ids, n);
+}
+
+/* the sink that encodes */
+static inline int encode_word(void *state, const uint8_t *word, size_t length)
+{
+    encoding *s = state;
+    if (LIKELY(length <= INLINE_MAX)) {
+        const known_word *slot;
+        uint64_t key[2];
+        short_key(word, length, key);
+        slot = home_of(s->m, fold(key[0] ^ SCRAMBLE, key[1]));
+        for (unsigned i = 0; i < NEAR && slot->key[1]; i++, slot++)
+            if (LIKELY(slot->key[0] == key[0] && slot->key[1] == key[1])) {
+                if (!LIKELY(slot->n <= 3 && s->room - s->n >= 3))
+                    break;
+                memcpy(s->ids + s->n, slot->ids, sizeof slot->ids); /* three, so that there is no loop */
+                s->n += slot->n;
+                return BPE_OK;
+            }
+    }
+    return encode_other(s, word, length);
+}
+
+/*
+ * The ids of a text; there is room for `length` of them. BPE_BAD_UTF8 and BPE_NO_TOKEN come with the offset of the
+ * first byte that is not UTF-8, or has no token.
+ */
+int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
+               size_t *bad_offset)
+{
+    const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
+    encoding s = {e, m, ids, 0, length};
+    int status = BPE_OK;
+    if (m->encoder != e) {
+        forget(m);
+        m->encoder = e;
+    }
+    while (piece < end) {
+        size_t which, special = find_special(e->specials, piece, end, &wall, &which);
+        status = scan_piece(e->pattern, piece, wall, end, &bad, encode_word, &s);
+        if (status == BPE_NO_TOKEN) /* the words before had one for each byte */
+            for (bad = piece; e->outside[*bad] != UINT32_MAX;)
+                bad++;
+        if (status != BPE_OK)
+            break;
+        if (special)
+            s.ids[s.n++] = e->special_ids[which];
+        piece = wall + special;
+    }
+    *n_ids = s.n;
+    *bad_offset = (size_t)(bad - text);
+    return status;
+}
+
+/* make n ids, each below 65536, 16 bits wide, in their place */
+void bpe_narrow(uint32_t *ids, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint16_t id = (uint16_t)ids[i];
+        memcpy((uint8_t *)ids + 2 * i, &id, 2);
+    }
+}
+
+/* put each word of a table, encoded, into another one: as a row of uint32_t ids, with its count */
+int bpe_words_replay(const bpe_encoder *e, const bpe_words *words, bpe_words *rows)
+{
+    uint32_t *ids = NULL;
+    size_t room = 0, length, n;
+    int status = BPE_OK;
+    for (size_t i = 0; i < words->capacity && status == BPE_OK; i++) {
+        const word_slot *slot = words->slots + i;
+        const uint8_t *word;
+        if (!slot->count)
+            continue;
+        word = slot_word(words, slot, &length);
+        status = grow(&ids, &room, length, sizeof *ids);
+        if (status == BPE_OK)
+            status = merge_word(e, word, length, ids, &n);
+        if (status == BPE_OK)
+            status = put_word(rows, (const uint8_t *)ids, n * sizeof *ids, slot->count);
+    }
+    free(ids);
     return status;
 }

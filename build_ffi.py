@@ -1,63 +1,314 @@
-"""Build the optional C engine of bpe.py: `python build_ffi.py`.
+"""The C engine of bpe.py, which is optional: `python build_ffi.py` builds it.
 
 It compiles bpe_fast.c with cffi into a module beside bpe.py, which then finds it by itself. Needed: a C compiler, and
-`pip install cffi setuptools regex`. Everything works without it, only slower.
+`pip install regex cffi setuptools`.
 
     python build_ffi.py                    build for this machine's processor
     python build_ffi.py --flags="-O3"      build with other flags, here for any processor of its kind
     python build_ffi.py --source FILE      only write the complete C source (for other build tools, and for .ci/)
+
+This is the only file that knows cffi. bpe.py calls load_engine() and sees an Engine, or the reason why there is none.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
+import functools
+import itertools
 import os
-import shutil
+import struct
 import sys
-import tempfile
+import threading
+from array import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What Python may call. cffi reads this, and it stands in front of the C: if the two disagree, it does not compile.
 PROTOTYPES = """
-enum { BPE_VERSION = 4 }; /* of the functions; bpe.py uses a library only if it has the one it knows */
-enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW };
+enum { BPE_VERSION = 6 }; /* of the functions; a module that was built with another one is not used */
+enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP };
+enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K };
 
 typedef struct bpe_words bpe_words;
-typedef struct { uint64_t words, bytes, pretokens, bytes_in_words; } bpe_totals;
-bpe_words *bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n);
+typedef struct { uint64_t words, bytes, pretokens, pretokens_high, bytes_in_words, bytes_in_words_high; } bpe_totals;
+bpe_words *bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, uint64_t seed);
 void bpe_words_free(bpe_words *w);
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset);
-int bpe_words_put(bpe_words *w, const uint8_t *bytes, const size_t *lengths, const uint64_t *counts, size_t n);
+int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n);
 int bpe_words_add(bpe_words *w, const bpe_words *other);
 void bpe_words_totals(const bpe_words *w, bpe_totals *totals);
-void bpe_words_get(const bpe_words *w, uint8_t *bytes, size_t *lengths, uint64_t *counts);
+int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts);
 
 typedef struct bpe_learner bpe_learner;
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, int follow, bpe_learner **learner);
+                    int smaller_ids, bpe_learner **learner);
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
-int bpe_learner_follow(bpe_learner *l, uint32_t left, uint32_t right, bpe_merge *merge);
-int bpe_learner_followed(bpe_learner *l, uint64_t merges_wanted, size_t max_token_length);
 void bpe_learner_free(bpe_learner *l);
+
+typedef struct bpe_encoder bpe_encoder; /* vocabulary, merges, special tokens, pattern: never changes */
+typedef struct bpe_memory bpe_memory;   /* the ids of words seen; each thread has one of its own */
+int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
+                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
+                    bpe_encoder **encoder);
+void bpe_encoder_free(bpe_encoder *e);
+bpe_memory *bpe_memory_new(const bpe_encoder *e);
+void bpe_memory_free(bpe_memory *m);
+int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
+               size_t *bad_offset);
+void bpe_narrow(uint32_t *ids, size_t n);
+int bpe_words_replay(const bpe_encoder *e, const bpe_words *words, bpe_words *rows);
 
 extern const char bpe_regex_version[];
 extern const char bpe_class_digest[];
+extern const char bpe_source_digest[];
 """
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Using it
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class Engine:
+    """What bpe.py sees of the C engine; text and words are bytes, ids and counts are numbers."""
+
+    def __init__(self, module: Any) -> None:
+        self.ffi, self.lib = module.ffi, module.lib
+        self.new_ids = self.ffi.new_allocator(should_clear_after_alloc=False)
+        self.seed = int.from_bytes(os.urandom(8), "little")  # so that nobody can build words that collide
+
+    @functools.cached_property
+    def patterns(self) -> Mapping[str, int]:
+        """The patterns that C scans as the installed regex package would."""
+        import warnings
+
+        import regex
+
+        built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
+        if built_with != regex.__version__ and class_digest() != self.ffi.string(self.lib.bpe_class_digest).decode():
+            text = f"the C engine knows the letters of regex {built_with}, and {regex.__version__} has others; "
+            warnings.warn(text + "using regex instead (python build_ffi.py builds the engine again)", stacklevel=2)
+            return {}
+        return {"gpt2": self.lib.BPE_GPT2, "cl100k": self.lib.BPE_CL100K, "o200k": self.lib.BPE_O200K}
+
+    def check(self, status: int) -> None:
+        """Turn a return code into an exception."""
+        if status == self.lib.BPE_NO_MEMORY:
+            raise MemoryError
+        if status == self.lib.BPE_USED_UP:
+            raise ValueError("these words were used up by an earlier training")
+        if status == self.lib.BPE_OVERFLOW:
+            raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
+
+    def words(self, special_tokens: Sequence[str], pattern: str) -> Words:
+        """An empty table of words and counts."""
+        return Words(self, special_tokens, pattern)
+
+    def encoder(self, tokenizer: Any) -> Encoder:
+        """An encoder that does what a bpe.Tokenizer with one of `patterns` does."""
+        return Encoder(self, tokenizer)
+
+    def learn(
+        self, words: Words, spelling: bytes, tokens: Sequence[bytes], limits: tuple[int, int, int], smaller_ids: bool
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """The twin of bpe.learn_merges: (left_id, right_id, count, replaced) for each merge. It uses the words up.
+
+        spelling is the id of each byte, or empty if the words are rows of ids as uint32; limits are how many merges are
+        wanted at the most, the least count, and the most bytes of a token.
+        """
+        ffi, lib = self.ffi, self.lib
+        wanted, least, longest = (min(limit, most) for limit, most in zip(limits, (sys.maxsize, 2**64 - 1, sys.maxsize)))
+        new, made, batch = ffi.new("bpe_learner **"), ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
+        id_of_byte = ffi.new("uint32_t[]", list(spelling)) if spelling else ffi.NULL
+        lengths = list(map(len, tokens))
+        self.check(
+            lib.bpe_learner_new(
+                words.handle(), id_of_byte, b"".join(tokens), lengths, len(tokens), wanted, least, longest, smaller_ids, new
+            )
+        )
+        learner = ffi.gc(new[0], lib.bpe_learner_free)
+        while wanted > 0:
+            self.check(lib.bpe_learner_run(learner, batch, min(wanted, len(batch)), made))
+            yield from struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]])
+            if not made[0]:
+                return
+            wanted -= made[0]
+
+
+class Words:
+    """Words and their counts inside the C engine; there is no Python object for each of them.
+
+    Every thread that scans has a table of its own; they are added up as soon as somebody wants to see the counts.
+    """
+
+    def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
+        self.engine, self.tables, self.local, self.lock = engine, [], threading.local(), threading.Lock()  # type: ignore
+        self.arguments = (*joined(special_tokens)[:3], engine.patterns.get(pattern, 0), engine.seed)
+
+    def handle(self) -> Any:
+        """One table with all counts; not while threads are scanning."""
+        if not self.tables:
+            return self.table()
+        for table in self.tables[1:]:
+            self.engine.check(self.engine.lib.bpe_words_add(self.tables[0], table))
+            self.engine.ffi.release(table)
+        del self.tables[1:]
+        return self.tables[0]
+
+    def table(self) -> Any:
+        """The table of this thread."""
+        if not hasattr(self.local, "table"):
+            lib = self.engine.lib
+            self.local.table = self.engine.ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
+            if not self.local.table:
+                raise MemoryError
+            self.tables.append(self.local.table)
+        return self.local.table
+
+    def scan(self, text: Any) -> bool:
+        """Count the words of a text; False if it is not UTF-8."""
+        ffi, lib, offset = self.engine.ffi, self.engine.lib, self.engine.ffi.new("size_t *")
+        status = lib.bpe_words_scan(self.table(), ffi.from_buffer("uint8_t[]", text), len(text), offset)
+        self.engine.check(status)
+        return bool(status != lib.BPE_BAD_UTF8)
+
+    def put(self, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
+        """Add words that lie one after the other, with their lengths and counts."""
+        ffi, n = self.engine.ffi, len(counts)
+        if max(lengths, default=0) >= 1 << 32 or max(counts, default=0) >= 1 << 63:
+            self.engine.check(self.engine.lib.BPE_OVERFLOW)
+        views = [array(code, numbers) for code, numbers in (("I", lengths), ("Q", counts))]
+        pointers = [ffi.from_buffer(kind, view) for kind, view in zip(("uint32_t[]", "uint64_t[]"), views)]
+        self.engine.check(self.engine.lib.bpe_words_put(self.handle(), ffi.from_buffer("uint8_t[]", blob), *pointers, n))
+
+    def totals(self) -> tuple[int, int, int, int]:
+        """(distinct words, words, bytes in words, bytes in distinct words)"""
+        totals = self.engine.ffi.new("bpe_totals *")
+        self.engine.lib.bpe_words_totals(self.handle(), totals)
+        pretokens = totals.pretokens_high << 64 | totals.pretokens
+        return totals.words, pretokens, totals.bytes_in_words_high << 64 | totals.bytes_in_words, totals.bytes
+
+    def arrays(self) -> tuple[bytearray, array[int], array[int]]:
+        """(all words one after the other, their lengths, their counts), by falling count and then by bytes."""
+        ffi, (n, _, _, n_bytes) = self.engine.ffi, self.totals()
+        blob, lengths, counts = bytearray(n_bytes), array("I", bytes(4 * n)), array("Q", bytes(8 * n))
+        kinds = zip(("uint8_t[]", "uint32_t[]", "uint64_t[]"), (blob, lengths, counts))
+        pointers = [ffi.from_buffer(kind, view, require_writable=True) for kind, view in kinds]
+        self.engine.check(self.engine.lib.bpe_words_get(self.handle(), *pointers))
+        return blob, lengths, counts
+
+    def to_dict(self) -> dict[bytes, int]:
+        """{word: count}"""
+        blob, lengths, counts = self.arrays()
+        ends = itertools.accumulate(lengths)
+        return {bytes(blob[end - length : end]): count for end, length, count in zip(ends, lengths, counts)}
+
+
+class Encoder:
+    """The vocabulary of a bpe.Tokenizer inside the C engine; each thread that encodes has a memory of words."""
+
+    def __init__(self, engine: Engine, tokenizer: Any) -> None:
+        ffi, lib = engine.ffi, engine.lib
+        self.engine, self.local = engine, threading.local()
+        id_of_byte = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
+        merges = array("I", itertools.chain.from_iterable((*pair, new) for pair, new in zip(tokenizer.ranks, tokenizer.merged)))
+        blob, lengths, n, order = joined(tokenizer.special_ids)
+        special_ids = [tokenizer.special_ids[special] for special in order]
+        new = ffi.new("bpe_encoder **")
+        engine.check(
+            lib.bpe_encoder_new(
+                id_of_byte, ffi.from_buffer("uint32_t[]", merges), len(merges) // 3, blob, lengths, special_ids, n,
+                engine.patterns.get(tokenizer.options.pattern, 0), new,
+            )
+        )  # fmt: skip
+        self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
+
+    def encode(self, text: bytes, kind: str = "u4") -> Any:
+        """The ids of a text as an array in memory, of kind "u4" or "u2"; None where Python has to say what is wrong with it."""
+        ffi, lib = self.engine.ffi, self.engine.lib
+        if not hasattr(self.local, "memory"):
+            self.local.memory = ffi.gc(lib.bpe_memory_new(self.handle), lib.bpe_memory_free)
+            if not self.local.memory:
+                raise MemoryError
+        ids, n, offset = self.engine.new_ids("uint32_t[]", len(text)), ffi.new("size_t *"), ffi.new("size_t *")
+        data = ffi.from_buffer("uint8_t[]", text)
+        self.engine.check(status := lib.bpe_encode(self.handle, self.local.memory, data, len(text), ids, n, offset))
+        if status != lib.BPE_OK:
+            return None
+        if kind == "u2":
+            lib.bpe_narrow(ids, n[0])
+        return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
+
+    def replay(self, words: Words) -> Words:
+        """Words as rows of ids (uint32), with the merges of the vocabulary made."""
+        rows = self.engine.words((), "gpt2")
+        self.engine.check(self.engine.lib.bpe_words_replay(self.handle, words.handle(), rows.handle()))
+        return rows
+
+
+def joined(special_tokens: Collection[str]) -> tuple[bytes, list[int], int, list[str]]:
+    """Special tokens as C takes them, longest first: (all one after the other, lengths, how many, in which order)."""
+    order = sorted(special_tokens, key=lambda token: len(token.encode("utf-8")), reverse=True)
+    tokens = [token.encode("utf-8") for token in order]
+    return b"".join(tokens), list(map(len, tokens)), len(tokens), order
+
+
+def load_engine() -> tuple[Engine | None, str]:
+    """(the engine, "") where it is built beside this file, else (None, why it is not used)."""
+    import importlib.machinery
+    import importlib.util
+    import warnings
+
+    spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [HERE])
+    if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
+        return None, "the C engine is not built: python build_ffi.py builds one that is many times faster"
+    try:
+        module: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        version = module.lib.BPE_VERSION
+    except ImportError as error:
+        if "_cffi_backend" in str(error):
+            return None, "the C engine is built, but cffi is missing: pip install cffi"
+        return None, f"the C engine is built, but does not load ({error}): python build_ffi.py builds it again"
+    if f"BPE_VERSION = {version} " not in PROTOTYPES:
+        return None, "the C engine is built, but for another version: python build_ffi.py builds it again"
+    source_path = os.path.join(HERE, "bpe_fast.c")
+    if os.path.exists(source_path) and module.ffi.string(module.lib.bpe_source_digest).decode() != digest(read(source_path)):
+        warnings.warn("bpe_fast.c has changed since the C engine was built: python build_ffi.py builds it again", stacklevel=2)
+    return Engine(module), ""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Building it
+# ---------------------------------------------------------------------------------------------------------------------
+
+# What a pattern can distinguish, in the order of the classes in bpe_fast.c; what is in none of them is class 0.
+CLASSES = [r"[\p{Lu}\p{Lt}]+", r"\p{Ll}+", r"[\p{Lm}\p{Lo}]+", r"\p{M}+", r"\p{N}+", r"[^\S\r\n]+", r"[\r\n]+"]
+
+
+@functools.lru_cache(maxsize=1)
+def character_classes() -> bytes:
+    """A byte for each code point, the number of its class, as the installed regex package has it."""
+    import regex
+
+    everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
+    for number, expression in enumerate(CLASSES, 1):
+        for match in regex.finditer(expression, everything):
+            classes[match.start() : match.end()] = bytes([number]) * len(match[0])
+    return bytes(classes)
 
 
 def class_table() -> str:
     """The classes as C: blocks of 256 code points, each different one once, and the number of each block."""
     import regex
 
-    from bpe import character_classes
-
     classes = character_classes()
-    ascii_classes = (3 * (c in " \t\n\v\f\r") or 2 * c.isdigit() or c.isalpha() for c in map(chr, range(128)))
-    if classes[:128] != bytes(ascii_classes):
+    kinds = {**dict.fromkeys("\r\n", 7), **dict.fromkeys(" \t\v\f", 6), **dict.fromkeys("0123456789", 5)}
+    expected = [kinds.get(c, c.isupper() + 2 * c.islower()) for c in map(chr, range(128))]
+    if list(classes[:128]) != expected:
         raise SystemExit("build_ffi.py: this regex package has other classes for ASCII than bpe_fast.c expects")
     blocks = [classes[start : start + 256] for start in range(0, 0x110000, 256)]
     distinct = list(dict.fromkeys(blocks))
@@ -66,20 +317,42 @@ def class_table() -> str:
     kind = "uint8_t" if len(distinct) <= 256 else "uint16_t"
     return (
         f'const char bpe_regex_version[] = "{regex.__version__}";\n'
-        f'const char bpe_class_digest[] = "{hashlib.sha256(classes).hexdigest()[:16]}";\n'
+        f'const char bpe_class_digest[] = "{digest(classes)}";\n'
+        f"enum {{ CJK_ARE_LETTERS = {+(set(classes[0x4E00:0xA000]) == {3})} }};\n"
         f"static const {kind} bpe_class_index[{len(blocks)}] = {{{index}}};\n"
         f"static const uint8_t bpe_class_blocks[{len(distinct)}][256] = {{{rows}}};\n"
     )
 
 
+def class_digest() -> str:
+    """What tells the classes of one version of regex from those of another."""
+    return digest(character_classes())
+
+
+def digest(data: bytes) -> str:
+    """16 characters that stand for some bytes."""
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def source() -> str:
     """The complete C source: prototypes, classes, bpe_fast.c."""
-    with open(os.path.join(HERE, "bpe_fast.c"), encoding="utf-8") as file:
-        return "#include <stddef.h>\n#include <stdint.h>\n" + PROTOTYPES + class_table() + file.read()
+    code = read(os.path.join(HERE, "bpe_fast.c"))
+    digest_line = f'const char bpe_source_digest[] = "{digest(code)}";\n'
+    return "#include <stddef.h>\n#include <stdint.h>\n" + PROTOTYPES + class_table() + digest_line + code.decode("utf-8")
 
 
 def build(flags: str | None) -> str:
     """Compile, and put the module beside bpe.py: -> a line that says what was built."""
+    import shutil
+    import tempfile
+
     from cffi import FFI
 
     attempts = ["-O3 -march=native", "-O3 -mcpu=native", "-O3"]  # the second is what some compilers for ARM want
@@ -97,17 +370,22 @@ def build(flags: str | None) -> str:
                 errors.append(f"{attempt}: {error}")
                 continue
             target = os.path.join(HERE, os.path.basename(built))
-            shutil.copy(built, target + ".tmp")
-            os.replace(target + ".tmp", target)
+            try:
+                shutil.copy(built, target + ".tmp")
+                os.replace(target + ".tmp", target)
+            except OSError as error:
+                raise SystemExit(f"build_ffi.py: {HERE} can't be written to: {error.strerror}") from None
             return f"built {target} ({attempt})"
     raise SystemExit(
-        f"build_ffi.py: it does not compile ({errors[-1]}); needed are a C compiler and `pip install cffi setuptools "
-        "regex` (bpe.py works without it, only slower)"
+        f"build_ffi.py: it does not compile ({errors[-1]}); needed are a C compiler and `pip install regex cffi "
+        "setuptools` (bpe.py works without it, only slower)"
     )
 
 
 def main() -> None:
     """The command line; SystemExit with one line where something is missing."""
+    import argparse
+
     parser = argparse.ArgumentParser(description="Build the C engine of bpe.py beside it.")
     parser.add_argument("--flags", help="for the compiler (default: optimized for this machine's processor)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")
@@ -120,7 +398,7 @@ def main() -> None:
             print(build(args.flags))
     except ImportError as error:
         raise SystemExit(
-            f"build_ffi.py: {error}; `pip install cffi setuptools regex` installs what is needed "
+            f"build_ffi.py: {error}; `pip install regex cffi setuptools` installs what is needed "
             "(bpe.py works without it, only slower)"
         ) from None
 

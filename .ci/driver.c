@@ -2,9 +2,10 @@
  * Runs the C engine by itself, for the sanitizers: `python build_ffi.py --source full.c`, then compile this with
  * -DSOURCE='"full.c"'. It does three things with the text of a file:
  *
- *   driver alloc FILE    a small training, in which every single allocation fails once, and all from each one on
- *   driver threads FILE  count it with four threads, merge, learn; compare with one thread
- *   driver random N      N random texts and trainings, valid and not
+ *   driver alloc FILE    a small training and encoding, in which every single allocation fails once, and all from each
+ *                        one on
+ *   driver threads FILE  count it with four threads, merge, learn, encode; compare with one thread
+ *   driver random N      N random texts, trainings and encodings, valid and not
  */
 #include <pthread.h>
 #include <stddef.h>
@@ -43,11 +44,20 @@ static void *test_aligned(size_t align, size_t size) { return fails() ? NULL : a
         }                                                                                                              \
     } while (0)
 
-static const uint8_t specials[] = "<|endoftext|><|";
+static const uint8_t special_bytes[] = "<|endoftext|><|";
 static const size_t special_lengths[] = {13, 2};
+static int pattern = BPE_GPT2;
 
-/* train to `merges` merges; a checksum of them in *sum */
-static int train(bpe_words *words, size_t merges, uint64_t *sum)
+enum { MOST = 2000 };
+
+typedef struct { /* what training gave */
+    uint32_t rows[3 * MOST];
+    size_t n;
+    uint64_t sum;
+} merge_list;
+
+/* train to `merges` merges, at most MOST, and a checksum of them */
+static int train(bpe_words *words, size_t merges, merge_list *list)
 {
     uint8_t bytes[256];
     size_t lengths[256], made;
@@ -60,32 +70,115 @@ static int train(bpe_words *words, size_t merges, uint64_t *sum)
         lengths[i] = 1;
         ids[i] = i;
     }
-    *sum = 0;
-    status = bpe_learner_new(words, ids, bytes, lengths, 256, merges, 1, SIZE_MAX, 0, 0, &learner);
-    while (status == BPE_OK && merges) {
-        status = bpe_learner_run(learner, batch, merges < 64 ? merges : 64, &made);
+    list->sum = list->n = 0;
+    status = bpe_learner_new(words, ids, bytes, lengths, 256, merges, 1, SIZE_MAX, 0, &learner);
+    while (status == BPE_OK && list->n < merges) {
+        status = bpe_learner_run(learner, batch, merges - list->n < 64 ? merges - list->n : 64, &made);
         if (status != BPE_OK || !made)
             break;
-        for (size_t i = 0; i < made; i++)
-            *sum = *sum * 31 + batch[i].left * 7 + batch[i].right * 3 + batch[i].count + batch[i].replaced;
-        merges -= made;
+        for (size_t i = 0; i < made; i++) {
+            uint32_t *row = list->rows + 3 * list->n++;
+            row[0] = batch[i].left;
+            row[1] = batch[i].right;
+            row[2] = 255 + (uint32_t)list->n;
+            list->sum = list->sum * 31 + batch[i].left * 7 + batch[i].right * 3 + batch[i].count + batch[i].replaced;
+        }
     }
     bpe_learner_free(learner);
+    size_t bad;
+    bpe_totals totals;
+    bpe_words_totals(words, &totals); /* the words are used up, which every function has to see */
+    CHECK(!totals.words && !totals.bytes && !totals.pretokens && !totals.bytes_in_words);
+    CHECK(bpe_words_scan(words, bytes, 100, &bad) == BPE_USED_UP && bpe_words_add(words, words) == BPE_USED_UP);
+    CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP && bpe_words_get(words, NULL, NULL, NULL));
     return status;
 }
 
-/* scan, copy into another table, train: all that allocates */
+static int new_encoder(const merge_list *list, bpe_encoder **encoder)
+{
+    static const uint32_t special_ids[] = {70000, 70001};
+    uint32_t ids[256];
+    for (unsigned i = 0; i < 256; i++)
+        ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
+    return bpe_encoder_new(ids, list->rows, list->n, special_bytes, special_lengths, special_ids, 2, pattern, encoder);
+}
+
+/* encode twice, the second time with all words known; ids that are wrong in number or make other bytes end the program */
+static int encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint64_t *sum)
+{
+    uint32_t *ids = malloc(length * sizeof *ids + 1); /* exactly: a write behind them is seen */
+    size_t n[2] = {0, 0}, bad[2];
+    uint64_t sums[2] = {0, 0};
+    int status = BPE_OK;
+    CHECK(ids);
+    for (int round = 0; round < 2 && status == BPE_OK; round++) {
+        status = bpe_encode(e, m, text, length, ids, n + round, bad + round);
+        for (size_t i = 0; i < n[round] && status == BPE_OK; i++)
+            sums[round] = sums[round] * 31 + ids[i];
+    }
+    if (status == BPE_OK) {
+        CHECK(n[0] <= length && n[0] == n[1] && sums[0] == sums[1]);
+        bpe_narrow(ids, n[0]);
+    }
+    free(ids);
+    *sum = sums[0];
+    return status;
+}
+
+/* list the words of a table, and check that the list is in order; put them into another one */
+static int copy_list(bpe_words *to, const bpe_words *from)
+{
+    bpe_totals totals;
+    bpe_words_totals(from, &totals);
+    uint8_t *bytes = malloc(totals.bytes + 1);
+    uint32_t *lengths = malloc((totals.words + 1) * sizeof *lengths);
+    uint64_t *counts = malloc((totals.words + 1) * sizeof *counts);
+    CHECK(bytes && lengths && counts);
+    int status = bpe_words_get(from, bytes, lengths, counts);
+    size_t at = 0;
+    for (size_t i = 1; status == BPE_OK && i < totals.words; at += lengths[i++ - 1]) {
+        size_t shorter = lengths[i - 1] < lengths[i] ? lengths[i - 1] : lengths[i];
+        int order = memcmp(bytes + at, bytes + at + lengths[i - 1], shorter);
+        CHECK(counts[i - 1] >= counts[i]);
+        CHECK(counts[i - 1] > counts[i] || order < 0 || (!order && lengths[i - 1] < lengths[i]));
+    }
+    if (status == BPE_OK)
+        status = bpe_words_put(to, bytes, lengths, counts, totals.words);
+    free(bytes);
+    free(lengths);
+    free(counts);
+    return status;
+}
+
+/* scan, list, copy into another table, train, encode, put the words into a third table as ids: all that allocates */
 static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
 {
+    static merge_list list;
     size_t bad;
-    bpe_words *words = bpe_words_new(specials, special_lengths, 2), *copy = bpe_words_new(NULL, NULL, 0);
-    int status = words && copy ? bpe_words_scan(words, text, length, &bad) : BPE_NO_MEMORY;
+    uint64_t encoded = 0;
+    bpe_encoder *encoder = NULL;
+    bpe_memory *memory = NULL;
+    bpe_words *words = bpe_words_new(special_bytes, special_lengths, 2, pattern, 7);
+    bpe_words *copy = bpe_words_new(NULL, NULL, 0, pattern, 7), *rows = bpe_words_new(NULL, NULL, 0, pattern, 7);
+    int status = words && copy && rows ? bpe_words_scan(words, text, length, &bad) : BPE_NO_MEMORY;
+    if (status == BPE_OK)
+        status = copy_list(copy, words);
     if (status == BPE_OK)
         status = bpe_words_add(copy, words);
     if (status == BPE_OK)
-        status = train(copy, 300, sum);
+        status = train(copy, 300, &list);
+    if (status == BPE_OK)
+        status = new_encoder(&list, &encoder);
+    if (status == BPE_OK)
+        status = (memory = bpe_memory_new(encoder)) ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
+    if (status == BPE_OK)
+        status = bpe_words_replay(encoder, words, rows);
+    *sum = list.sum + encoded;
+    bpe_encoder_free(encoder);
+    bpe_memory_free(memory);
     bpe_words_free(words);
     bpe_words_free(copy);
+    bpe_words_free(rows);
     return status;
 }
 
@@ -114,6 +207,8 @@ typedef struct {
     bpe_words *words;
     const uint8_t *text;
     size_t length;
+    const bpe_encoder *encoder;
+    uint64_t sum; /* of the ids */
 } job;
 
 static void *count_job(void *argument)
@@ -124,46 +219,74 @@ static void *count_job(void *argument)
     return NULL;
 }
 
+static void *encode_job(void *argument)
+{
+    job *j = argument;
+    bpe_memory *memory = bpe_memory_new(j->encoder);
+    CHECK(memory && encode(j->encoder, memory, j->text, j->length, &j->sum) == BPE_OK);
+    bpe_memory_free(memory);
+    return NULL;
+}
+
+static void in_threads(job *jobs, size_t n, void *(*work)(void *))
+{
+    pthread_t threads[16];
+    for (size_t i = 0; i < n; i++)
+        CHECK(!pthread_create(threads + i, NULL, work, jobs + i));
+    for (size_t i = 0; i < n; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+}
+
 static void count_in_threads(const uint8_t *text, size_t length)
 {
     enum { N = 4 };
-    pthread_t threads[N];
+    static merge_list one, four;
     job jobs[N];
-    uint64_t one, four;
-    bpe_words *single = bpe_words_new(specials, special_lengths, 2);
+    bpe_encoder *encoder;
+    bpe_words *single = bpe_words_new(special_bytes, special_lengths, 2, pattern, 7);
     size_t start = 0, bad;
     CHECK(single);
     for (size_t i = 0; i < N; i++) {
         size_t end = length * (i + 1) / N;
         while (end < length && (text[end] & 0xC0) == 0x80)
             end++;
-        jobs[i] = (job){bpe_words_new(specials, special_lengths, 2), text + start, end - start};
+        jobs[i] = (job){bpe_words_new(special_bytes, special_lengths, 2, pattern, 7), text + start, end - start, NULL, 0};
         CHECK(jobs[i].words && bpe_words_scan(single, text + start, end - start, &bad) == BPE_OK);
         start = end;
     }
-    for (size_t i = 0; i < N; i++)
-        CHECK(!pthread_create(threads + i, NULL, count_job, jobs + i));
-    for (size_t i = 0; i < N; i++)
-        CHECK(!pthread_join(threads[i], NULL));
+    in_threads(jobs, N, count_job);
     for (size_t i = 1; i < N; i++) {
         CHECK(bpe_words_add(jobs[0].words, jobs[i].words) == BPE_OK);
         bpe_words_free(jobs[i].words);
     }
-    CHECK(train(single, 2000, &one) == BPE_OK && train(jobs[0].words, 2000, &four) == BPE_OK && one == four);
+    CHECK(train(single, MOST, &one) == BPE_OK && train(jobs[0].words, MOST, &four) == BPE_OK && one.sum == four.sum);
     bpe_words_free(single);
     bpe_words_free(jobs[0].words);
+    CHECK(new_encoder(&one, &encoder) == BPE_OK);
+    for (size_t i = 0; i < N; i++)
+        jobs[i].encoder = encoder;
+    in_threads(jobs, N, encode_job);
+    for (size_t i = 0; i < N; i++) {
+        uint64_t sum = jobs[i].sum;
+        encode_job(jobs + i);
+        CHECK(sum == jobs[i].sum);
+    }
+    bpe_encoder_free(encoder);
     printf("threads: four agree with one\n");
 }
 
 static void random_texts(long n)
 {
     static const char *const parts[] = {"a", "b", "'", "ll", " ", "  ", "\n", "\xe5\xad\x97", "\xc3\xa9", "\xe3\x80\x80",
-                                        "\xf0\x9f\x98\x80", "1", "<|", "<|endoftext|>", "\xff", "\xe5", "aaaa", "."};
+                                        "\xf0\x9f\x98\x80", "1", "A", "'S", "\r", "/", "\xc5\xbf", "\xcc\x81",
+                                        "99999", "ABCABCABCABC", "'", "<|", "<|endoftext|>", "\xff", "\xe5", "aaaa",
+                                        "."};
     uint64_t state = 88172645463325252u, sum;
     for (long round = 0; round < n; round++) {
         uint8_t *text = malloc(1 << 12), *exact;
         size_t length = 0, parts_used = sizeof parts / sizeof *parts;
         int status;
+        pattern = (int)(round % 3);
         for (size_t steps = (state >> 20) % 300; steps; steps--) {
             state ^= state << 13;
             state ^= state >> 7;
@@ -183,11 +306,60 @@ static void random_texts(long n)
     printf("random: %ld texts\n", n);
 }
 
+/* a table of 10,000 words, whose first index is a plain array: some allocations fail */
+static int train_large(uint64_t *sum)
+{
+    enum { N = 10000, LENGTH = 8 };
+    static merge_list list;
+    uint8_t *bytes = malloc(N * LENGTH);
+    uint32_t *lengths = malloc(N * sizeof *lengths);
+    uint64_t *counts = malloc(N * sizeof *counts), state = 1;
+    CHECK(bytes && lengths && counts);
+    for (size_t i = 0; i < N; i++) {
+        lengths[i] = LENGTH;
+        counts[i] = i % 7 + 1;
+        for (size_t k = 0; k < LENGTH; k++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            bytes[i * LENGTH + k] = (uint8_t)(state >> 60 | (state >> 40 & 0xF0));
+        }
+    }
+    bpe_words *words = bpe_words_new(NULL, NULL, 0, BPE_GPT2, 9);
+    int status = words ? bpe_words_put(words, bytes, lengths, counts, N) : BPE_NO_MEMORY;
+    if (status == BPE_OK) {
+        status = train(words, 50, &list);
+        *sum = list.sum;
+    }
+    bpe_words_free(words);
+    free(bytes);
+    free(lengths);
+    free(counts);
+    return status;
+}
+
+static void large_arrays(void)
+{
+    uint64_t expected, sum;
+    CHECK(train_large(&expected) == BPE_OK);
+    for (long n = 0;; n = n * 5 / 4 + 1) {
+        calls = 0;
+        fail_from = n;
+        fail_to = n + 1;
+        int status = train_large(&sum);
+        if (calls <= n)
+            break;
+        CHECK(status == BPE_NO_MEMORY);
+    }
+    fail_from = -1;
+    CHECK(train_large(&sum) == BPE_OK && sum == expected);
+    printf("large: no allocation that failed was missed\n");
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
     if (!strcmp(argv[1], "random")) {
         random_texts(atol(argv[2]));
+        large_arrays();
         return 0;
     }
     FILE *file = fopen(argv[2], "rb");

@@ -1,7 +1,8 @@
 """Compare the C engine with the Python engine on random texts for some seconds: `python .ci/fuzz.py 60`.
 
-It does so for three builds, since the scanner differs between them: for this machine, for no processor in particular,
-and for AVX2 where there is one.
+Words, merges and token ids, for the three named patterns, with special tokens that nest and overlap. It does so for
+three builds, since the scanner differs between them: for this machine, for no processor in particular, and for AVX2
+where there is one.
 """
 
 import random
@@ -13,34 +14,47 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-PARTS = ["a", "b", "e", "s", "t", "Z", "'", "'ll", "'ve", "'s", " ", " ", "  ", "\t", "\n", "\r\n", "1", "23", "."]
-PARTS += ["é", "ß", "字", "漢字", "一" * 9, "\u3000", "\u00a0", "\u2028", "\u0301", "😀", "\U0001f468\u200d", "\ufeff"]
-PARTS += ["\0", "\x1c", "²", "<", "<|", "word" * 5, "x" * 70, " " * 66, "。" * 30, "9" * 40, "\n" * 20]
-SPECIALS = [[], ["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"]]
+PARTS = ["a", "b", "e", "s", "t", "Z", "É", "ǅ", "ʰ", "'", "'ll", "'VE", "'s", "'ſ", " ", " ", "  ", "\t", "\n", "\r\n", "\r", "/"]
+PARTS += ["1", "23", "٣", "½", ".", "!", "é", "ß", "字", "漢字", "一" * 9, "\u3000", "\u00a0", "\u2028", "\u0301", "\u0e34", "😀"]
+PARTS += ["\U0001f468\u200d", "\ufeff", "\0", "\x1c", "²", "<", "<|", "word" * 5, "x" * 70, "CamelCase" * 8, " " * 66]
+PARTS += ["。" * 30, "9" * 40, "\n" * 20, "a\u0301" * 25, "ABC" * 22]
+SPECIALS = [[], ["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"], ["<|", "|>", "<||>", "<|a"]]
 
 
 def compare(seconds: float) -> None:
     import bpe
 
-    assert bpe.C is not None
+    assert bpe.find_engine()[0], bpe.find_engine()[1]
     seed, rounds, end = time.time_ns(), 0, time.monotonic() + seconds
     while time.monotonic() < end:
+        place = f"seed {seed + rounds}"
         rng = random.Random(seed + rounds)
         rounds += 1
-        specials = rng.choice(SPECIALS)
+        specials, pattern = rng.choice(SPECIALS), rng.choice(["gpt2", "cl100k", "o200k"])
         parts = rng.sample(PARTS, rng.randint(1, len(PARTS))) + specials
-        text = "".join(rng.choices(parts, k=rng.randint(0, 2000)))
-        rules = bpe.Rules("gpt2", tuple(specials))
-        place = f"seed {seed + rounds - 1}"
-        words, data = bpe.CWords(specials), text.encode()
-        words.count_slice(bpe.Slice("text", 0, None, data), rules)
-        expected = bpe.count_text([text], rules)[0]
-        assert words.counts() == expected, f"{place}: other words"
-        vocab, limit = bpe.initial_vocab(specials), rng.choice([None, None, 6])
-        options = {"min_frequency": rng.choice([1, 1, 3]), "max_token_length": limit}
-        size = len(vocab) + rng.choice([5, 100, 1000])
-        in_c = list(bpe.learn_merges_in_c(words, vocab, size, **options))
-        assert in_c == list(bpe.learn_merges(expected, vocab, size, **options)), f"{place}: other merges"
+        texts = ["".join(rng.choices(parts, k=rng.randint(0, 1000))) for _ in range(2)]
+        in_python, in_c = ({"engine": engine, "pattern": pattern} for engine in ("python", "c"))
+        words = bpe.count_words(None, specials, texts=texts, **in_python)
+        assert bpe.count_words(None, specials, texts=texts, **in_c) == words, f"{place}: other words"
+        options = {
+            "min_frequency": rng.choice([1, 1, 3]), "max_token_length": rng.choice([None, None, 6]),
+            "vocab_size": 256 + len(specials) + rng.choice([5, 100, 1000]),
+        }  # fmt: skip
+        vocab, merges = bpe.train_from_counts(words, special_tokens=specials, **options, **in_python)
+        assert bpe.train_from_counts(words, special_tokens=specials, **options, **in_c) == (vocab, merges), f"{place}: other merges"
+        options["vocab_size"] += 50
+        given = {**options, "merges": merges, "special_tokens": specials}
+        more = bpe.train_from_counts(words, **given, **in_python)
+        assert bpe.train_from_counts(words, **given, **in_c) == more, f"{place}: other merges after those that were given"
+        tokenizer = bpe.Tokenizer(vocab, merges, specials, pattern)
+        assert tokenizer.coder is not None
+        for text in texts:
+            ids = tokenizer.encode(text)
+            assert list(tokenizer.encode_iterable(text)) == ids, f"{place}: other ids in a stream"
+            tokenizer.coder, coder = None, tokenizer.coder
+            assert tokenizer.encode(text) == ids, f"{place}: other ids"
+            tokenizer.coder = coder
+            assert tokenizer.decode(ids) == text, f"{place}: another text"
     print(f"{rounds} random texts, from seed {seed}: both engines agree")
 
 

@@ -1,75 +1,105 @@
-"""Train the same corpus to the same size with every trainer that is installed, and print a Markdown table.
+"""Measure training and encoding against the other tools that are installed, and print a Markdown table for each.
 
-    python benchmarks/bench.py CORPUS VOCAB_SIZE [--repeat 3] [--tools "bpe.py, C;gigatoken"] [--json FILE]
+    python benchmarks/bench.py CORPUS VOCAB_SIZE [--pattern gpt2 ...] [--only training] [--tools "bpe.py, C;gigatoken"]
+                               [--repeat 3] [--json FILE]
 
-Each run is a process of its own, and the tools take turns. Wall time is that of the whole process, from start to exit;
-memory is the peak of anonymous memory of its largest process (a mapped file does not count), looked at every 10 ms.
-All use GPT-2's pattern and the pieces between <|endoftext|>. "same merges" compares with bpe.py under the tie rule that
-the tool has: "bytes", the rule of bpe.py, or "hf", that of --like huggingface.
+Every run is a process of its own, the tools take turns (A B C A B C ...), and the tables show medians. The wall time is
+that of the whole process, from start to exit; the memory is the peak of anonymous memory of its largest process (a
+mapped file does not count), sampled every 10 ms. benchmarks/README.md says what each column means.
 
-Wanted, as far as it can be had: pip install gigatoken tokenizers rustbpe bpeasy subword-nmt
+Needed: the C engine. Compared where it is installed:
+    pip install gigatoken rustbpe bpeasy tokenizers tiktoken subword-nmt
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.metadata
 import json
 import os
+import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bpe
 
 END = "<|endoftext|>"
-GPT2 = bpe.PATTERNS["gpt2"]
-SMALL = 3_000_000  # bytes up to which the slow ones run
+PART = 32_000_000  # bytes of the corpus that are encoded on one core
+SMALL = 3_000_000  # ... by the slow tools
+LARGE = 100_000_000  # bytes above which a slow tool encodes no whole file
 
 
 def pieces(path: str) -> Iterator[str]:
     """The texts between special tokens, one at a time, without the whole file in memory."""
-    rest = ""
+    parts: list[str] = []
     with open(path, encoding="utf-8", newline="") as file:
-        while block := file.read(1 << 20):
-            *whole, rest = (rest + block).split(END)
-            yield from whole
-    yield rest
+        while block := file.read(1 << 20) + file.readline():  # to the end of a line, so that no special token is cut
+            first, *others = block.split(END)
+            parts.append(first)
+            for other in others:
+                yield "".join(parts)
+                parts = [other]
+    yield "".join(parts)
 
 
-# Each runner trains and returns (the new tokens in order, as bytes; a dict of what it can tell of its phases).
+# ---------------------------------------------------------------------------------------------------------------------
+# Training: a function trains and returns (the new tokens in order, as bytes; the seconds of its phases)
+# ---------------------------------------------------------------------------------------------------------------------
+
+Trained = tuple[list[bytes], dict[str, float]]
 
 
-def run_bpe(path: str, size: int, engine: str, like: str | None = None) -> tuple[list[bytes], dict[str, float]]:
-    rules, start = bpe.make_rules([END], "gpt2", "strict", "keep"), time.perf_counter()
-    words = bpe.count_corpus(path, None, rules, None, False, bpe.Report(), engine == "c")
-    counted = time.perf_counter()
-    _, merges = bpe.train_from_counts(words, size, [END], engine=engine, like=like)
-    phases = {"counting": counted - start, "learning": time.perf_counter() - counted}
-    return [left + right for left, right in merges], phases
+def train_ours(path: str, size: int, pattern: str, **given: Any) -> Trained:
+    options = bpe.check_arguments([END], pattern=pattern, vocab_size=size, **{"engine": "c", **given})
+    times = [time.perf_counter()]
+    words = bpe.count_corpus(path, None, options)[0]
+    times.append(time.perf_counter())
+    tokens = [left + right for left, right, _ in bpe.Trainer(words, options)]
+    times.append(time.perf_counter())
+    return tokens, {"counting": times[1] - times[0], "learning": times[2] - times[1]}
 
 
-def run_definition(path: str, size: int) -> tuple[list[bytes], dict[str, float]]:
-    words, vocab = bpe.count_words(path, [END], engine="python"), bpe.initial_vocab([END])
-    for left, right, _ in bpe.learn_merges_by_definition(words, vocab, size):
-        vocab[len(vocab)] = vocab[left] + vocab[right]
-    return list(vocab.values())[257:], {}
+def train_in_python(path: str, size: int, pattern: str) -> Trained:
+    return train_ours(path, size, pattern, engine="python")
 
 
-def run_gigatoken(path: str, size: int) -> tuple[list[bytes], dict[str, float]]:
+def train_with_one_thread(path: str, size: int, pattern: str) -> Trained:
+    return train_ours(path, size, pattern, workers=1)
+
+
+def train_like_huggingface(path: str, size: int, pattern: str) -> Trained:
+    return train_ours(path, size, pattern, like="huggingface")
+
+
+def train_by_definition(path: str, size: int, pattern: str) -> Trained:
+    counts = bpe.count_words(path, [END], pattern=pattern, engine="python")
+    words = {tuple(bytes([byte]) for byte in word): count for word, count in counts.items()}
+    return [left + right for left, right in bpe.train_by_definition(words, size - 257)], {}
+
+
+def train_gigatoken(path: str, size: int, pattern: str) -> Trained:
     import gigatoken
 
     _, merges = gigatoken.train_bpe(path, size, [END])
     return [left + right for left, right in merges], {}
 
 
-def run_tokenizers(path: str, size: int) -> tuple[list[bytes], dict[str, float]]:
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+def train_tokenizers(path: str, size: int, pattern: str) -> Trained:
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    split = Regex(bpe.PATTERNS[pattern].replace("{1,3}+", "{1,3}"))  # in its Oniguruma {1,3}+ repeats {1,3}
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern == "gpt2")
+    parts = [byte_level] if pattern == "gpt2" else [pre_tokenizers.Split(split, "isolated"), byte_level]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(pieces(path), trainer)
@@ -77,22 +107,22 @@ def run_tokenizers(path: str, size: int) -> tuple[list[bytes], dict[str, float]]
     return [bpe.from_printable(left) + bpe.from_printable(right) for left, right in merges], {}
 
 
-def run_rustbpe(path: str, size: int) -> tuple[list[bytes], dict[str, float]]:
+def train_rustbpe(path: str, size: int, pattern: str) -> Trained:
     import rustbpe
 
     tokenizer = rustbpe.Tokenizer()
-    tokenizer.train_from_iterator(pieces(path), size - 1, pattern=GPT2)  # it has no special tokens
+    tokenizer.train_from_iterator(pieces(path), size - 1, pattern=bpe.PATTERNS[pattern])  # it has no special tokens
     return [bytes(token) for token, _ in sorted(tokenizer.get_mergeable_ranks(), key=lambda item: item[1])][256:], {}
 
 
-def run_bpeasy(path: str, size: int) -> tuple[list[bytes], dict[str, float]]:
+def train_bpeasy(path: str, size: int, pattern: str) -> Trained:
     import bpeasy
 
-    vocab = bpeasy.train_bpe(pieces(path), GPT2, 1 << 20, size - 1)
-    return [token for token, _ in sorted(vocab.items(), key=lambda item: item[1])][256:], {}
+    vocab = bpeasy.train_bpe(pieces(path), bpe.PATTERNS[pattern], 1 << 20, size - 1)
+    return sorted(vocab, key=vocab.__getitem__)[256:], {}
 
 
-def run_subword_nmt(path: str, size: int) -> tuple[list[bytes], dict[str, float]]:
+def train_subword_nmt(path: str, size: int, pattern: str) -> Trained:
     import subword_nmt.learn_bpe
 
     with open(path, encoding="utf-8") as source, open(os.devnull, "w") as output:
@@ -100,27 +130,177 @@ def run_subword_nmt(path: str, size: int) -> tuple[list[bytes], dict[str, float]
     return [], {}
 
 
-TOOLS = {  # name -> (package, runner, tie rule; None where the words are others)
-    "bpe.py, C": ("cffi", lambda path, size: run_bpe(path, size, "c"), "bytes"),
-    "gigatoken": ("gigatoken", run_gigatoken, "hf"),
-    "rustbpe": ("rustbpe", run_rustbpe, "bytes"),
-    "bpeasy": ("bpeasy", run_bpeasy, "bytes"),
-    "tokenizers": ("tokenizers", run_tokenizers, "hf"),
-    "bpe.py, Python": ("regex", lambda path, size: run_bpe(path, size, "python"), "bytes"),
-    "by definition": ("regex", run_definition, "bytes"),
-    "subword-nmt": ("subword-nmt", run_subword_nmt, None),
+HF = "bpe.py, C, hf"
+TRAINERS: dict[str, tuple[str, Callable[[str, int, str], Trained]]] = {  # name -> (package, function)
+    "bpe.py, C": ("cffi", train_ours),
+    "bpe.py, C, one thread": ("cffi", train_with_one_thread),
+    HF: ("cffi", train_like_huggingface),  # runs once, to compare with
+    "gigatoken": ("gigatoken", train_gigatoken),
+    "rustbpe": ("rustbpe", train_rustbpe),
+    "bpeasy": ("bpeasy", train_bpeasy),
+    "tokenizers": ("tokenizers", train_tokenizers),
+    "bpe.py, Python": ("regex", train_in_python),
+    "by definition": ("regex", train_by_definition),
+    "subword-nmt": ("subword-nmt", train_subword_nmt),
 }
-SLOW = {"by definition", "subword-nmt"}
+ONLY_GPT2 = {"gigatoken", "by definition", "subword-nmt"}  # one pattern says enough; subword-nmt cuts at spaces
+LARGEST = {"by definition": 200_000, "subword-nmt": SMALL}  # bytes of the largest corpus that they train on
 
 
-def digest(tokens: list[bytes]) -> list[str]:
-    """A digest of the first 1, 2, 4, ... tokens and of all, so that it is seen how far two lists agree."""
+# ---------------------------------------------------------------------------------------------------------------------
+# Encoding: a function loads the model in a folder and returns three functions
+#   data (bytes) and text (str) -> ids as the tool gives them when it is fastest;  ... -> ids as a list;
+#   path, output -> how many ids a file has: bpe.py writes them to a file, the others keep them in memory
+# ---------------------------------------------------------------------------------------------------------------------
+
+Encode = Callable[[bytes, str], Any]
+Loaded = tuple[Encode, Encode, Callable[[str, str], int]]
+
+
+def load_ours(folder: str) -> Loaded:
+    tokenizer = bpe.Tokenizer.load(folder)
+    return (
+        lambda data, text: tokenizer.coder.encode(data),
+        lambda data, text: tokenizer.encode(text),
+        tokenizer.encode_files,
+    )
+
+
+def load_in_python(folder: str) -> Loaded:
+    tokenizer = bpe.Tokenizer.load(folder)
+    tokenizer.coder = None
+
+    def encode(data: bytes, text: str) -> list[int]:
+        return tokenizer.encode(text)
+
+    return encode, encode, lambda path, output: tokenizer.encode_files(path, output, engine="python")
+
+
+# gigatoken scans the patterns that it knows by their text, and of cl100k it knows an older spelling.
+GIGATOKEN_CL100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+GIGATOKEN_CL100K += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def load_gigatoken(folder: str) -> Loaded:
+    import gigatoken
+
+    model = json.loads(Path(folder, "tokenizer.json").read_bytes())
+    if Path(folder).name == "cl100k":
+        model["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = GIGATOKEN_CL100K
+    tokenizer = gigatoken.Tokenizer.from_json(json.dumps(model))
+    return (
+        lambda data, text: tokenizer.encode(data),
+        lambda data, text: tokenizer.encode(data).tolist(),
+        lambda path, output: sum(map(len, tokenizer.encode_files(path))),
+    )
+
+
+def load_tiktoken(folder: str) -> Loaded:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import tiktoken
+
+    vocab, pattern = bpe.load(folder)[0], bpe.PATTERNS[Path(folder).name]
+    ranks = {token: token_id for token_id, token in vocab.items() if token != END.encode()}
+    encoding = tiktoken.Encoding("ours", pat_str=pattern, mergeable_ranks=ranks, special_tokens={END: 256})
+
+    def encode_file(path: str, output: str) -> int:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            found = list(pool.map(encoding.encode_to_numpy, pieces(path)))
+        return sum(map(len, found)) + len(found) - 1
+
+    return (
+        lambda data, text: encoding.encode_to_numpy(text, allowed_special="all"),
+        lambda data, text: encoding.encode(text, allowed_special="all"),
+        encode_file,
+    )
+
+
+def load_tokenizers(folder: str) -> Loaded:
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
+
+    def encode_file(path: str, output: str) -> int:
+        found = tokenizer.encode_batch_fast(list(pieces(path)))
+        return sum(map(len, found)) + len(found) - 1
+
+    def encode(data: bytes, text: str) -> list[int]:
+        return tokenizer.encode_batch_fast([text])[0].ids  # without offsets, which encode() makes too
+
+    return encode, encode, encode_file
+
+
+ENCODERS: dict[str, tuple[str, Callable[[str], Loaded]]] = {  # name -> (package, function)
+    "bpe.py, C": ("cffi", load_ours),
+    "gigatoken": ("gigatoken", load_gigatoken),
+    "tiktoken": ("tiktoken", load_tiktoken),
+    "tokenizers": ("tokenizers", load_tokenizers),
+    "bpe.py, Python": ("regex", load_in_python),
+}
+SLOW_ENCODERS = {"tokenizers", "bpe.py, Python"}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a measured process does; the last line of its output is JSON
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def run_training(tool: str, path: str, size: int, pattern: str) -> dict[str, Any]:
+    """Digests of the first 1, 2, 4, ... tokens and of all show how far two lists agree."""
+    tokens, phases = TRAINERS[tool][1](path, size, pattern)
     lengths = [1 << i for i in range(24) if 1 << i < len(tokens)] + [len(tokens)]
-    return [f"{n}:{hashlib.sha256(b'|'.join(t.hex().encode() for t in tokens[:n])).hexdigest()[:12]}" for n in lengths]
+    return {"tokens": [digest(b"|".join(t.hex().encode() for t in tokens[:n])) for n in lengths], **phases}
+
+
+def run_one_core(tool: str, path: str, folder: str) -> dict[str, Any]:
+    """Encode the beginning of a corpus in memory, on one core: -> bytes per second, and digests of the ids."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
+    encode, encode_to_list, _ = ENCODERS[tool][1](folder)
+    n_bytes = SMALL if tool in SLOW_ENCODERS else PART
+    data, text = beginning(path, n_bytes)
+    times = []
+    for function in (encode, encode, encode, encode, encode_to_list):
+        start = time.perf_counter()
+        ids = function(data, text)
+        times.append(time.perf_counter() - start)
+        if len(times) < 5:
+            del ids
+    speeds = {
+        "first": len(data) / times[0],
+        "again": len(data) / statistics.median(times[1:4]),
+        "list": len(data) / times[4],
+    }
+    small = encode_to_list(*beginning(path, SMALL))
+    digests = {str(n): digest(array("I", found).tobytes()) for n, found in ((n_bytes, ids), (SMALL, small))}
+    return {**speeds, "ids": digests}
+
+
+def beginning(path: str, n_bytes: int) -> tuple[bytes, str]:
+    """The first lines of a file as bytes and as str, at most so many bytes."""
+    with open(path, "rb") as file:
+        data = file.read(n_bytes)
+        if file.read(1):
+            data = data[: data.rfind(b"\n") + 1]
+    return data, data.decode("utf-8")
+
+
+def run_whole_file(tool: str, path: str, folder: str) -> dict[str, Any]:
+    return {"n_ids": ENCODERS[tool][1](folder)[2](path, f"{folder}/tokens.npy")}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Measuring processes
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def anonymous_bytes(pid: int) -> int:
-    """The anonymous memory of a process and of its children, the largest of them."""
+    """The anonymous memory of a process and of its children, the largest of them (Linux)."""
     largest = 0
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -131,14 +311,11 @@ def anonymous_bytes(pid: int) -> int:
     return largest
 
 
-def measure(command: list[str]) -> dict[str, object]:
-    """Run a command to its end: its wall time, peak memory, and the JSON on the last line of its output, if any."""
-    import subprocess
-    import tempfile
-
-    with tempfile.TemporaryFile() as output:
+def measure(command: list[str]) -> dict[str, Any]:
+    """Run a command to its end: its wall time, peak memory, exit status, and what its last line says, if that is JSON."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         start, peak = time.perf_counter(), 0
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=output, stderr=errors)
         while process.poll() is None:
             try:
                 peak = max(peak, anonymous_bytes(process.pid))
@@ -149,106 +326,195 @@ def measure(command: list[str]) -> dict[str, object]:
             except subprocess.TimeoutExpired:
                 continue
         wall = time.perf_counter() - start
-        output.seek(0)
-        lines = output.read().decode(errors="replace").splitlines() or [""]
-    told = json.loads(lines[-1]) if lines[-1].startswith("{") else {}
-    return {"wall": wall, "peak": peak, "status": process.returncode, **told}
+        lines = [last_line(file) for file in (output, errors)]
+    told = json.loads(lines[0]) if lines[0].startswith("{") else {}
+    return {
+        "wall": wall,
+        "peak": peak,
+        "status": process.returncode,
+        "error": lines[1] * bool(process.returncode),
+        **told,
+    }
 
 
-def versions(names: list[str]) -> str:
-    import importlib.metadata
-
-    found = []
-    for name in names:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name} absent")
-    return ", ".join(found)
+def last_line(file: Any) -> str:
+    file.seek(0)
+    return (file.read().decode(errors="replace").strip().splitlines() or [""])[-1]
 
 
-def table(results: dict[str, list[dict]], path: str, size: int) -> str:
-    """Markdown: a row for each tool, with medians."""
-    import statistics
+def in_turns(kind: str, tools: dict[str, list[str]], repeat: int) -> dict[str, list[dict[str, Any]]]:
+    """Run each tool's command, one after the other, again and again: -> name -> its runs."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tools}
+    for number in range(repeat):
+        for name, command in tools.items():
+            if number and runs[name][-1]["status"]:
+                continue  # it would fail again
+            runs[name].append(run := measure(command))
+            failed = f" failed: {run['error']}" if run["status"] else ""
+            print(f"{kind}, {name}: {run['wall']:.2f} s{failed}", file=sys.stderr)
+    return runs
 
-    rows = ["| | wall time | counting | learning | peak memory | × ours | same merges |", "|---|---:|---:|---:|---:|---:|---|"]
-    ours = statistics.median(run["wall"] for run in results["bpe.py, C"])
-    expected = {rule: results[name][0]["tokens"] for rule, name in (("bytes", "bpe.py, C"), ("hf", "bpe.py, C, hf"))}
+
+def median(runs: list[dict[str, Any]], key: str) -> float | None:
+    """The median of what runs told; None where they did not, or one of them failed."""
+    told = [run[key] for run in runs if key in run and not run["status"]]
+    return statistics.median(told) if told and len(told) == len(runs) else None
+
+
+def speed(value: float | None) -> str:
+    """Bytes per second in MB/s: 431, 26, 4.1."""
+    return cell(value, "{:,.1f}" if value and value < 9.95e6 else "{:,.0f}", 1e6)
+
+
+def cell(value: float | None, form: str = "{:.2f} s", unit: float = 1) -> str:
+    return form.format(value / unit) if value else "–"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The two tables
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def training_rows(path: str, size: int, pattern: str, names: list[str], repeat: int) -> tuple[list[str], list[Any]]:
+    def command(name: str) -> list[str]:
+        return [sys.executable, __file__, path, str(size), "--pattern", pattern, "--run", "training", name]
+
+    usable = [name for name in TRAINERS if name in names and (pattern == "gpt2" or name not in ONLY_GPT2)]
+    usable = [name for name in usable if os.path.getsize(path) <= LARGEST.get(name, sys.maxsize)]
+    hf = measure(command(HF))  # also warms the page cache
+    results = in_turns(f"training, {pattern}", {name: command(name) for name in usable}, repeat)
+    ours = results["bpe.py, C"]
+    expected = {"bytes": ours[0].get("tokens", []), "hf": hf.get("tokens", [])}
+    rows = []
     for name, runs in results.items():
-        if name == "bpe.py, C, hf":
-            continue
-        wall, peak = (statistics.median(run[key] for run in runs) for key in ("wall", "peak"))
-        phases = [statistics.median(run[key] for run in runs) if key in runs[0] else None for key in ("counting", "learning")]
-        cells = [f"{wall:.2f} s"] + [f"{phase:.2f} s" if phase else "" for phase in phases]
-        tokens, rule = runs[0].get("tokens"), TOOLS[name][2] if name in TOOLS else None
-        if any(run["status"] for run in runs):
-            same = "failed"
-        elif not rule:
-            same = "other words" if name in TOOLS else ""
-        elif tokens == expected[rule]:
-            same = f"yes ({rule})"
-        else:
-            same = f"no, {agreement(tokens, expected)}"
-        rows.append(f"| {name} | {' | '.join(cells)} | {peak / 1e6:,.0f} MB | {wall / ours:.1f} | {same} |")
-    megabytes = os.path.getsize(path) / 1e6
-    return f"`{os.path.basename(path)}`, {megabytes:,.1f} MB, vocabulary {size:,}:\n\n" + "\n".join(rows)
+        wall = median(runs, "wall")
+        ratio = wall / (median(ours, "wall") or wall) if wall else None
+        cells = [cell(wall), *(cell(median(runs, phase)) for phase in ("counting", "learning"))]
+        cells += [cell(median(runs, "peak"), "{:,.0f} MB", 1e6), cell(ratio, "{:.1f}")]
+        rows.append(f"| {pattern} | {name} | {' | '.join(cells)} | {same_merges(runs[0], expected)} |")
+    return rows, [{"task": "training", "tool": name, **run} for name, runs in results.items() for run in runs]
 
 
-def agreement(tokens: list[str], expected: dict[str, list[str]]) -> str:
-    """How many of the first merges agree with either rule: the largest power of two that does."""
-    best = max((sum(1 for _ in common_prefix(tokens, other)), rule) for rule, other in expected.items())
-    return f"the first {1 << best[0] >> 1:,} or more ({best[1]})"
+def same_merges(run: dict[str, Any], expected: dict[str, list[str]]) -> str:
+    """'yes (hf)' or 'no (the first 2,048 merges agree)'."""
+    if run["status"]:
+        return "failed"
+    tokens, agree = run["tokens"], 0
+    for rule, other in expected.items():
+        if tokens == other:
+            return f"yes ({rule})"
+        while tokens[: agree + 1] == other[: agree + 1] and agree < len(tokens):
+            agree += 1
+    if len(tokens) == 1:
+        return "other words"  # it gives no merges that could be compared
+    return f"no (the first {1 << agree >> 1:,} merges agree)" if agree else "no"
 
 
-def common_prefix(a: list[str], b: list[str]) -> Iterator[str]:
-    for x, y in zip(a, b):
-        if x != y:
-            return
-        yield x
+def encoding_rows(path: str, size: int, pattern: str, names: list[str], repeat: int) -> tuple[list[str], list[Any]]:
+    usable, n_bytes = [name for name in ENCODERS if name in names], os.path.getsize(path)
+    with tempfile.TemporaryDirectory() as top:
+        folder = f"{top}/{pattern}"
+        bpe.train_bpe(path, size, [END], pattern=pattern, output_dir=folder)
+
+        def command(kind: str, name: str) -> list[str]:
+            return [sys.executable, __file__, path, str(size), "--folder", folder, "--run", kind, name]
+
+        whole = [name for name in usable if n_bytes <= LARGE or name not in SLOW_ENCODERS]
+        one_core = in_turns(f"one core, {pattern}", {name: command("one-core", name) for name in usable}, repeat)
+        files = in_turns(f"whole file, {pattern}", {name: command("whole-file", name) for name in whole}, repeat)
+    ours, n_ids = one_core["bpe.py, C"][0], files["bpe.py, C"][0].get("n_ids")
+    rows = []
+    for name, runs in one_core.items():
+        of_file = files.get(name, [])
+        wall = median(of_file, "wall")
+        cells = [speed(median(runs, key)) for key in ("first", "again", "list")]
+        cells += [cell(wall), speed(n_bytes / wall if wall else None), cell(median(of_file, "peak"), "{:,.0f} MB", 1e6)]
+        same = runs[0].get("ids", {}).items() <= ours.get("ids", {}).items()
+        same = same and all(run.get("n_ids") == n_ids for run in of_file)
+        failed = any(run["status"] for run in runs + of_file)
+        rows.append(f"| {pattern} | {name} | {' | '.join(cells)} | {'failed' if failed else 'yes' if same else 'no'} |")
+    told = [{"task": "encoding, one core", "tool": name, **run} for name, runs in one_core.items() for run in runs]
+    told += [{"task": "encoding, whole file", "tool": name, **run} for name, runs in files.items() for run in runs]
+    return rows, told
+
+
+TRAINING_HEAD = """\
+| pattern | tool | whole process | counting | learning | peak memory | × ours | same merges |
+|---|---|---:|---:|---:|---:|---:|---|"""
+ENCODING_HEAD = """\
+| pattern | tool | one core, first time (MB/s) | words known (MB/s) | to a list (MB/s) | whole file, whole process | MB/s | peak memory | same ids |
+|---|---|---:|---:|---:|---:|---:|---:|---|"""
+TASKS = {"training": (TRAINING_HEAD, training_rows), "encoding": (ENCODING_HEAD, encoding_rows)}
+
+
+def choose_tools(asked: str | None) -> list[str]:
+    """The names of the tools to run, ours first; SystemExit for what was asked for and can't be had."""
+    try:
+        bpe.check_arguments([], engine="c")
+    except ValueError as error:
+        raise SystemExit(f"bench.py: {error}") from None
+    packages = {name: package for table in (TRAINERS, ENCODERS) for name, (package, _) in table.items()}
+    names = [name.strip() for name in (asked or ";".join(packages)).split(";") if name.strip() != HF]
+    if unknown := [name for name in names if name not in packages]:
+        raise SystemExit(f"bench.py: unknown tool {unknown[0]!r}; there are {'; '.join(name for name in packages if name != HF)}")
+    installed = {d.metadata["Name"].lower().replace("_", "-") for d in importlib.metadata.distributions()}
+    absent = sorted({packages[name] for name in names} - installed)
+    if absent:
+        print(f"bench.py: not installed: pip install {' '.join(absent)}", file=sys.stderr)
+        if asked:
+            raise SystemExit(1)
+    names = [name for name in names if packages[name] not in absent]
+    return list(dict.fromkeys(["bpe.py, C", *names]))
+
+
+def conditions(repeat: int, names: list[str]) -> str:
+    """The line under a table: how it was measured, and which versions were compared."""
+    packages = sorted({table[name][0] for table in (TRAINERS, ENCODERS) for name in names if name in table})
+    versions = [f"{package} {importlib.metadata.version(package)}" for package in packages]
+    python = sys.version.split()[0]
+    return f"Medians of {repeat}; {os.cpu_count()} cores; Python {python}, {', '.join(versions)}; {time.strftime('%Y-%m-%d')}."
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus")
     parser.add_argument("vocab_size", type=int)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--pattern", action="append", choices=list(bpe.PATTERNS), help="may be repeated (default: all three)"
+    )
+    parser.add_argument("--only", choices=list(TASKS), help="one of the two tables")
     parser.add_argument("--tools", help="names, with semicolons between (default: all that are installed)")
-    parser.add_argument("--json", help="append the results to this file, a line each")
-    parser.add_argument("--one", help=argparse.SUPPRESS)  # a tool: train, print a line of JSON
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--json", metavar="FILE", help="append the results, a line for each process")
+    parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)  # what a measured process does, and its tool
+    parser.add_argument("--folder", help=argparse.SUPPRESS)  # ... with the model in this folder
     args = parser.parse_args()
-    if args.one:
-        like = "huggingface" if args.one == "bpe.py, C, hf" else None
-        runner = (lambda path, size: run_bpe(path, size, "c", like)) if like else TOOLS[args.one][1]
-        tokens, phases = runner(args.corpus, args.vocab_size)
-        print(json.dumps({"tokens": digest(tokens), **phases}), flush=True)
+    path, size = args.corpus, args.vocab_size
+    if args.run:
+        kind, tool = args.run
+        runners = {"one-core": run_one_core, "whole-file": run_whole_file}
+        if kind == "training":
+            told = run_training(tool, path, size, args.pattern[0])
+        else:
+            told = runners[kind](tool, path, args.folder)
+        print(f"\n{json.dumps(told)}", flush=True)
         return
-    import importlib.metadata  # not before: a measured process should not pay for it
-
-    names = args.tools.split(";") if args.tools else list(TOOLS)
-    if os.path.getsize(args.corpus) > SMALL:
-        names = [name for name in names if name not in SLOW]
-    installed = {d.metadata["Name"].lower() for d in importlib.metadata.distributions()}
-    absent = [name for name in names if TOOLS[name][0] not in installed]
-    names = [name for name in names if name not in absent]
-    command = [sys.executable, __file__, args.corpus, str(args.vocab_size), "--one"]
-    results: dict[str, list[dict]] = {"bpe.py, C, hf": [measure([*command, "bpe.py, C, hf"])]}  # also warms the page cache
-    wc = ["env", "LC_ALL=C.UTF-8", "wc", "-w", args.corpus]
-    for _ in range(args.repeat):
-        for name in names:
-            results.setdefault(name, []).append(measure([*command, name]))
-        results.setdefault("`wc -w`", []).append(measure(wc))
-    print(table(results, args.corpus, args.vocab_size), "\n")
-    print(f"Medians of {args.repeat}, taken in turn; {os.cpu_count()} cores; Python {sys.version.split()[0]};", end=" ")
-    print(versions(sorted({TOOLS[name][0] for name in TOOLS})) + f"; {time.strftime('%Y-%m-%d')}.")
-    if absent:
-        print("Absent:", ", ".join(absent))
-    if args.json:
-        with open(args.json, "a", encoding="utf-8") as file:
-            for name, runs in results.items():
-                for run in runs:
-                    size = os.path.getsize(args.corpus)
-                    line = {"tool": name, "corpus": os.path.basename(args.corpus), "bytes": size, "vocab_size": args.vocab_size}
-                    file.write(json.dumps({**line, **{key: run[key] for key in ("wall", "peak", "status")}}) + "\n")
+    if not os.path.isfile(path):
+        raise SystemExit(f"bench.py: there is no file {path}")
+    tools, name, n_bytes = choose_tools(args.tools), os.path.basename(path), os.path.getsize(path)
+    print(f"`{name}`, {n_bytes / 1e6:,.1f} MB, vocabulary {size:,}. {conditions(args.repeat, tools)}")
+    for task in [args.only] if args.only else TASKS:
+        head, make_rows = TASKS[task]
+        print(f"\n{head}", flush=True)
+        for pattern in args.pattern or bpe.PATTERNS:
+            rows, lines = make_rows(path, size, pattern, tools, args.repeat)
+            print("\n".join(rows), flush=True)
+            if args.json:
+                about = {"corpus": name, "bytes": n_bytes, "vocab_size": size, "pattern": pattern}
+                with open(args.json, "a", encoding="utf-8") as file:
+                    for line in lines:
+                        kept = {key: value for key, value in line.items() if key not in ("tokens", "ids")}
+                        file.write(json.dumps({**about, **kept}) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,66 +1,103 @@
 """Which vocabulary size? Bytes per token at every size, from one training for each corpus.
 
-    python benchmarks/curve.py OUT.png NAME=CORPUS [NAME=CORPUS ...] [--vocab-size 50000]
+    python benchmarks/curve.py OUT.png NAME=CORPUS [NAME=CORPUS ...] [--vocab-size 50000] [--pattern gpt2]
 
-CORPUS is a text, or a file of counts from --save-counts (.counts or .gz). Every merge saves a known number of tokens,
-so the trainer's report says after each of them how many tokens the corpus has. Needs matplotlib.
+CORPUS is a text, or a file of counts (.npz) from --save-counts. Every merge saves a known number of tokens, so the
+trainer knows after each of them how many tokens the corpus has. It also prints the figures as a Markdown table.
+Needed: pip install matplotlib
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bpe
 
-END = "<|endoftext|>"
+SIZES = [256, 1_000, 2_000, 5_000, 10_000, 20_000, 32_000, 50_000, 100_000, 200_000]  # on the axis, and in the table
+STYLES = ["-", "--", "-.", (0, (1, 1)), (0, (6, 1, 1, 1, 1, 1))]  # so that curves differ without color, too
+COLORS = ["#0072b2", "#d55e00", "#009e73", "#aa4499", "#444444"]
 
 
-def curve(corpus: str, vocab_size: int) -> tuple[list[int], list[float]]:
-    """(vocabulary sizes, bytes per token at each)"""
-    report = bpe.Report()
-    if corpus.endswith((".counts", ".gz")):
-        words = bpe.counts_from_files([corpus], "gpt2", report, bpe.use_c("auto"))
-    else:
-        words = bpe.count_corpus(corpus, None, bpe.Rules("gpt2", (END,)), None, False, report, bpe.use_c("auto"))
-    learn = bpe.learn_merges_in_c if bpe.use_c("auto") else bpe.learn_merges
-    vocab = bpe.initial_vocab([END])
-    sizes, ratios = [], []
-    for made, _ in enumerate(learn(words, vocab, vocab_size, report=report)):
-        sizes.append(len(vocab) + made)  # the merge that was just chosen is not in the report yet
-        ratios.append(report.bytes_in_words / report.tokens)
-    return [*sizes, len(vocab) + len(sizes)], [*ratios, report.bytes_in_words / max(report.tokens, 1)]
+def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
+    """{vocabulary size: bytes per token on the corpus}"""
+    options = bpe.check_arguments(["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
+    words = bpe.count_corpus(corpus, None, options)[0]
+    n_bytes = bpe.totals_of(words)[2]
+    if not n_bytes:
+        raise SystemExit(f"curve.py: {corpus} has no words")
+    trainer = bpe.Trainer(words, options)
+    ratios = {257: n_bytes / trainer.n_tokens}  # 256 bytes and the special token
+    for size, _ in enumerate(trainer, 258):
+        ratios[size] = n_bytes / trainer.n_tokens
+    return ratios
 
 
-def main() -> None:
+def table(curves: dict[str, dict[int, float]], vocab_size: int) -> str:
+    """A row for each corpus, a column for each size; "–" where a corpus has no more merges."""
+    sizes = [size for size in SIZES if 256 < size <= vocab_size]
+    rows = [["bytes per token at", *(f"{size:,}" for size in sizes)]]
+    for name, ratios in curves.items():
+        rows.append([name, *(f"{ratios[size]:.2f}" if size in ratios else "–" for size in sizes)])
+    head, *others = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, "|---|" + "---:|" * len(sizes), *others])
+
+
+def draw(curves: dict[str, dict[int, float]], vocab_size: int, output: str) -> None:
+    """One curve for each corpus, with its name where it ends."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
+    plt.rcParams.update({"font.size": 14, "axes.spines.top": False, "axes.spines.right": False})
+    figure, axes = plt.subplots(figsize=(8, 5.2), layout="constrained")
+    for number, ratios in enumerate(curves.values()):
+        color, style = COLORS[number % len(COLORS)], STYLES[number % len(STYLES)]
+        axes.plot(list(ratios), list(ratios.values()), color=color, linestyle=style, linewidth=2.5)
+    label_ends(axes, curves)
+    shown = [size for size in SIZES if size <= vocab_size and size not in (2_000, 20_000, 32_000)]
+    axes.set(xscale="log", xlabel="vocabulary size (tokens)", ylabel="bytes per token on the training corpus")
+    axes.set_ylim(bottom=1)
+    axes.set_xticks(shown, [f"{size:,}" for size in shown])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    figure.savefig(output, dpi=110)
+
+
+def label_ends(axes, curves: dict[str, dict[int, float]]) -> None:
+    """Write each curve's name and last value to the right of its end, no two closer than a line of text."""
+    ends = sorted(
+        (list(ratios.values())[-1], max(ratios), number, name) for number, (name, ratios) in enumerate(curves.items())
+    )
+    line = 0.055 * (ends[-1][0] - 1)
+    height = 0.0
+    style = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+    for ratio, size, number, name in ends:
+        height = max(ratio, height + line)
+        axes.annotate(f"{name} {ratio:.2f}", (size, height), color=COLORS[number % len(COLORS)], **style)
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output")
     parser.add_argument("corpora", nargs="+", metavar="NAME=CORPUS")
     parser.add_argument("--vocab-size", type=int, default=50_000)
+    parser.add_argument("--pattern", default="gpt2")
     args = parser.parse_args()
-    figure, axes = plt.subplots(figsize=(8, 4.8), layout="constrained")
-    for number, item in enumerate(args.corpora):
-        name, corpus = item.split("=", 1)
-        sizes, ratios = curve(corpus, args.vocab_size)
-        axes.plot(sizes, ratios, label=name, color=f"C{number}", linewidth=2)
-        axes.annotate(f"{ratios[-1]:.2f}", (sizes[-1], ratios[-1]), textcoords="offset points", xytext=(4, -3), color=f"C{number}")
-        for size in (1_000, 10_000, 32_000):
-            if size in sizes:
-                print(f"{name}: {ratios[sizes.index(size)]:.2f} bytes per token at {size:,}")
-    axes.set(xscale="log", xlabel="vocabulary size (tokens)", ylabel="bytes per token on the training corpus", title="How much a larger vocabulary compresses")
-    axes.set_xlim(right=args.vocab_size * 1.35)
-    axes.set_xticks([256, 1_000, 3_000, 10_000, 30_000], ["256", "1,000", "3,000", "10,000", "30,000"])
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.legend(title="corpus")
-    figure.savefig(args.output, dpi=110)
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise SystemExit("curve.py: matplotlib is not installed: pip install matplotlib") from None
+    corpora = dict(item.split("=", 1) if "=" in item else (Path(item).stem, item) for item in args.corpora)
+    if missing := [path for path in corpora.values() if not os.path.isfile(path)]:
+        raise SystemExit(f"curve.py: there is no file {missing[0]}")
+    curves = {name: curve(path, args.vocab_size, args.pattern) for name, path in corpora.items()}
+    print(table(curves, args.vocab_size))
+    draw(curves, args.vocab_size, args.output)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,11 @@ Models are Unsupervised Multitask Learners", 2019, the bytes and the pattern of 
 from __future__ import annotations
 
 import codecs
+import sys
+
+if sys.version_info < (3, 10):
+    sys.exit("bpe.py needs Python 3.10 or later; this is " + sys.version.split()[0])
+
 import collections
 import contextlib
 import functools
@@ -64,14 +69,18 @@ import operator
 import os
 import re
 import stat
-import sys
 import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import regex
+try:
+    import regex
+except ImportError:
+    if __name__ != "__main__":
+        raise
+    regex = None  # type: ignore[assignment, unused-ignore]  # --help works without it, and main says what is missing
 
 if TYPE_CHECKING:  # what only some runs need is imported where it is needed: `import bpe` takes a third of the time
     import argparse
@@ -988,7 +997,7 @@ NOT_TEXT = {  # by first bytes: what a file is, and the tool that makes text of 
 
 @functools.lru_cache(maxsize=32)
 def cut_expression(pattern: str, special_tokens: tuple[str, ...]) -> tuple[regex.Pattern[str], int]:
-    """(what matches where a text may be cut, the last place first; how many characters of context a cut needs)"""
+    """(what matches where a text may be cut, the last place first; how many characters of context a cut needs)."""
     if pattern in PATTERNS:
         expression = r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"
     elif pattern == CHARACTERS:
@@ -1340,7 +1349,7 @@ def add_counts(words: Any, blob: bytes, lengths: Sequence[int], counts: Sequence
 
 
 def totals_of(words: Any) -> tuple[int, int, int, int]:
-    """(distinct words, words, bytes in words, bytes in distinct words)"""
+    """(distinct words, words, bytes in words, bytes in distinct words)."""
     if not isinstance(words, dict):
         return words.totals()  # type: ignore[no-any-return]
     n_bytes = sum(len(word) * count for word, count in words.items())
@@ -1995,6 +2004,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     status, text = 0, ""
     try:
         args = parse_arguments(argv)
+        if not regex:
+            raise ValueError("the package regex is missing: pip install regex")
         run(args) if args.show is None else show_text(args.show, args.output_dir or "bpeModel")
     except KeyboardInterrupt:
         status, text = 130, "interrupted"

@@ -120,13 +120,15 @@ class Engine:
         wanted at the most, the least count, and the most bytes of a token.
         """
         ffi, lib = self.ffi, self.lib
-        wanted, least, longest = (min(limit, most) for limit, most in zip(limits, (sys.maxsize, 2**64 - 1, sys.maxsize)))
+        wanted, longest = min(limits[0], sys.maxsize), min(limits[2], sys.maxsize)
+        least = min(limits[1], 2**64 - 1)
         new, made, batch = ffi.new("bpe_learner **"), ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
         id_of_byte = ffi.new("uint32_t[]", list(spelling)) if spelling else ffi.NULL
         lengths = list(map(len, tokens))
         self.check(
             lib.bpe_learner_new(
-                words.handle(), id_of_byte, b"".join(tokens), lengths, len(tokens), wanted, least, longest, smaller_ids, new
+                words.handle(), id_of_byte, b"".join(tokens), lengths, len(tokens), wanted, least, longest,
+                smaller_ids, new,
             )
         )
         learner = ffi.gc(new[0], lib.bpe_learner_free)
@@ -182,17 +184,18 @@ class Words:
             self.engine.check(self.engine.lib.BPE_OVERFLOW)
         views = [array(code, numbers) for code, numbers in (("I", lengths), ("Q", counts))]
         pointers = [ffi.from_buffer(kind, view) for kind, view in zip(("uint32_t[]", "uint64_t[]"), views)]
-        self.engine.check(self.engine.lib.bpe_words_put(self.handle(), ffi.from_buffer("uint8_t[]", blob), *pointers, n))
+        data = ffi.from_buffer("uint8_t[]", blob)
+        self.engine.check(self.engine.lib.bpe_words_put(self.handle(), data, *pointers, n))
 
     def totals(self) -> tuple[int, int, int, int]:
-        """(distinct words, words, bytes in words, bytes in distinct words)"""
+        """(distinct words, words, bytes in words, bytes in distinct words)."""
         totals = self.engine.ffi.new("bpe_totals *")
         self.engine.lib.bpe_words_totals(self.handle(), totals)
         pretokens = totals.pretokens_high << 64 | totals.pretokens
         return totals.words, pretokens, totals.bytes_in_words_high << 64 | totals.bytes_in_words, totals.bytes
 
     def arrays(self) -> tuple[bytearray, array[int], array[int]]:
-        """(all words one after the other, their lengths, their counts), by falling count and then by bytes."""
+        """All words one after the other, their lengths, their counts; by falling count, then by bytes."""
         ffi, (n, _, _, n_bytes) = self.engine.ffi, self.totals()
         blob, lengths, counts = bytearray(n_bytes), array("I", bytes(4 * n)), array("Q", bytes(8 * n))
         kinds = zip(("uint8_t[]", "uint32_t[]", "uint64_t[]"), (blob, lengths, counts))
@@ -214,7 +217,8 @@ class Encoder:
         ffi, lib = engine.ffi, engine.lib
         self.engine, self.local = engine, threading.local()
         id_of_byte = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
-        merges = array("I", itertools.chain.from_iterable((*pair, new) for pair, new in zip(tokenizer.ranks, tokenizer.merged)))
+        rows = ((*pair, made) for pair, made in zip(tokenizer.ranks, tokenizer.merged))
+        merges = array("I", itertools.chain.from_iterable(rows))
         blob, lengths, n, order = joined(tokenizer.special_ids)
         special_ids = [tokenizer.special_ids[special] for special in order]
         new = ffi.new("bpe_encoder **")
@@ -227,7 +231,7 @@ class Encoder:
         self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
 
     def encode(self, text: bytes, kind: str = "u4") -> Any:
-        """The ids of a text as an array in memory, of kind "u4" or "u2"; None where Python has to say what is wrong with it."""
+        """The ids of a text as an array in memory of kind "u4" or "u2"; None where Python has to say what is wrong."""
         ffi, lib = self.engine.ffi, self.engine.lib
         if not hasattr(self.local, "memory"):
             self.local.memory = ffi.gc(lib.bpe_memory_new(self.handle), lib.bpe_memory_free)
@@ -276,8 +280,10 @@ def load_engine() -> tuple[Engine | None, str]:
     if f"BPE_VERSION = {version} " not in PROTOTYPES:
         return None, "the C engine is built, but for another version: python build_ffi.py builds it again"
     source_path = os.path.join(HERE, "bpe_fast.c")
-    if os.path.exists(source_path) and module.ffi.string(module.lib.bpe_source_digest).decode() != digest(read(source_path)):
-        warnings.warn("bpe_fast.c has changed since the C engine was built: python build_ffi.py builds it again", stacklevel=2)
+    built_from = module.ffi.string(module.lib.bpe_source_digest).decode()
+    if os.path.exists(source_path) and built_from != digest(read(source_path)):
+        text = "bpe_fast.c has changed since the C engine was built: python build_ffi.py builds it again"
+        warnings.warn(text, stacklevel=2)
     return Engine(module), ""
 
 
@@ -337,6 +343,7 @@ def digest(data: bytes) -> str:
 
 
 def read(path: str) -> bytes:
+    """The bytes of a file."""
     with open(path, "rb") as file:
         return file.read()
 
@@ -345,7 +352,8 @@ def source() -> str:
     """The complete C source: prototypes, classes, bpe_fast.c."""
     code = read(os.path.join(HERE, "bpe_fast.c"))
     digest_line = f'const char bpe_source_digest[] = "{digest(code)}";\n'
-    return "#include <stddef.h>\n#include <stdint.h>\n" + PROTOTYPES + class_table() + digest_line + code.decode("utf-8")
+    head = "#include <stddef.h>\n#include <stdint.h>\n" + PROTOTYPES + class_table() + digest_line
+    return head + code.decode("utf-8")
 
 
 def build(flags: str | None) -> str:

@@ -432,7 +432,9 @@ def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...
             raise ValueError(f"special token {number} is empty")
         if token in seen:
             raise ValueError(f"special token {token!r} is given twice")
-        if len(token.encode("utf-8")) == 1:  # lone surrogates are an error of encode
+        if token != without_surrogates(token):
+            raise ValueError(f"special token {token!r} has a surrogate, which no UTF-8 text contains")
+        if len(token.encode("utf-8")) == 1:
             raise ValueError(f"special token {token!r} is a single byte, which has an id already")
         seen.add(token)
     return special_tokens
@@ -621,8 +623,8 @@ class Tokenizer:
         pattern that is the next special token; without any it keeps the whole text.
         """
         blocks = (
-            str.encode(text[start : start + BLOCK], "utf-8", "surrogatepass")
-            for text in iterable for start in range(0, len(text), BLOCK)
+            text[start : start + BLOCK].encode("utf-8", "surrogatepass")
+            for text in map(check_text, iterable) for start in range(0, len(text), BLOCK)
         )  # fmt: skip
         offset = 0
         for data in cut_stream(blocks, self.options, 1):
@@ -708,12 +710,17 @@ class Tokenizer:
         return ids
 
 
-def without_surrogates(text: str) -> str:
-    """Make pairs of surrogates the character they stand for, and lone ones U+FFFD, as tiktoken does."""
+def check_text(text: Any) -> str:
+    """The same text; TypeError where it is none."""
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
+    return text
+
+
+def without_surrogates(text: str) -> str:
+    """Make pairs of surrogates the character they stand for, and lone ones U+FFFD, as tiktoken does."""
     try:
-        text.encode("utf-8")
+        check_text(text).encode("utf-8")
         return text
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -1184,10 +1191,10 @@ def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
     return text.replace("\r\n", "\n") if options.newlines == "lf" else text
 
 
-def utf8_of(piece: Slice, options: Options) -> Iterator[bytes]:
+def utf8_of(piece: Slice, texts: Iterable[bytes], options: Options) -> Iterator[bytes]:
     """The texts of a slice as C takes them: it checks valid UTF-8 itself."""
     plain = options.errors == "strict" and options.newlines == "keep"
-    return (data if plain else decode_slice(piece, data, options).encode("utf-8") for data in read_slice(piece))
+    return (data if plain else decode_slice(piece, data, options).encode("utf-8") for data in texts)
 
 
 def run_tasks(
@@ -1248,7 +1255,7 @@ def processes(workers: int, task: Callable[[Slice], Any]) -> Iterator[Callable[[
     """A pool of processes, as a function that submits a slice; None where this program can't have one.
 
     Slices and results travel as files, so that a worker that is killed can't leave half a message in the pipe that all
-    of them share, which would hang. No worker outlives this process: all of them watch a pipe, the leash.
+    of them share, which would hang. No worker outlives this process, however it ends.
     """
     import multiprocessing
     import signal
@@ -1261,9 +1268,9 @@ def processes(workers: int, task: Callable[[Slice], Any]) -> Iterator[Callable[[
     if this.daemon or (main and not os.path.exists(main) and multiprocessing.get_start_method() != "fork"):
         yield None  # a daemon may have no children; a script from standard input can't be imported by them
         return
-    watched, leash = multiprocessing.Pipe(duplex=False)
+    WORKER["task"] = task  # so that the summary knows of workers
     with tempfile.TemporaryDirectory(prefix="bpe-", ignore_cleanup_errors=True) as folder:
-        pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(task, watched, folder))
+        pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(task, folder))
 
         def submit(piece: Slice | None) -> Any:
             """A worker that starts meanwhile inherits that Ctrl-C is blocked: it is for this process."""
@@ -1277,26 +1284,25 @@ def processes(workers: int, task: Callable[[Slice], Any]) -> Iterator[Callable[[
         try:
             yield None if submit(None).exception() else submit  # the pool breaks where no worker can start
         finally:
-            leash.send_bytes(b".")  # to close it would not do: under fork the workers hold copies of this end
+            for process in list((pool._processes or {}).values()):  # Python 3.14 has kill_workers() for it
+                process.kill()  # nobody waits for what it is doing, or for its start
             pool.shutdown(cancel_futures=True)
 
 
-def start_worker(task: Callable[[Slice], Any], watched: Any, folder: str) -> None:
-    """What a worker does first: see to it that it ends when its parent lets go of the leash, or dies."""
-    import multiprocessing.connection
+def start_worker(task: Callable[[Slice], Any], folder: str) -> None:
+    """What a worker does first: see to it that it ends when its parent dies, and that Ctrl-C is for the parent."""
+    import multiprocessing
     import shutil
     import signal
     import threading
 
-    def watch() -> None:
-        parent: Any = multiprocessing.parent_process()
-        if watched not in multiprocessing.connection.wait([watched, parent.sentinel]):
-            shutil.rmtree(folder, ignore_errors=True)  # a parent that was killed could not do it
+    def end_with_parent() -> None:
+        multiprocessing.parent_process().join()  # type: ignore[union-attr]
+        shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the pool ends its workers by it
-    threading.Thread(target=watch, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_parent, daemon=True).start()
     WORKER["task"] = task
 
 
@@ -1376,26 +1382,27 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
     return words, sum(len(piece.encode("utf-8")) for piece in pieces) - totals_of(words)[2]
 
 
-def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, dict[bytes, int]]:
-    """(bytes read, bytes in no word, count of each word) of a slice; into a table of the C engine, if one is given."""
+def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, int, dict[bytes, int]]:
+    r"""(bytes read, bytes in no word, "\r\n", counts of words) of a slice; in C, the words go into `words` if given."""
     counts = new_words(options) if words is None else words
-    n_bytes = piece.end_byte - piece.start_byte
+    n_bytes, texts = piece.end_byte - piece.start_byte, read_slice(piece)
+    line_ends = sum(data.count(b"\r\n") for data in texts if b"\r" in data)
     if isinstance(counts, dict):
-        counts, unmatched = count_text([decode_slice(piece, data, options) for data in read_slice(piece)], options)
-        return n_bytes, unmatched, counts
-    for data in utf8_of(piece, options):
+        counts, unmatched = count_text([decode_slice(piece, data, options) for data in texts], options)
+        return n_bytes, unmatched, line_ends, counts
+    for data in utf8_of(piece, texts, options):
         if not counts.scan(data):
             decode_slice(piece, data, options)  # it is not UTF-8: this raises, and says where
-    return n_bytes, 0, counts.to_dict() if words is None else {}
+    return n_bytes, 0, line_ends, counts.to_dict() if words is None else {}
 
 
 def count_corpus(
     input_path: Any, texts: Iterable[str] | None, options: Options, executor: Executor | None = None
-) -> tuple[Any, int, int]:
-    """(words and counts, bytes read, bytes in no word) of files, files of counts among them, or of texts."""
+) -> tuple[Any, int, int, int]:
+    r"""(words and counts, bytes read, bytes in no word, "\r\n") of files, files of counts among them, or of texts."""
     if (input_path is None) == (texts is None):
         raise ValueError("either paths or texts are needed")
-    words, read, unmatched = new_words(options), 0, 0
+    words, sums = new_words(options), [0, 0, 0]
     in_c = not isinstance(words, dict) and not executor
     if texts is not None:
         slices, total = slices_of_texts(texts, options), None
@@ -1407,11 +1414,14 @@ def count_corpus(
         raise ValueError("no corpus file is given")
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
     results = run_tasks(task, slices, options, in_c, executor)
-    for n_bytes, left_out, counts in with_progress(results, "counting words", "MB", total, options.progress):
-        if counts:
+    for *numbers, counts in with_progress(results, "counting words", "MB", total, options.progress):
+        sums = list(map(operator.add, sums, numbers))
+        if isinstance(words, dict):
+            for word, count in counts.items():
+                words[word] = words.get(word, 0) + count
+        elif counts:
             add_counts(words, b"".join(counts), list(map(len, counts)), list(counts.values()))
-        read, unmatched = read + n_bytes, unmatched + left_out
-    return words, read, unmatched
+    return words, sums[0], sums[1], sums[2]
 
 
 def count_words(
@@ -1424,18 +1434,18 @@ def count_words(
               Each task is a path and a byte range, so the workers need this module and the files. The executor repeats
               what a lost worker was doing; a task that keeps failing raises RuntimeError with its path and range.
     """
-    words, _, _ = count_corpus(paths, texts, check_arguments(special_tokens, **options), executor)
+    words = count_corpus(paths, texts, check_arguments(special_tokens, **options), executor)[0]
     return words if isinstance(words, dict) else words.to_dict()
 
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
     """(bytes read, token ids of kind "u2" or "u4" as bytes) of a slice."""
-    arrays, read = [], options._replace(newlines="keep")  # utf8_of has turned them already
-    for data in utf8_of(piece, options):
-        ids = tokenizer.coder.encode(data, kind) if options.engine != "python" and tokenizer.coder else None
+    arrays, coder = [], tokenizer.coder if options.engine != "python" else None
+    for data in utf8_of(piece, read_slice(piece), options) if coder else read_slice(piece):
+        ids = coder.encode(data, kind) if coder else None
         if ids is None:
             try:
-                ids = array("H" if kind == "u2" else "I", tokenizer._encode(decode_slice(piece, data, read), 0))
+                ids = array("H" if kind == "u2" else "I", tokenizer._encode(decode_slice(piece, data, options), 0))
             except ValueError as error:
                 where = f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"
                 raise error if str(error).startswith(piece.path) else ValueError(f"{where}: {error}") from None
@@ -1483,9 +1493,9 @@ def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Seq
     import zipfile
     import zlib
 
-    arrays = []
+    arrays, file = [], open(path, "rb")  # noqa: SIM115 (a file that is not there is no damaged one)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with file, zipfile.ZipFile(file) as archive:
             made_with = json.loads(archive.read("made_with.json"))
             for name, (kind, code) in ARRAYS.items():
                 data = archive.read(f"{name}.npy")
@@ -1496,7 +1506,7 @@ def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Seq
         if len(lengths) != len(counts) or sum(lengths) != len(words) or not all(lengths) or not all(counts):
             raise ValueError("words, lengths and counts do not belong together")
         found = made_with["pattern"], tuple(made_with["special_tokens"])
-    except (ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{os.fspath(path)}: not a file of counts, or damaged: {error}") from None
     if found != (asked := (options.pattern, options.special_tokens)):
         raise ValueError(f"{os.fspath(path)}: counted with the pattern and special tokens {found}, not {asked}")
@@ -1824,7 +1834,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if args.show is None and not given:
         raise ValueError(f"a corpus and a vocabulary size are needed\n{parser.format_usage()}{EXAMPLES}".rstrip())
     if given and not (args.corpus and (args.vocab_size is not None or args.save_counts or args.encode)):
-        fail(f"a corpus and then a vocabulary size are needed, as in bpe.py corpus.txt 10000; not bpe.py {given}")
+        fail(f"a corpus is needed, and last the vocabulary size, as in bpe.py corpus.txt 10000; not bpe.py {given}")
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
         if path and not path.endswith(endings):
             fail(f"the name {path} does not end in {' or '.join(endings)}")
@@ -1933,8 +1943,10 @@ def run(args: argparse.Namespace) -> None:
         return laps[step]
 
     if args.vocab_size is not None or args.save_counts:
-        words, n_bytes, unmatched = count_corpus(args.corpus, None, options)
+        words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, options)
         lines["read"] = f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
+        if line_ends and options.newlines == "keep":
+            lines["note"] = f"{plural(line_ends, 'line')} end in \\r\\n (--newlines lf reads them as \\n)"
         lines["not matched"] = f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
         distinct, total, n_bytes, _ = totals_of(words)
         lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
@@ -1991,7 +2003,7 @@ def machine_lines(options: Options, laps: Mapping[str, float]) -> dict[str, str]
         whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
         own, worker = (resource.getrusage(who).ru_maxrss * unit / 1e6 for who in whose)
         lines["peak memory"] = f"{own:,.0f} MB"
-        if worker and not engine:
+        if WORKER and not engine:
             lines["peak memory"] += f", and {worker:,.0f} MB in the largest worker"
     return lines | {"engine": "C" if engine else f"Python ({why})" if why else "Python"}
 
@@ -2010,7 +2022,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (RuntimeError, OverflowError, MemoryError) as error:
-        status, text = 1, f"error: {error or 'out of memory'}"
+        status, text = 1, f"error: {str(error) or 'out of memory'}"
     except (ValueError, TypeError, OSError) as error:
         place = getattr(error, "filename", None)
         status, text = 2, f"error: {place}: {error.strerror}" if place else f"error: {error}"  # type: ignore[union-attr]

@@ -195,7 +195,7 @@ class Words:
         return totals.words, pretokens, totals.bytes_in_words_high << 64 | totals.bytes_in_words, totals.bytes
 
     def arrays(self) -> tuple[bytearray, array[int], array[int]]:
-        """All words one after the other, their lengths, their counts; by falling count, then by bytes."""
+        """All words one after the other, their lengths and their counts, by falling count and then by bytes."""
         ffi, (n, _, _, n_bytes) = self.engine.ffi, self.totals()
         blob, lengths, counts = bytearray(n_bytes), array("I", bytes(4 * n)), array("Q", bytes(8 * n))
         kinds = zip(("uint8_t[]", "uint32_t[]", "uint64_t[]"), (blob, lengths, counts))
@@ -204,7 +204,7 @@ class Words:
         return blob, lengths, counts
 
     def to_dict(self) -> dict[bytes, int]:
-        """{word: count}"""
+        """The words and their counts."""
         blob, lengths, counts = self.arrays()
         ends = itertools.accumulate(lengths)
         return {bytes(blob[end - length : end]): count for end, length, count in zip(ends, lengths, counts)}

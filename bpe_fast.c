@@ -96,9 +96,6 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
-#if defined(_MSC_VER)
-#include <intrin.h>
-#endif
 
 #define COUNT_MAX ((uint64_t)INT64_MAX)
 #define WINDOW 64
@@ -127,26 +124,23 @@ static inline unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builti
 #define PREFETCH(p) ((void)(p))
 #define ALWAYS_INLINE static inline
 #define NOINLINE
-static inline unsigned lowest_bit(uint64_t x)
-{
-    unsigned i = 0;
-    while (!(x >> i & 1))
-        i++;
-    return i;
-}
-static inline unsigned highest_bit(uint64_t x)
-{
-    unsigned i = 63;
-    while (!(x >> i & 1))
-        i--;
-    return i;
-}
+static inline unsigned lowest_bit(uint64_t x) { return x & 1 ? 0 : 1 + lowest_bit(x >> 1); }
+static inline unsigned highest_bit(uint64_t x) { return x > 1 ? 1 + highest_bit(x >> 1) : 0; }
 #endif
 
 static inline uint64_t load8(const void *p)
 {
     uint64_t x;
     memcpy(&x, p, 8);
+    return x;
+}
+
+/* a number whose first byte in memory is its lowest on any machine, or back */
+static inline uint64_t little(uint64_t x)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    x = __builtin_bswap64(x);
+#endif
     return x;
 }
 
@@ -174,6 +168,13 @@ static inline uint64_t first_bytes(const uint8_t *bytes, size_t length)
     for (size_t i = 0; i < 8; i++)
         start = start << 8 | (i < length ? bytes[i] : 0u);
     return start;
+}
+
+/* the order of two strings of bytes: below 0, 0, above 0 */
+static int compare_bytes(const uint8_t *a, size_t length_a, const uint8_t *b, size_t length_b)
+{
+    int order = memcmp(a, b, length_a < length_b ? length_a : length_b);
+    return order ? order : (length_a > length_b) - (length_a < length_b);
 }
 
 /* n elements of a size, zeroed if asked for; large blocks get huge pages, where there are any */
@@ -218,69 +219,32 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
 
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
-/*
- * All special tokens as a tree, whose edges lie in one hash table. A branch that only one token goes on from is not
- * drawn to its end: the edge names the token, and the rest is compared.
- */
 typedef struct {
-    uint64_t key;   /* 1 << 40 | node << 8 | byte; 0: the slot is empty */
-    uint32_t child; /* the node that it leads to, or 0 */
-    uint32_t token; /* 1 + index of the one that ends here or, without a child, of the only one that goes on; or 0 */
-} special_edge;
+    const uint8_t *bytes;
+    size_t length, index; /* index: the place among those that were given */
+    uint32_t shorter;     /* 1 + the place in the list of the longest other one that this one begins with, or 0 */
+} special_token;
 
 typedef struct {
-    uint8_t *bytes; /* one after the other */
-    size_t *starts; /* where each begins in them, and the end of the last */
+    uint8_t *bytes; /* of all, one after the other */
+    special_token *list;  /* in the order of their bytes */
     size_t n;
-    special_edge *edges; /* at most one for each byte of all tokens: a power of two, at most half full */
-    size_t capacity;
-    unsigned shift;
-    uint32_t nodes;
-    uint8_t first_byte[256]; /* 1 for those that one begins with */
-    int one_start;           /* the first byte, if there is only one; else -1 */
+    uint32_t bucket[257]; /* for each byte, where in the list those that begin with it begin */
+    int one_start;        /* the first byte, if there is only one; else -1 */
 } specials;
 
-static special_edge *find_edge(const specials *s, uint32_t node, uint8_t byte)
+static int by_spelling(const void *x, const void *y)
 {
-    uint64_t key = (uint64_t)1 << 40 | (uint64_t)node << 8 | byte;
-    size_t i = (size_t)(fold(key, SCRAMBLE) >> s->shift);
-    while (s->edges[i].key && s->edges[i].key != key)
-        i = (i + 1) & (s->capacity - 1);
-    return s->edges + i;
+    const special_token *a = x, *b = y;
+    return compare_bytes(a->bytes, a->length, b->bytes, b->length);
 }
 
-static void put_edge(specials *s, uint32_t node, uint8_t byte, uint32_t token)
+/* 1 + the place of the longest one that text begins with, if `place` of them are not greater than text; or 0 */
+static uint32_t longest_start(const special_token *list, uint32_t place, const uint8_t *text, size_t length)
 {
-    special_edge *edge = find_edge(s, node, byte);
-    edge->key = (uint64_t)1 << 40 | (uint64_t)node << 8 | byte;
-    edge->token = token;
-}
-
-/* draw the branch of a token, as far as others share it and one byte more */
-static void put_special(specials *s, uint32_t token)
-{
-    const uint8_t *bytes = s->bytes + s->starts[token - 1];
-    size_t length = s->starts[token] - s->starts[token - 1];
-    uint32_t node = 0;
-    for (size_t depth = 0; depth < length; depth++) {
-        special_edge *edge = find_edge(s, node, bytes[depth]);
-        if (!edge->key) {
-            put_edge(s, node, bytes[depth], token);
-            return;
-        }
-        if (!edge->child) { /* one other token goes on from here, or ends */
-            uint32_t other = edge->token;
-            size_t next = s->starts[other - 1] + depth + 1;
-            edge->child = ++s->nodes;
-            if (next < s->starts[other]) {
-                edge->token = 0;
-                put_edge(s, edge->child, s->bytes[next], other);
-            }
-        }
-        if (depth + 1 == length && !edge->token)
-            edge->token = token;
-        node = edge->child;
-    }
+    while (place && (list[place - 1].length > length || memcmp(list[place - 1].bytes, text, list[place - 1].length)))
+        place = list[place - 1].shorter;
+    return place;
 }
 
 static void specials_free(specials *s)
@@ -288,8 +252,7 @@ static void specials_free(specials *s)
     if (!s)
         return;
     free(s->bytes);
-    free(s->starts);
-    free(s->edges);
+    free(s->list);
     free(s);
 }
 
@@ -298,63 +261,40 @@ static specials *specials_new(const uint8_t *bytes, const size_t *lengths, size_
 {
     specials *s = calloc(1, sizeof *s);
     size_t total = 0;
-    if (!s || n >= UINT32_MAX || !(s->starts = allocate(n + 1, sizeof *s->starts, 1))) {
-        free(s);
-        return NULL;
-    }
     for (size_t i = 0; i < n; i++)
-        s->starts[i + 1] = total += lengths[i];
-    s->capacity = 2;
-    for (s->shift = 63; s->capacity / 2 < total; s->shift--)
-        s->capacity *= 2;
-    s->bytes = allocate(total, 1, 0);
-    s->edges = total < UINT32_MAX ? allocate(s->capacity, sizeof *s->edges, 1) : NULL;
-    if (!s->bytes || !s->edges) {
+        total += lengths[i];
+    if (!s || n >= UINT32_MAX || !(s->bytes = allocate(total, 1, 0)) || !(s->list = allocate(n, sizeof *s->list, 0))) {
         specials_free(s);
         return NULL;
     }
     if (total)
         memcpy(s->bytes, bytes, total);
-    for (size_t i = 0; i < n; i++) {
-        uint8_t first = s->bytes[s->starts[i]];
-        s->first_byte[first] = 1;
-        s->one_start = !i || s->one_start == first ? first : -1;
-        put_special(s, (uint32_t)++s->n);
+    for (total = 0; s->n < n; total += lengths[s->n++]) {
+        special_token *one = s->list + s->n;
+        one->bytes = s->bytes + total;
+        one->length = lengths[s->n];
+        one->index = s->n;
+        s->one_start = !s->n || s->one_start == *one->bytes ? *one->bytes : -1;
     }
+    qsort(s->list, n, sizeof *s->list, by_spelling);
+    for (uint32_t i = 0; i < n; i++) {
+        s->list[i].shorter = longest_start(s->list, i, s->list[i].bytes, s->list[i].length);
+        s->bucket[*s->list[i].bytes + 1] = i + 1;
+    }
+    for (unsigned i = 1; i <= 256; i++)
+        if (!s->bucket[i])
+            s->bucket[i] = s->bucket[i - 1];
     return s;
-}
-
-/* the longest special token that begins at text: its length, or 0 */
-static size_t longest_special(const specials *s, const uint8_t *text, const uint8_t *end, size_t *which)
-{
-    size_t left = (size_t)(end - text), longest = 0;
-    uint32_t node = 0;
-    for (size_t depth = 0; depth < left; depth++) {
-        const special_edge *edge = find_edge(s, node, text[depth]);
-        if (edge->token) {
-            size_t start = s->starts[edge->token - 1], length = s->starts[edge->token] - start;
-            if (length <= left && !memcmp(text + depth, s->bytes + start + depth, length - depth)) {
-                longest = length;
-                *which = edge->token - 1;
-            }
-        }
-        if (!(node = edge->child))
-            break;
-    }
-    return longest;
 }
 
 /* the next place where a special token may begin; end if there is none */
 static const uint8_t *next_start(const specials *s, const uint8_t *text, const uint8_t *end)
 {
-    const uint8_t *first = s->first_byte;
     if (s->one_start >= 0) {
         text = memchr(text, s->one_start, (size_t)(end - text));
         return text ? text : end;
     }
-    while (end - text >= 4 && !(first[text[0]] | first[text[1]] | first[text[2]] | first[text[3]]))
-        text += 4;
-    while (text < end && !first[*text])
+    while (text < end && s->bucket[*text] == s->bucket[*text + 1])
         text++;
     return text;
 }
@@ -367,10 +307,21 @@ static size_t find_special(const specials *s, const uint8_t *text, const uint8_t
                            size_t *which)
 {
     for (; s->n && (text = next_start(s, text, end)) < end; text++) {
-        size_t length = longest_special(s, text, end, which);
-        if (length) {
+        size_t left = (size_t)(end - text);
+        uint32_t low = s->bucket[*text], high = s->bucket[*text + 1];
+        while (low < high) { /* how many are not greater than text? */
+            uint32_t middle = low + (high - low) / 2;
+            const special_token *one = s->list + middle;
+            if (compare_bytes(one->bytes, one->length, text, left) > 0)
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        low = longest_start(s->list, low, text, left);
+        if (low) {
             *at = text;
-            return length;
+            *which = s->list[low - 1].index;
+            return s->list[low - 1].length;
         }
     }
     *at = end;
@@ -395,20 +346,12 @@ struct bpe_words {
     specials *specials;
 };
 
-static int table_new(word_slot **slots, size_t capacity)
-{
-    *slots = allocate(capacity, sizeof **slots, 1);
-    return *slots ? BPE_OK : BPE_NO_MEMORY;
-}
-
 /* the key of a word of up to INLINE_MAX bytes, from the 16 bytes that begin with it */
 static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
 {
     static const uint8_t keep[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
-    uint64_t tag = 0;
-    ((uint8_t *)&tag)[7] = (uint8_t)length;
     key[0] = load8(word) & load8(keep + 16 - length);
-    key[1] = (load8(word + 8) & load8(keep + 24 - length)) | tag;
+    key[1] = (load8(word + 8) & load8(keep + 24 - length)) | little((uint64_t)length << 56);
 }
 
 static inline uint64_t hash_short(const bpe_words *w, uint64_t key0, uint64_t key1)
@@ -425,26 +368,14 @@ static uint64_t hash_long(const bpe_words *w, const uint8_t *word, size_t length
     return fold(fold(h ^ last, w->seed[1]), w->seed[2]);
 }
 
-static uint64_t hash_slot(const bpe_words *w, const word_slot *slot)
-{
-    uint8_t tag;
-    memcpy(&tag, (const uint8_t *)slot->key + 15, 1);
-    return tag == LONG_WORD ? slot->key[0] : hash_short(w, slot->key[0], slot->key[1]);
-}
+static int is_long(const word_slot *slot) { return ((const uint8_t *)slot->key)[15] == LONG_WORD; }
 
-static size_t long_where(const word_slot *slot)
-{
-    size_t where = 0;
-    const uint8_t *bytes = (const uint8_t *)slot->key + 8;
-    for (unsigned i = 0; i < 7; i++)
-        where |= (size_t)bytes[i] << 8 * i;
-    return where;
-}
+static size_t long_where(const word_slot *slot) { return (size_t)(little(slot->key[1]) & bits_below(56)); }
 
 /* ask for the bytes of a long word in time */
 static inline void prefetch_word(const bpe_words *w, size_t i)
 {
-    if (i < w->capacity && w->slots[i].count && ((const uint8_t *)w->slots[i].key)[15] == LONG_WORD)
+    if (i < w->capacity && w->slots[i].count && is_long(w->slots + i))
         PREFETCH(w->arena + long_where(w->slots + i));
 }
 
@@ -453,7 +384,7 @@ static const uint8_t *slot_word(const bpe_words *w, const word_slot *slot, size_
 {
     const uint8_t *bytes = (const uint8_t *)slot->key;
     uint64_t long_length;
-    if (bytes[15] != LONG_WORD) {
+    if (!is_long(slot)) {
         *length = bytes[15];
         return bytes;
     }
@@ -465,20 +396,18 @@ static const uint8_t *slot_word(const bpe_words *w, const word_slot *slot, size_
 
 static int table_grow(bpe_words *w, size_t capacity)
 {
-    word_slot *slots;
-    size_t mask = capacity - 1;
-    unsigned shift = w->shift;
-    for (size_t i = w->capacity; i < capacity; i *= 2)
-        shift--;
-    if (table_new(&slots, capacity) != BPE_OK)
+    word_slot *slots = allocate(capacity, sizeof *slots, 1);
+    unsigned shift = 64 - highest_bit(capacity);
+    if (!slots)
         return BPE_NO_MEMORY;
-    for (size_t i = 0; i < w->capacity && w->used; i++) {
-        size_t j;
-        if (!w->slots[i].count)
-            continue;
-        for (j = (size_t)(hash_slot(w, w->slots + i) >> shift); slots[j].count; j = (j + 1) & mask)
-            ;
-        slots[j] = w->slots[i];
+    for (size_t i = 0; i < w->capacity; i++) {
+        const word_slot *slot = w->slots + i;
+        uint64_t hash = is_long(slot) ? slot->key[0] : hash_short(w, slot->key[0], slot->key[1]);
+        size_t j = (size_t)(hash >> shift);
+        while (slot->count && slots[j].count)
+            j = (j + 1) & (capacity - 1);
+        if (slot->count)
+            slots[j] = *slot;
     }
     free(w->slots);
     w->slots = slots;
@@ -520,15 +449,12 @@ ALWAYS_INLINE int put_short(bpe_words *w, uint64_t key0, uint64_t key1, uint64_t
 
 static int put_long(bpe_words *w, const uint8_t *word, size_t length, uint64_t count)
 {
-    uint64_t hash = hash_long(w, word, length), key[2] = {hash, 0}, length8 = length;
-    size_t mask = w->capacity - 1, where = w->arena_size;
-    uint8_t *bytes = (uint8_t *)key;
-    size_t i = (size_t)(hash >> w->shift);
-    for (; w->slots[i].count; i = (i + 1) & mask) {
+    uint64_t hash = hash_long(w, word, length), length8 = length;
+    size_t i = (size_t)(hash >> w->shift), where = w->arena_size, other_length;
+    for (; w->slots[i].count; i = (i + 1) & (w->capacity - 1)) {
         word_slot *slot = w->slots + i;
-        size_t other_length;
         const uint8_t *other;
-        if (slot->key[0] != hash || ((const uint8_t *)slot->key)[15] != LONG_WORD)
+        if (slot->key[0] != hash || !is_long(slot))
             continue;
         other = slot_word(w, slot, &other_length);
         if (other_length == length && !memcmp(other, word, length))
@@ -541,10 +467,7 @@ static int put_long(bpe_words *w, const uint8_t *word, size_t length, uint64_t c
     memcpy(w->arena + where, &length8, 8);
     memcpy(w->arena + where + 8, word, length);
     w->arena_size = where + 8 + length;
-    for (unsigned k = 0; k < 7; k++)
-        bytes[8 + k] = (uint8_t)(where >> 8 * k);
-    bytes[15] = LONG_WORD;
-    return slot_fill(w, w->slots + i, key[0], key[1], count);
+    return slot_fill(w, w->slots + i, hash, little((uint64_t)LONG_WORD << 56 | where), count);
 }
 
 static int put_word(bpe_words *w, const uint8_t *word, size_t length, uint64_t count)
@@ -574,12 +497,10 @@ bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, si
     bpe_words *w = calloc(1, sizeof *w);
     if (!w)
         return NULL;
-    w->capacity = 1 << 12;
-    w->shift = 64 - 12;
     for (unsigned i = 0; i < 3; i++)
         w->seed[i] = seed = fold(seed ^ SCRAMBLE, SCRAMBLE * (i + 2) ^ seed) | 1;
     w->specials = specials_new(special_bytes, lengths, n);
-    if (table_new(&w->slots, w->capacity) != BPE_OK || !w->specials) {
+    if (!w->specials || table_grow(w, 1 << 12) != BPE_OK) {
         bpe_words_free(w);
         return NULL;
     }
@@ -612,17 +533,14 @@ int bpe_words_add(bpe_words *w, const bpe_words *other)
         return BPE_NO_MEMORY; /* words come in the order of their hashes, and would pile up in a smaller table */
     for (size_t i = 0; i < other->capacity; i++) {
         const word_slot *slot = other->slots + i;
-        size_t length;
         const uint8_t *word;
+        size_t length;
         int status;
         prefetch_word(other, i + AHEAD);
         if (!slot->count)
             continue;
         word = slot_word(other, slot, &length);
-        if (length > INLINE_MAX)
-            status = put_long(w, word, length, slot->count);
-        else
-            status = put_short(w, slot->key[0], slot->key[1], slot->count);
+        status = put_word(w, word, length, slot->count);
         if (status != BPE_OK)
             return status;
     }
@@ -656,67 +574,36 @@ void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
 }
 
 typedef struct {
-    uint64_t key[2]; /* the first 8 bytes as a number, and what the count lacks to the largest: both sort upwards */
+    uint64_t key[2]; /* first bytes as a number, or slot; what the count lacks to the largest: both sort upwards */
     const uint8_t *word;
     size_t length;
 } listed_word;
 
-static int by_bytes(const void *x, const void *y)
+static int by_count(const void *x, const void *y)
 {
     const listed_word *a = x, *b = y;
-    int order = memcmp(a->word, b->word, a->length < b->length ? a->length : b->length);
-    return order ? order : a->length < b->length ? -1 : 1;
-}
-
-/* sort by a byte of the key, from *list into *other, and swap these; nothing to do if it is the same in all */
-static void sort_by_digit(listed_word **list, listed_word **other, size_t n, unsigned digit)
-{
-    const unsigned which = digit / 8, shift = digit % 8 * 8;
-    listed_word *from = *list;
-    size_t room[256] = {0}, at = 0;
-    for (size_t i = 0; i < n; i++)
-        room[from[i].key[which] >> shift & 255]++;
-    for (unsigned value = 0; value < 256; value++) {
-        size_t size = room[value];
-        if (size == n)
-            return;
-        room[value] = at;
-        at += size;
-    }
-    for (size_t i = 0; i < n; i++)
-        (*other)[room[from[i].key[which] >> shift & 255]++] = from[i];
-    *list = *other;
-    *other = from;
+    if (a->key[1] != b->key[1])
+        return a->key[1] < b->key[1] ? -1 : 1;
+    if (a->key[0] != b->key[0])
+        return a->key[0] < b->key[0] ? -1 : 1;
+    return compare_bytes(a->word, a->length, b->word, b->length);
 }
 
 /* all words by falling count and, if asked, those of equal count by their bytes; NULL without memory */
 static listed_word *list_words(const bpe_words *w, int bytes_too)
 {
-    listed_word *list = allocate(w->used, sizeof *list, 0), *other = allocate(w->used, sizeof *list, 0);
-    size_t n = 0;
-    if (!list || !other) {
-        free(list);
-        free(other);
-        return NULL;
-    }
-    for (size_t i = 0; i < w->capacity; i++) {
+    listed_word *list = allocate(w->used, sizeof *list, 0), *entry = list;
+    for (size_t i = 0; list && i < w->capacity; i++) {
         prefetch_word(w, i + AHEAD);
-        if (w->slots[i].count) {
-            listed_word *entry = list + n++;
-            entry->word = slot_word(w, w->slots + i, &entry->length);
-            entry->key[0] = bytes_too ? first_bytes(entry->word, entry->length) : 0;
-            entry->key[1] = COUNT_MAX - w->slots[i].count;
-        }
+        if (!w->slots[i].count)
+            continue;
+        entry->word = slot_word(w, w->slots + i, &entry->length);
+        entry->key[0] = bytes_too ? first_bytes(entry->word, entry->length) : i;
+        entry->key[1] = COUNT_MAX - w->slots[i].count;
+        entry++;
     }
-    for (unsigned digit = bytes_too ? 0 : 8; digit < 16; digit++)
-        sort_by_digit(&list, &other, n, digit);
-    free(other);
-    for (size_t i = 0, end; bytes_too && i < n; i = end) { /* what the key does not tell apart */
-        for (end = i + 1; end < n && !memcmp(list[end].key, list[i].key, sizeof list[i].key); end++)
-            ;
-        if (end - i > 1)
-            qsort(list + i, end - i, sizeof *list, by_bytes);
-    }
+    if (list)
+        qsort(list, w->used, sizeof *list, by_count);
     return list;
 }
 
@@ -751,63 +638,37 @@ typedef struct { /* a bit a byte; blank is U+0020, tail any byte of a character 
     uint64_t high, letter, number, space, blank, quote, tail, line_end, upper, lower, both, mark, slash;
 } masks;
 
+/*
+ * The bytes of the window at p that are first to first + n - 1 with some bits set; the range is on one side of 128.
+ */
 #if defined(__AVX2__)
-
-typedef struct {
-    __m256i v[2];
-} window_bytes;
-
-static inline window_bytes load_window(const uint8_t *p)
+static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
 {
-    const __m256i *from = (const void *)p;
-    window_bytes w = {{_mm256_loadu_si256(from), _mm256_loadu_si256(from + 1)}};
-    return w;
-}
-
-/* the bytes that are first to first + n - 1 with some bits set: a signed comparison after a shift down */
-static inline uint64_t in_range(window_bytes w, unsigned with, unsigned first, unsigned n)
-{
-    __m256i shift = _mm256_set1_epi8((char)(first - 128)), limit = _mm256_set1_epi8((char)(n - 128));
-    __m256i set = _mm256_set1_epi8((char)with), v0 = _mm256_or_si256(w.v[0], set), v1 = _mm256_or_si256(w.v[1], set);
-    uint64_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v0, shift)));
-    uint64_t high = (uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v1, shift)));
-    return low | high << 32;
-}
-
-#else
-
-typedef struct {
-    uint64_t v[WINDOW / 8];
-} window_bytes;
-
-static inline window_bytes load_window(const uint8_t *p)
-{
-    window_bytes w;
-    for (unsigned i = 0; i < WINDOW / 8; i++, p += 8) {
-        w.v[i] = 0;
-        for (unsigned k = 0; k < 8; k++)
-            w.v[i] |= (uint64_t)p[k] << 8 * k;
-    }
-    return w;
-}
-
-/* the bytes that are first to first + n - 1 with some bits set; the range is on one side of 128 */
-static inline uint64_t in_range(window_bytes w, unsigned with, unsigned first, unsigned n)
-{
-    const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80, flip = first < 128 ? 0 : tops;
+    const __m256i set = _mm256_set1_epi8((char)with), shift = _mm256_set1_epi8((char)(first - 128));
+    const __m256i limit = _mm256_set1_epi8((char)(n - 128)); /* comparisons are signed, so the range moves to -128 */
     uint64_t bits = 0;
-    for (unsigned i = 0; i < WINDOW / 8; i++) {
-        uint64_t v = (w.v[i] | ones * with) ^ flip;
-        uint64_t from = (v | tops) - ones * (first & 127);     /* the top bit stays where byte >= first */
-        uint64_t to = (v | tops) - ones * ((first & 127) + n); /* and here where byte >= first + n */
-        bits |= ((from & ~to & ~v & tops) >> 7) * 0x0102040810204080u >> 56 << 8 * i; /* eight bits side by side */
+    for (unsigned i = 0; i < WINDOW; i += 32) {
+        __m256i v = _mm256_or_si256(_mm256_loadu_si256((const void *)(p + i)), set);
+        bits |= (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v, shift))) << i;
     }
     return bits;
 }
-
+#else
+static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80, flip = first < 128 ? 0 : tops;
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < WINDOW; i += 8) {
+        uint64_t v = (little(load8(p + i)) | ones * with) ^ flip;
+        uint64_t from = (v | tops) - ones * (first & 127);     /* the top bit stays where byte >= first */
+        uint64_t to = (v | tops) - ones * ((first & 127) + n); /* and here where byte >= first + n */
+        bits |= ((from & ~to & ~v & tops) >> 7) * 0x0102040810204080u >> 56 << i; /* eight bits side by side */
+    }
+    return bits;
+}
 #endif
 
-static inline void ascii_masks(int pattern, window_bytes w, masks *m)
+static inline void ascii_masks(int pattern, const uint8_t *w, masks *m)
 {
     m->high = in_range(w, 0, 0x80, 128);
     m->letter = in_range(w, 0x20, 'a', 26); /* in both cases */
@@ -827,28 +688,19 @@ static inline void ascii_masks(int pattern, window_bytes w, masks *m)
 /* length in bytes of the character at p, 0 if the bytes up to end are not UTF-8, as Python's decoder has it */
 static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *character)
 {
-    size_t left = (size_t)(end - p);
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
     uint32_t c = p[0];
-    if (c < 0x80) {
-        *character = c;
-        return 1;
-    }
-    if (c < 0xC2 || left < 2 || (p[1] & 0xC0) != 0x80)
+    unsigned length = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    if ((c >= 0x80 && c < 0xC2) || c > 0xF4 || (size_t)(end - p) < length)
         return 0;
-    if (c < 0xE0) {
-        *character = (c & 0x1F) << 6 | (p[1] & 0x3Fu);
-        return 2;
+    c &= 0xFFu >> (length + (length > 1));
+    for (unsigned i = 1; i < length; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+        c = c << 6 | (p[i] & 0x3Fu);
     }
-    if (left < 3 || (p[2] & 0xC0) != 0x80)
-        return 0;
-    if (c < 0xF0) {
-        *character = c = (c & 0x0F) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
-        return c >= 0x800 && (c < 0xD800 || c > 0xDFFF) ? 3 : 0;
-    }
-    if (left < 4 || (p[3] & 0xC0) != 0x80)
-        return 0;
-    *character = c = (c & 0x0F) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
-    return p[0] < 0xF5 && c >= 0x10000 && c <= 0x10FFFF ? 4 : 0;
+    *character = c;
+    return c >= least[length] && c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF) ? length : 0;
 }
 
 static inline unsigned class_of(uint32_t character)
@@ -858,27 +710,26 @@ static inline unsigned class_of(uint32_t character)
 
 /*
  * Add the characters beyond ASCII to the masks: all bytes of a character get its class. *n is how many bytes of the
- * window are known; it falls to the last whole character when the text goes on behind the window (left > n). *bad is
- * the offset of what is no UTF-8, + 1.
+ * window are known; it falls to the last whole character when the text goes on behind the window (left > n). Returned
+ * is 0, or 1 + the offset of what is not UTF-8.
  */
-static inline int wide_masks(const uint8_t *window, window_bytes w, unsigned *n, size_t left, masks *m, unsigned *bad)
+static inline unsigned wide_masks(const uint8_t *window, unsigned *n, size_t left, masks *m)
 {
-    uint64_t high = m->high & bits_below(*n), of_class[NONE] = {0}, tail = in_range(w, 0, 0x80, 0x40) & bits_below(*n);
-    uint64_t lead = CJK_ARE_LETTERS ? in_range(w, 0, 0xE4, 6) : 0;
+    uint64_t high = m->high & bits_below(*n), of_class[NONE] = {0};
+    uint64_t tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
+    uint64_t lead = CJK_ARE_LETTERS ? in_range(window, 0, 0xE4, 6) : 0;
     if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 with B8 or more behind it, and two more bytes */
-        lead &= (in_range(w, 0, 0xE5, 5) | in_range(w, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
+        lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
         of_class[BOTH] = lead | lead << 1 | lead << 2;
         high &= ~of_class[BOTH];
     }
     while (high) {
-        unsigned i = lowest_bit(high), length;
         uint32_t character;
         uint64_t bits;
-        length = decode(window + i, window + (left < READABLE ? left : READABLE), &character);
-        if (!length) {
-            *bad = i + 1;
-            return BPE_BAD_UTF8;
-        }
+        unsigned i = lowest_bit(high);
+        unsigned length = decode(window + i, window + (left < READABLE ? left : READABLE), &character);
+        if (!length)
+            return i + 1;
         if (i + length > *n) {
             *n = i;
             break;
@@ -895,20 +746,18 @@ static inline int wide_masks(const uint8_t *window, window_bytes w, unsigned *n,
     m->lower |= of_class[LOWER];
     m->both = of_class[BOTH];
     m->mark = of_class[MARK];
-    return BPE_OK;
+    return 0;
 }
 
-/* the length of 's 't 'm 'd 'll 've 're at a quote, if there are so many bytes left, or 0; three bytes are read */
+/* the length of 's 't 'm 'd 'll 've 're at a quote, with so many bytes left, or 0 */
 static inline unsigned contraction(int pattern, const uint8_t *quote, size_t left)
 {
-    unsigned fold = pattern == BPE_GPT2 ? 0 : 0x20, a = quote[1] | fold, b = quote[2] | fold, length = 0;
+    unsigned lower = pattern == BPE_GPT2 ? 0 : 0x20, a = left > 1 ? quote[1] | lower : 0, b = left > 2 ? quote[2] : 0;
     if (a == 's' || a == 't' || a == 'm' || a == 'd')
-        length = 2;
-    else if ((a == 'l' && b == 'l') || ((a == 'v' || a == 'r') && b == 'e'))
-        length = 3;
-    else if (fold && quote[1] == 0xC5 && quote[2] == 0xBF) /* U+017F, an s where case is ignored */
-        length = 3;
-    return LIKELY(length <= left) ? length : 0;
+        return 2;
+    if ((a == 'l' && (b | lower) == 'l') || ((a == 'v' || a == 'r') && (b | lower) == 'e'))
+        return 3;
+    return lower && b == 0xBF && quote[1] == 0xC5 ? 3 : 0; /* U+017F, an s where case is ignored */
 }
 
 /* the first byte of each character of which x has a byte */
@@ -1021,15 +870,6 @@ static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *
     return SET(*length ? class_of(character) : NONE);
 }
 
-/* the length of the contraction at p, or 0 */
-static unsigned contraction_at(int pattern, const uint8_t *p, const uint8_t *end)
-{
-    uint8_t quote[3] = {0};
-    size_t left = (size_t)(end - p);
-    memcpy(quote, p, left < 3 ? left : 3);
-    return *quote == '\'' ? contraction(pattern, quote, left) : 0;
-}
-
 /* the first character behind p that is in none of the classes */
 static const uint8_t *skip(const uint8_t *p, const uint8_t *end, unsigned set)
 {
@@ -1053,7 +893,7 @@ static const uint8_t *skip_letters(int pattern, const uint8_t *p, const uint8_t 
         p = skip(p, end, SET(LOWER) | both);
     else if (behind_both) /* where no lower case follows, the last that can be lower case is the end */
         p = behind_both;
-    return p + contraction_at(pattern, p, end);
+    return p < end && *p == '\'' ? p + contraction(pattern, p, (size_t)(end - p)) : p;
 }
 
 /* behind the whitespace that begins a word and is not taken along by what follows */
@@ -1075,7 +915,7 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
 {
     unsigned letters = pattern == BPE_O200K ? LETTERS | SET(MARK) : LETTERS, others = SET(OTHER) | SET(MARK);
     unsigned length, unused, first = class_at(text, end, &length), next = class_at(text + length, end, &unused);
-    unsigned quoted = pattern == BPE_O200K ? 0 : contraction_at(pattern, text, end); /* it has none by themselves */
+    unsigned quoted = pattern == BPE_O200K || *text != '\'' ? 0 : contraction(pattern, text, (size_t)(end - text));
     const uint8_t *p = text + length;
     int gpt2 = pattern == BPE_GPT2, blank = *text == ' ';
     int goes_along = gpt2 ? blank : !(first & (SET(NUMBER) | SET(LINE_END))); /* with letters that follow */
@@ -1099,32 +939,25 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     return (size_t)(p - text);
 }
 
-typedef struct {
-    unsigned known; /* bytes of the window in which all starts of words are found */
-    int hard;       /* the word that is cut off behind them is one for walk_word */
-    unsigned bad;   /* the offset of what is no UTF-8, + 1 */
-} window_end;
-
-/* the bits at which words begin, behind the first, in a window that begins with one, and has so many bytes left */
-static NOINLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t left, window_end *e)
+/*
+ * The bits at which words begin, behind the first, in a window that begins with one, and has so many bytes left. In the
+ * first *n bytes, all are found; *bad is 0, or 1 + the offset of what is not UTF-8.
+ */
+static NOINLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t left, unsigned *n, unsigned *bad)
 {
-    unsigned n = left < WINDOW ? (unsigned)left : WINDOW, whole;
-    window_bytes bytes = load_window(window);
     uint64_t starts;
     masks m = {0};
-    e->bad = 0;
-    ascii_masks(pattern, bytes, &m);
-    if (m.high & bits_below(n) && wide_masks(window, bytes, &n, left, &m, &e->bad) != BPE_OK)
+    *n = left < WINDOW ? (unsigned)left : WINDOW;
+    *bad = 0;
+    ascii_masks(pattern, window, &m);
+    if (m.high & bits_below(*n) && (*bad = wide_masks(window, n, left, &m)))
         return 0;
-    whole = n;
     if (pattern == BPE_GPT2)
-        starts = gpt2_starts(window, &m, n, left);
+        starts = gpt2_starts(window, &m, *n, left);
     else if (pattern == BPE_CL100K)
-        starts = modern_starts(BPE_CL100K, window, &m, &n, left);
+        starts = modern_starts(BPE_CL100K, window, &m, n, left);
     else
-        starts = modern_starts(BPE_O200K, window, &m, &n, left);
-    e->known = n;
-    e->hard = n < whole;
+        starts = modern_starts(BPE_O200K, window, &m, n, left);
     return starts & ~(uint64_t)1;
 }
 
@@ -1145,14 +978,13 @@ ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *en
     while (text < end) {
         size_t left = (size_t)(end - text), length;
         const uint8_t *window = text;
-        unsigned at = 0;
-        window_end e;
+        unsigned at = 0, known, bad_byte;
         int status;
         if ((size_t)(limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }
-        for (uint64_t starts = find_starts(pattern, window, left, &e); starts; starts &= starts - 1) {
+        for (uint64_t starts = find_starts(pattern, window, left, &known, &bad_byte); starts; starts &= starts - 1) {
             unsigned to = lowest_bit(starts);
             status = sink(state, window + at, to - at);
             if (status != BPE_OK)
@@ -1160,13 +992,13 @@ ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *en
             at = to;
         }
         text += at;
-        if (LIKELY(at && !e.hard && left > e.known))
+        if (LIKELY(at && left > known))
             continue;
-        if (e.bad) {
-            *bad = text + e.bad - 1;
+        if (bad_byte) {
+            *bad = text + bad_byte - 1;
             return BPE_BAD_UTF8;
         }
-        length = left == e.known ? left - at : walk_word(pattern, text, end);
+        length = left == known ? left - at : walk_word(pattern, text, end);
         status = sink(state, limit - text < 16 ? window + at : text, length);
         if (status != BPE_OK)
             return status;
@@ -1192,9 +1024,8 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
     const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
     if (!w->slots)
         return BPE_USED_UP;
-    if (!w->used && length >= LARGE_TEXT && w->capacity < LARGE_TABLE / 2)
-        if (table_grow(w, LARGE_TABLE / 2) != BPE_OK)
-            return BPE_NO_MEMORY;
+    if (!w->used && length >= LARGE_TEXT && table_grow(w, LARGE_TABLE / 2) != BPE_OK)
+        return BPE_NO_MEMORY;
     while (piece < end) {
         size_t which, special = find_special(w->specials, piece, end, &wall, &which);
         int status = scan_piece(w->pattern, piece, wall, end, &bad, count_word, w);
@@ -1222,17 +1053,22 @@ typedef struct {
     uint64_t key, count;
 } heap_entry;
 
+typedef struct { /* of one neighbour, while a merge is made; all zero between merges */
+    uint64_t count;
+    uint32_t *list;
+    size_t n;
+} neighbour;
+
 typedef struct {
     uint32_t span, length; /* in slots of the array, in bytes */
     size_t where;          /* of the bytes */
     uint64_t start;        /* the first 8 bytes as a number: decides nearly all comparisons */
 } token;
 
-typedef struct { /* of one neighbour, while a merge is made */
+typedef struct { /* words of equal count, and the slot behind the last of them */
     uint64_t count;
-    uint32_t *list;
-    size_t n;
-} neighbour;
+    size_t end;
+} group;
 
 typedef struct {
     uint32_t at, left, right;
@@ -1241,12 +1077,11 @@ typedef struct {
 struct bpe_learner {
     uint32_t *seq;
     size_t n_slots;
-    size_t *group_end; /* words of equal count: the slot behind the last of them */
-    uint64_t *group_count;
-    size_t n_groups, group_end_capacity, group_count_capacity;
+    group *groups;
+    size_t n_groups, group_capacity;
 
     token *tokens;
-    size_t n_tokens, token_capacity;
+    size_t n_tokens, n_first, token_capacity; /* the first ones are all one slot long */
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
 
@@ -1256,20 +1091,19 @@ struct bpe_learner {
     heap_entry *heap;
     size_t n_heap, heap_capacity;
     uint64_t threshold, least;
-    size_t first_ids; /* 1 + the largest id of a byte, until the first index is made; 0 if words are rows of ids */
     size_t longest;
     int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
 
-    neighbour *left, *right; /* by token id; all zero between merges */
-    size_t left_capacity, right_capacity;
-    uint32_t *lefts, *rights; /* the ids that are not zero */
-    size_t lefts_capacity, rights_capacity, n_lefts, n_rights;
+    neighbour *sums; /* of token t as a left neighbour at 2 * t, as a right one at 2 * t + 1 */
+    uint32_t *touched; /* the places in sums that are not zero */
     replaced_pair *replaced;
-    size_t replaced_capacity;
+    size_t sums_capacity, touched_capacity, replaced_capacity, n_touched;
     size_t work; /* places gone through in this batch */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
+/* not an empty slot, and not beside a wall */
+static int is_pair(uint64_t key) { return key >> 32 != WALL && (uint32_t)key != WALL; }
 static size_t pair_home(const bpe_learner *l, uint64_t key) { return (size_t)(fold(key, SCRAMBLE) >> l->pair_shift); }
 
 /* -1, 0, 1: the order of two tokens' bytes */
@@ -1335,15 +1169,16 @@ static pair_slot *find_pair(const bpe_learner *l, uint64_t key)
     return l->pairs + i;
 }
 
-static int resize_pairs(bpe_learner *l, size_t capacity, unsigned shift)
+/* a table of 2^bits slots with the pairs of the old one */
+static int resize_pairs(bpe_learner *l, unsigned bits)
 {
-    pair_slot *old = l->pairs, *pairs = allocate(capacity, sizeof *pairs, 1);
+    pair_slot *old = l->pairs, *pairs = allocate((size_t)1 << bits, sizeof *pairs, 1);
     size_t old_capacity = l->pair_capacity;
     if (!pairs)
         return BPE_NO_MEMORY;
     l->pairs = pairs;
-    l->pair_capacity = capacity;
-    l->pair_shift = shift;
+    l->pair_capacity = (size_t)1 << bits;
+    l->pair_shift = 64 - bits;
     for (size_t i = 0; i < old_capacity; i++)
         if (old[i].key)
             *find_pair(l, old[i].key) = old[i];
@@ -1358,7 +1193,7 @@ static pair_slot *put_pair(bpe_learner *l, uint64_t key)
     if (slot->key)
         return slot;
     if (l->n_pairs + 1 > l->pair_capacity / 2) {
-        if (resize_pairs(l, l->pair_capacity * 2, l->pair_shift - 1) != BPE_OK)
+        if (resize_pairs(l, 65 - l->pair_shift) != BPE_OK)
             return NULL;
         slot = find_pair(l, key);
     }
@@ -1393,42 +1228,42 @@ static void clear_pairs(bpe_learner *l)
 static size_t group_of(const bpe_learner *l, size_t slot, size_t g)
 {
     size_t step = 1;
-    while (g + step < l->n_groups && slot >= l->group_end[g + step - 1]) {
+    while (g + step < l->n_groups && slot >= l->groups[g + step - 1].end) {
         g += step;
         step *= 2;
     }
     for (; step; step /= 2)
-        if (g + step < l->n_groups && slot >= l->group_end[g + step - 1])
+        if (g + step < l->n_groups && slot >= l->groups[g + step - 1].end)
             g += step;
     return g;
 }
 
 /*
- * Go through all pairs in the array. Without `fill`, count them; with it, write their places into the lists of those
- * that have one, where slot.n begins at 0.
+ * Go through all pairs in the array. Without `fill`, count them, those with a wall too, as a test for walls would cost
+ * more; with it, write their places into the lists of those that have one, where slot.n begins at 0.
  */
 static int walk_pairs(bpe_learner *l, int fill)
 {
-    size_t group = 0, span = 1;
-    for (size_t p = 1; p < l->n_slots; p += span) {
-        uint32_t left = l->seq[p], right;
+    size_t g = 0;
+    for (size_t p = 1, next; p + 1 < l->n_slots; p = next) {
+        uint32_t left = l->seq[p];
         pair_slot *slot;
-        span = l->tokens[left].span; /* 1 for a wall */
-        if (left == WALL || (right = l->seq[p + span]) == WALL)
-            continue;
+        uint64_t key;
+        next = p + (left < l->n_first ? 1 : l->tokens[left].span); /* at first, this is known before seq[p] is */
+        key = pair_key(left, l->seq[next]);
         if (fill) {
-            slot = find_pair(l, pair_key(left, right));
+            slot = find_pair(l, key);
             if (slot->key)
                 slot->list[slot->n++] = (uint32_t)p;
             continue;
         }
-        if (p >= l->group_end[group])
-            group = group_of(l, p, group);
-        slot = put_pair(l, pair_key(left, right));
+        if (p >= l->groups[g].end)
+            g = group_of(l, p, g);
+        slot = put_pair(l, key);
         if (!slot)
             return BPE_NO_MEMORY;
         slot->n++;
-        if (add_count(&slot->count, l->group_count[group]) != BPE_OK)
+        if (add_count(&slot->count, l->groups[g].count) != BPE_OK && is_pair(key))
             return BPE_OVERFLOW;
     }
     return BPE_OK;
@@ -1437,154 +1272,80 @@ static int walk_pairs(bpe_learner *l, int fill)
 static int may_merge(const bpe_learner *l, uint64_t key, uint64_t count)
 {
     size_t length = (size_t)l->tokens[key >> 32].length + l->tokens[(uint32_t)key].length;
-    return count >= l->threshold && length <= l->longest;
+    return count >= l->threshold && length <= l->longest && is_pair(key);
 }
 
-/* put a pair into the table, with room for a list of n, and into the heap */
-static int add_pair(bpe_learner *l, uint64_t key, uint64_t count, size_t n, uint32_t **list)
+/* give a pair room for a list of n, and put it into the heap */
+static int start_list(bpe_learner *l, pair_slot *slot, size_t n)
 {
-    pair_slot *slot = put_pair(l, key);
-    if (!slot || !(slot->list = malloc(n * sizeof **list)))
-        return BPE_NO_MEMORY;
-    slot->count = count;
-    slot->n = n;
-    *list = slot->list;
-    return heap_push(l, key, count);
-}
-
-static void choose_threshold(bpe_learner *l, uint64_t total, uint64_t merges_wanted)
-{
-    if (!l->threshold) /* a guess at how rare the last merge will be; a wrong one costs time only */
-        l->threshold = total / 64 / (merges_wanted + 1);
-    if (l->threshold < l->least)
-        l->threshold = l->least;
-}
-
-/*
- * The first index of a large array in which the ids are those of bytes and no sum can be too large: as index_pairs has
- * it, but with a plain array of all pairs. Each token is a slot long; walls are counted with the others, as a test for
- * them would cost more.
- */
-static int index_bytes(bpe_learner *l, size_t side, uint64_t merges_wanted)
-{
-    const uint32_t *seq = l->seq;
-    const size_t last = l->n_slots - 1;
-    neighbour *all = allocate(side * side, sizeof *all, 1);
-    uint64_t total = 0;
-    int status = all ? BPE_OK : BPE_NO_MEMORY;
-    for (size_t group = 0, p = 1; group < l->n_groups && status == BPE_OK; group++)
-        for (; p < l->group_end[group] && p < last; p++) {
-            neighbour *pair = all + seq[p] * side + seq[p + 1];
-            pair->count += l->group_count[group];
-            pair->n++;
-        }
-    for (size_t i = FIRST_ID * side; i < side * side && status == BPE_OK; i++)
-        total += i % side < FIRST_ID ? 0 : all[i].count;
-    choose_threshold(l, total, merges_wanted);
-    for (size_t i = FIRST_ID * side; i < side * side && status == BPE_OK; i++) {
-        uint64_t key = pair_key((uint32_t)(i / side), (uint32_t)(i % side));
-        if (i % side >= FIRST_ID && all[i].n && may_merge(l, key, all[i].count))
-            status = add_pair(l, key, all[i].count, all[i].n, &all[i].list);
-    }
-    for (size_t p = 1; p < last && status == BPE_OK; p++) {
-        neighbour *pair = all + seq[p] * side + seq[p + 1];
-        if (pair->list)
-            *pair->list++ = (uint32_t)p;
-    }
-    free(all);
-    return status;
+    slot->list = malloc(n * sizeof *slot->list);
+    return slot->list ? heap_push(l, slot->key, slot->count) : BPE_NO_MEMORY;
 }
 
 /* replace the table by one of all pairs that are in the array now and occur at least threshold times */
 static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
 {
-    pair_slot *all;
-    size_t capacity, n = 0;
-    unsigned bits = 12;
     uint64_t total = 0;
-    const size_t side = l->first_ids;
+    size_t n = 0;
+    unsigned bits = 12;
     int status;
-    l->first_ids = 0; /* from now on there are others */
-    if (side && side < l->n_slots / side && l->group_count[0] <= COUNT_MAX / l->n_slots)
-        return index_bytes(l, side, merges_wanted);
     clear_pairs(l);
     l->n_heap = 0;
     status = walk_pairs(l, 0);
-    all = l->pairs;
-    capacity = l->pair_capacity;
-    for (size_t i = 0; i < capacity; i++)
-        total = all[i].count > COUNT_MAX - total ? COUNT_MAX : total + all[i].count;
-    choose_threshold(l, total, merges_wanted);
-    for (size_t i = 0; i < capacity; i++)
-        n += all[i].key && may_merge(l, all[i].key, all[i].count);
-    l->pairs = NULL;
-    l->pair_capacity = l->n_pairs = 0;
+    for (size_t i = 0; i < l->pair_capacity; i++)
+        if (is_pair(l->pairs[i].key))
+            total = l->pairs[i].count > COUNT_MAX - total ? COUNT_MAX : total + l->pairs[i].count;
+    if (!l->threshold) /* a guess at how rare the last merge will be; a wrong one costs time only */
+        l->threshold = total / 64 / (merges_wanted + 1);
+    if (l->threshold < l->least)
+        l->threshold = l->least;
+    for (size_t i = 0; i < l->pair_capacity && status == BPE_OK; i++) {
+        pair_slot *slot = l->pairs + i;
+        if (!may_merge(l, slot->key, slot->count)) {
+            slot->key = 0; /* what it hides is seen again in the next table */
+            continue;
+        }
+        status = start_list(l, slot, slot->n);
+        slot->n = 0;
+        n++;
+    }
     /* large enough from the start: they come in the order of their hashes, and would pile up in a table that grows */
     while (bits < 63 && n > ((size_t)1 << bits) / 4)
         bits++;
+    l->n_pairs = n;
     if (status == BPE_OK)
-        status = resize_pairs(l, (size_t)1 << bits, 64 - bits);
-    for (size_t i = 0; i < capacity && status == BPE_OK; i++) {
-        uint32_t *list;
-        if (all[i].key && may_merge(l, all[i].key, all[i].count))
-            status = add_pair(l, all[i].key, all[i].count, all[i].n, &list);
-    }
-    free(all);
-    for (size_t i = 0; i < l->pair_capacity; i++)
-        l->pairs[i].n = 0;
+        status = resize_pairs(l, bits);
     return status == BPE_OK ? walk_pairs(l, 1) : status;
 }
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* grow a block of neighbours, the new ones all zero */
-static int grow_neighbours(neighbour **block, size_t *capacity, size_t needed)
+/* add a token of these bytes, or, where they are NULL, the one that tokens a and b make */
+static int add_token(bpe_learner *l, const uint8_t *bytes, size_t length, uint32_t a, uint32_t b)
 {
-    size_t old = *capacity;
-    if (grow(block, capacity, needed, sizeof **block) != BPE_OK)
-        return BPE_NO_MEMORY;
-    memset(*block + old, 0, (*capacity - old) * sizeof **block);
-    return BPE_OK;
-}
-
-/* make room for one more token of so many bytes, which go to *bytes; nothing is added yet */
-static int make_room(bpe_learner *l, size_t length, uint8_t **bytes)
-{
-    size_t n = l->n_tokens + 1;
-    if (n >= UINT32_MAX || length > UINT32_MAX)
+    size_t n = l->n_tokens + 1, old = l->sums_capacity, span = 1;
+    uint8_t *to;
+    if (!bytes) {
+        length = (size_t)l->tokens[a].length + l->tokens[b].length;
+        span = (size_t)l->tokens[a].span + l->tokens[b].span;
+    }
+    if (n > UINT32_MAX / 2 || length > UINT32_MAX)
         return BPE_OVERFLOW;
     if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
         grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1) != BPE_OK || /* + 1: there is a block at once */
-        grow(&l->lefts, &l->lefts_capacity, n, sizeof *l->lefts) != BPE_OK ||
-        grow(&l->rights, &l->rights_capacity, n, sizeof *l->rights) != BPE_OK ||
-        grow_neighbours(&l->left, &l->left_capacity, n) != BPE_OK ||
-        grow_neighbours(&l->right, &l->right_capacity, n) != BPE_OK)
+        grow(&l->touched, &l->touched_capacity, 2 * n, sizeof *l->touched) != BPE_OK ||
+        grow(&l->sums, &l->sums_capacity, 2 * n, sizeof *l->sums) != BPE_OK)
         return BPE_NO_MEMORY;
-    *bytes = l->bytes + l->n_bytes;
-    return BPE_OK;
-}
-
-/* add the token whose bytes were put where make_room said */
-static void add_token(bpe_learner *l, size_t length, size_t span)
-{
-    token *t = l->tokens + l->n_tokens++;
-    t->span = (uint32_t)span;
-    t->length = (uint32_t)length;
-    t->where = l->n_bytes;
-    t->start = first_bytes(l->bytes + l->n_bytes, length);
+    memset(l->sums + old, 0, (l->sums_capacity - old) * sizeof *l->sums);
+    to = l->bytes + l->n_bytes;
+    if (bytes)
+        memcpy(to, bytes, length);
+    else {
+        memcpy(to, l->bytes + l->tokens[a].where, l->tokens[a].length);
+        memcpy(to + l->tokens[a].length, l->bytes + l->tokens[b].where, l->tokens[b].length);
+    }
+    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, l->n_bytes, first_bytes(to, length)};
     l->n_bytes += length;
-}
-
-static int add_merged_token(bpe_learner *l, uint32_t a, uint32_t b)
-{
-    size_t length = (size_t)l->tokens[a].length + l->tokens[b].length;
-    uint8_t *bytes;
-    int status = make_room(l, length, &bytes);
-    if (status != BPE_OK)
-        return status;
-    memcpy(bytes, l->bytes + l->tokens[a].where, l->tokens[a].length);
-    memcpy(bytes + l->tokens[a].length, l->bytes + l->tokens[b].where, l->tokens[b].length);
-    add_token(l, length, (size_t)l->tokens[a].span + l->tokens[b].span);
     return BPE_OK;
 }
 
@@ -1621,45 +1382,46 @@ static int best_pair(bpe_learner *l, uint64_t merges_wanted, pair_slot **best)
     }
 }
 
+/* add to the sum of a neighbour */
+static inline void touch(bpe_learner *l, uint32_t which, uint64_t count)
+{
+    neighbour *sum = l->sums + which;
+    if (!sum->n++)
+        l->touched[l->n_touched++] = which;
+    sum->count += count;
+}
+
 /*
  * Write c over the pairs (a, b) in the list: -> how many, weighted by the counts of their words, in *weight. The places
- * and their neighbours go to l->replaced, the sums for each neighbour to l->left and l->right.
+ * and their neighbours go to l->replaced, the sums for each neighbour to l->sums.
  */
 static size_t replace_pairs(bpe_learner *l, const uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
 {
     uint32_t *seq = l->seq;
-    const size_t span_a = l->tokens[a].span, span = span_a + l->tokens[b].span;
-    size_t group = 0, made = 0;
-    l->n_lefts = l->n_rights = 0;
+    const size_t span_a = l->tokens[a].span, span = l->tokens[c].span;
+    size_t g = 0, made = 0;
+    l->n_touched = 0;
     *weight = 0;
     for (size_t i = 0; i < n; i++) {
         size_t p = list[i];
         uint32_t x, y;
-        uint64_t count;
         if (i + AHEAD < n) {
             PREFETCH(seq + list[i + AHEAD] - 1);
             PREFETCH(seq + list[i + AHEAD] + span);
         }
         if (seq[p] != a || seq[p + span_a] != b)
             continue;
-        if (p >= l->group_end[group])
-            group = group_of(l, p, group);
-        count = l->group_count[group];
+        if (p >= l->groups[g].end)
+            g = group_of(l, p, g);
         x = seq[p - 1];
         y = seq[p + span];
         seq[p + span_a - 1] = seq[p + span_a] = DEAD;
         seq[p] = seq[p + span - 1] = c;
-        if (!l->left[x].n++)
-            l->lefts[l->n_lefts++] = x;
-        if (!l->right[y].n++)
-            l->rights[l->n_rights++] = y;
-        l->left[x].count += count;
-        l->right[y].count += count;
-        *weight += count;
-        l->replaced[made].at = (uint32_t)p;
-        l->replaced[made].left = x;
-        l->replaced[made++].right = y;
+        touch(l, 2 * x, l->groups[g].count);
+        touch(l, 2 * y + 1, l->groups[g].count);
+        *weight += l->groups[g].count;
+        l->replaced[made++] = (replaced_pair){(uint32_t)p, x, y};
     }
     return made;
 }
@@ -1677,44 +1439,46 @@ static void lower_pair(bpe_learner *l, uint32_t left, uint32_t right, uint64_t c
 static int raise_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *sum)
 {
     uint64_t key = pair_key(left, right);
-    if (left == WALL || right == WALL || !may_merge(l, key, sum->count))
+    pair_slot *slot;
+    int status;
+    if (!may_merge(l, key, sum->count))
         return BPE_OK;
-    return add_pair(l, key, sum->count, sum->n, &sum->list);
+    slot = put_pair(l, key);
+    if (!slot)
+        return BPE_NO_MEMORY;
+    slot->count = sum->count;
+    slot->n = sum->n;
+    status = start_list(l, slot, sum->n);
+    sum->list = slot->list;
+    return status;
 }
 
 /* bring the table up to date after (a, b) became c in `made` places */
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, size_t made)
 {
+    neighbour *sums = l->sums;
     int status = BPE_OK;
-    for (size_t i = 0; i < l->n_rights; i++) {
-        if (i + 4 < l->n_rights)
-            PREFETCH(l->pairs + pair_home(l, pair_key(b, l->rights[i + 4])));
-        lower_pair(l, b, l->rights[i], l->right[l->rights[i]].count);
+    for (size_t i = 0; i < l->n_touched; i++) {
+        uint32_t which = l->touched[i], x = which / 2;
+        if (which % 2)
+            lower_pair(l, b, x, sums[which].count);
+        else if (x != c)
+            lower_pair(l, x, a, sums[which].count);
     }
-    for (size_t i = 0; i < l->n_lefts; i++) {
-        uint32_t x = l->lefts[i];
-        if (i + 4 < l->n_lefts)
-            PREFETCH(l->pairs + pair_home(l, pair_key(l->lefts[i + 4], a)));
-        if (x == c) /* c beside c: the left one saw an (a, b) on its right, and counted (c, a) */
-            l->right[a].count -= l->left[c].count;
-        else
-            lower_pair(l, x, a, l->left[x].count);
+    sums[2 * a + 1].count -= sums[2 * c].count; /* c beside c: the left one saw an (a, b) on its right */
+    for (size_t i = 0; i < l->n_touched && status == BPE_OK; i++) {
+        uint32_t which = l->touched[i], x = which / 2;
+        status = which % 2 ? raise_pair(l, c, x, sums + which) : raise_pair(l, x, c, sums + which);
     }
-    for (size_t i = 0; i < l->n_rights && status == BPE_OK; i++)
-        status = raise_pair(l, c, l->rights[i], l->right + l->rights[i]);
-    for (size_t i = 0; i < l->n_lefts && status == BPE_OK; i++)
-        status = raise_pair(l, l->lefts[i], c, l->left + l->lefts[i]);
     for (size_t i = 0; i < made && status == BPE_OK; i++) {
         const replaced_pair *r = l->replaced + i;
-        if (l->right[r->right].list)
-            *l->right[r->right].list++ = r->at;
-        if (l->left[r->left].list)
-            *l->left[r->left].list++ = r->at - l->tokens[r->left].span;
+        if (sums[2 * r->right + 1].list)
+            *sums[2 * r->right + 1].list++ = r->at;
+        if (sums[2 * r->left].list)
+            *sums[2 * r->left].list++ = r->at - l->tokens[r->left].span;
     }
-    for (size_t i = 0; i < l->n_rights; i++)
-        memset(l->right + l->rights[i], 0, sizeof *l->right);
-    for (size_t i = 0; i < l->n_lefts; i++)
-        memset(l->left + l->lefts[i], 0, sizeof *l->left);
+    for (size_t i = 0; i < l->n_touched; i++)
+        memset(sums + l->touched[i], 0, sizeof *sums);
     return status;
 }
 
@@ -1729,7 +1493,7 @@ static int make_merge(bpe_learner *l, pair_slot *slot, bpe_merge *merge)
     merge->count = slot->count;
     slot->list = NULL;
     drop_pair(l, slot);
-    status = add_merged_token(l, a, b);
+    status = add_token(l, NULL, 0, a, b);
     if (status == BPE_OK)
         status = grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced);
     if (status == BPE_OK)
@@ -1762,13 +1526,15 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 /* write a word and a wall behind it from *at on */
 static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, size_t *at)
 {
-    if (!id_of_byte && length % 4)
+    const size_t size = id_of_byte ? 1 : sizeof(uint32_t);
+    if (length % size)
         return BPE_OVERFLOW;
-    for (size_t i = 0; id_of_byte && i < length; i++)
-        l->seq[(*at)++] = id_of_byte[word[i]] + FIRST_ID;
-    for (size_t i = 0; !id_of_byte && i < length; i += 4) {
+    for (size_t i = 0; i < length; i += size) {
         uint32_t id;
-        memcpy(&id, word + i, 4);
+        if (id_of_byte)
+            id = id_of_byte[word[i]];
+        else
+            memcpy(&id, word + i, size);
         if (id >= l->n_tokens - FIRST_ID)
             return BPE_OVERFLOW;
         l->seq[(*at)++] = id + FIRST_ID;
@@ -1777,42 +1543,34 @@ static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const 
     return BPE_OK;
 }
 
-static int add_group(bpe_learner *l, uint64_t count, size_t end)
-{
-    if (l->n_groups && l->group_count[l->n_groups - 1] == count) {
-        l->group_end[l->n_groups - 1] = end;
-        return BPE_OK;
-    }
-    if (grow(&l->group_end, &l->group_end_capacity, l->n_groups + 1, sizeof *l->group_end) != BPE_OK ||
-        grow(&l->group_count, &l->group_count_capacity, l->n_groups + 1, sizeof *l->group_count) != BPE_OK)
-        return BPE_NO_MEMORY;
-    l->group_end[l->n_groups] = end;
-    l->group_count[l->n_groups++] = count;
-    return BPE_OK;
-}
-
 /* all words, by falling count */
 static int write_words(bpe_learner *l, const bpe_words *w, const uint32_t *id_of_byte)
 {
-    size_t n = 1, at = 1;
+    size_t at = 1;
     listed_word *list = list_words(w, 0);
     int status = list ? BPE_OK : BPE_NO_MEMORY;
+    l->n_slots = 1;
     for (size_t i = 0; list && i < w->used; i++)
-        n += list[i].length / (id_of_byte ? 1 : 4) + 1;
-    if (n >= UINT32_MAX)
+        l->n_slots += list[i].length / (id_of_byte ? 1 : sizeof(uint32_t)) + 1;
+    if (l->n_slots >= UINT32_MAX)
         status = BPE_OVERFLOW;
-    if (status == BPE_OK && !(l->seq = allocate(n, sizeof *l->seq, 0)))
+    if (status == BPE_OK && !(l->seq = allocate(l->n_slots, sizeof *l->seq, 0)))
         status = BPE_NO_MEMORY;
-    if (status == BPE_OK) {
-        l->n_slots = n;
+    if (status == BPE_OK)
         l->seq[0] = WALL;
-    }
-    for (size_t i = 0; status == BPE_OK && i < w->used; i++) {
+    for (size_t i = 0; i < w->used && status == BPE_OK; i++) {
+        uint64_t count = COUNT_MAX - list[i].key[1];
         if (i + AHEAD < w->used)
             PREFETCH(list[i + AHEAD].word);
-        status = write_word(l, list[i].word, list[i].length, id_of_byte, &at);
+        if (!l->n_groups || l->groups[l->n_groups - 1].count != count) {
+            status = grow(&l->groups, &l->group_capacity, l->n_groups + 1, sizeof *l->groups);
+            if (status == BPE_OK)
+                l->groups[l->n_groups++].count = count;
+        }
         if (status == BPE_OK)
-            status = add_group(l, COUNT_MAX - list[i].key[1], at);
+            status = write_word(l, list[i].word, list[i].length, id_of_byte, &at);
+        if (status == BPE_OK)
+            l->groups[l->n_groups - 1].end = at;
     }
     free(list);
     return status;
@@ -1826,15 +1584,12 @@ void bpe_learner_free(bpe_learner *l)
         clear_pairs(l);
     free(l->pairs);
     free(l->seq);
-    free(l->group_end);
-    free(l->group_count);
+    free(l->groups);
     free(l->tokens);
     free(l->bytes);
     free(l->heap);
-    free(l->left);
-    free(l->right);
-    free(l->lefts);
-    free(l->rights);
+    free(l->sums);
+    free(l->touched);
     free(l->replaced);
     free(l);
 }
@@ -1850,33 +1605,22 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
                     int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = w->slots ? calloc(1, sizeof *l) : NULL;
-    int status = !w->slots ? BPE_USED_UP : l ? resize_pairs(l, (size_t)1 << 12, 64 - 12) : BPE_NO_MEMORY;
-    for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
-        size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
-        uint8_t *bytes;
-        status = make_room(l, length, &bytes);
-        if (status != BPE_OK)
-            break;
-        if (length) {
-            memcpy(bytes, tokens, length);
-            tokens += length;
-        }
-        add_token(l, length, 1);
-    }
+    int status = !w->slots ? BPE_USED_UP : l ? resize_pairs(l, 12) : BPE_NO_MEMORY;
+    for (size_t i = 0; i < FIRST_ID && status == BPE_OK; i++)
+        status = add_token(l, (const uint8_t *)"", 0, 0, 0);
+    for (size_t i = 0; i < n_tokens && status == BPE_OK; tokens += lengths[i++])
+        status = add_token(l, tokens, lengths[i], 0, 0);
     if (status == BPE_OK) {
+        l->n_first = l->n_tokens;
         l->least = min_frequency;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        for (unsigned byte = 0; id_of_byte && byte < 256; byte++) {
-            size_t id = (size_t)id_of_byte[byte] + FIRST_ID;
-            if (id >= l->n_tokens)
+        for (size_t i = 0; id_of_byte && i < 256; i++)
+            if (id_of_byte[i] >= n_tokens)
                 status = BPE_OVERFLOW;
-            if (l->first_ids <= id)
-                l->first_ids = id + 1;
-        }
-        if (status == BPE_OK)
-            status = write_words(l, w, id_of_byte);
     }
+    if (status == BPE_OK)
+        status = write_words(l, w, id_of_byte);
     free(w->slots);
     free(w->arena);
     w->slots = NULL;
@@ -1893,29 +1637,25 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 
 /* ---- 3. encoding: the vocabulary --------------------------------------------------------------------------------- */
 
-/*
- * Inside, the id of a byte's token is the byte, and the tokens of the merges follow. A pair and its rank are 64 bits,
- * which lie in one of two buckets of four.
- */
-enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 4, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
+/* Inside, the id of a byte's token is the byte, and those of the merges' tokens follow. */
+enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_BYTE = 4 };
 
 typedef struct {
-    uint32_t id, inside;               /* the id for the caller; the inner one + 1, 0 in an empty slot */
+    uint32_t id, inside;              /* the id for the caller; the inner one + 1, 0 in an empty slot */
     uint8_t flags, n_bytes, bytes[3]; /* what is known of it so far; its bytes, where safe merges alone made it */
 } id_slot;
 
 struct bpe_encoder {
-    uint64_t *pairs; /* left id, right id, rank; all ones where it is empty */
-    uint32_t n_buckets;
+    uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones where it is empty */
+    size_t n_buckets;
     uint32_t *made;    /* by rank: the token that the merge makes */
-    int plain;         /* that is 256 + rank for all of them, which saves looking it up */
-    uint32_t *outside; /* the ids as the caller has them */
-    int any_missing;   /* some byte has no token: its id outside is UINT32_MAX */
-    uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes; all ones if it has none */
+    int plain;         /* that is 256 + rank for all of them: a look-up less for each merge */
+    uint32_t *outside; /* the ids as the caller has them; UINT32_MAX for a byte without a token */
+    uint32_t *special_ids;
+    uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
     specials *specials;
-    uint32_t *special_ids;
     int pattern;
 };
 
@@ -1924,62 +1664,33 @@ static inline uint64_t pair_bits(uint32_t left, uint32_t right)
     return (uint64_t)left << (ID_BITS + RANK_BITS) | (uint64_t)right << RANK_BITS;
 }
 
-/* the two buckets of a pair */
-static inline void buckets_of(const bpe_encoder *e, uint64_t pair, uint64_t *bucket[2])
+static inline size_t bucket_of(const bpe_encoder *e, uint64_t pair)
 {
-    uint64_t hash = (pair >> RANK_BITS) * 0x9E3779B97F4A7C15u;
-    bucket[0] = e->pairs + (size_t)((hash >> 32) * e->n_buckets >> 32) * BUCKET;
-    bucket[1] = e->pairs + (size_t)((hash >> 12 & UINT32_MAX) * e->n_buckets >> 32) * BUCKET;
+    return (size_t)(((pair >> RANK_BITS) * SCRAMBLE >> 32) * e->n_buckets >> 32);
 }
 
 static inline uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* the rank of a pair, or NO_RANK; without branches: where left and right are equal, their difference is the rank */
+/* the rank of a pair, or NO_RANK: where left and right are equal, the difference is the rank */
 static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t right)
 {
-    uint64_t pair = pair_bits(left, right), *b[2], least;
-    buckets_of(e, pair, b);
-    least = lesser(lesser(b[0][0] ^ pair, b[0][1] ^ pair), lesser(b[0][2] ^ pair, b[0][3] ^ pair));
-    least = lesser(least, lesser(lesser(b[1][0] ^ pair, b[1][1] ^ pair), lesser(b[1][2] ^ pair, b[1][3] ^ pair)));
-    return (uint32_t)lesser(least, NO_RANK);
+    uint64_t pair = pair_bits(left, right);
+    for (size_t i = bucket_of(e, pair);; i = i + 1 < e->n_buckets ? i + 1 : 0) {
+        const uint64_t *b = e->pairs + i * BUCKET;
+        uint64_t x = lesser(lesser(b[0] ^ pair, b[1] ^ pair), lesser(b[2] ^ pair, b[3] ^ pair));
+        uint64_t y = lesser(lesser(b[4] ^ pair, b[5] ^ pair), lesser(b[6] ^ pair, b[7] ^ pair));
+        x = lesser(x, y);
+        if (LIKELY(x < NO_RANK || b[BUCKET - 1] == UINT64_MAX)) /* a bucket that is not full ends the search */
+            return (uint32_t)lesser(x, NO_RANK);
+    }
 }
 
-/* put a pair into one of its buckets; if both are full, another one there has to move to its second, and so on */
-static int place_pair(bpe_encoder *e, uint64_t pair)
+static void place_pair(bpe_encoder *e, uint64_t pair)
 {
-    for (unsigned moves = 0; moves < 500; moves++) {
-        uint64_t *bucket[2], *slot, moved;
-        buckets_of(e, pair, bucket);
-        for (unsigned i = 0; i < 2 * BUCKET; i++) {
-            slot = bucket[i % 2] + i / 2;
-            if (*slot == UINT64_MAX) {
-                *slot = pair;
-                return 1;
-            }
-        }
-        slot = bucket[moves % 2] + (moves * 0x9E3779B9u >> 30);
-        moved = *slot;
-        *slot = pair;
-        pair = moved;
-    }
-    return 0;
-}
-
-/* fill the table of pairs, 9/10 full if that goes: a smaller one has more of it in the cache */
-static int place_pairs(bpe_encoder *e, const uint64_t *pairs, size_t n)
-{
-    size_t buckets = n * 10 / 9 / BUCKET + 2, done = 0;
-    for (; done < n || !e->pairs; buckets += buckets / 8 + 1) {
-        free(e->pairs);
-        e->pairs = allocate(buckets * BUCKET, sizeof *pairs, 0);
-        if (!e->pairs)
-            return BPE_NO_MEMORY;
-        e->n_buckets = (uint32_t)buckets;
-        memset(e->pairs, 255, buckets * BUCKET * sizeof *pairs);
-        for (done = 0; done < n && place_pair(e, pairs[done]);)
-            done++;
-    }
-    return BPE_OK;
+    size_t i = bucket_of(e, pair) * BUCKET;
+    while (e->pairs[i] != UINT64_MAX)
+        i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
+    e->pairs[i] = pair;
 }
 
 static id_slot *find_id(id_slot *slots, size_t mask, uint32_t id)
@@ -1990,60 +1701,48 @@ static id_slot *find_id(id_slot *slots, size_t mask, uint32_t id)
     return slots + i;
 }
 
-/* the character of 2 or 3 bytes at p, valid or not, but as long as it says; or 0 */
-static inline uint32_t character_at(const uint8_t *p, size_t left)
-{
-    uint32_t character;
-    if (left < 2 || *p < 0xC0 || *p >= 0xF0 || (p[1] & 0xC0) != 0x80)
-        return 0;
-    if (*p < 0xE0)
-        return (*p & 31u) << 6 | (p[1] & 63u);
-    character = (*p & 15u) << 12 | (p[1] & 63u) << 6 | (left > 2 ? p[2] & 63u : 0);
-    return left > 2 && (p[2] & 0xC0) == 0x80 && character >= 0x800 ? character : 0;
-}
-
 /* a safe merge makes c of a and b: if such merges alone make a character, keep its token */
 static void note_character(bpe_encoder *e, const id_slot *a, const id_slot *b, id_slot *c)
 {
     unsigned n = (unsigned)a->n_bytes + b->n_bytes;
-    uint32_t character;
+    uint32_t character = 0;
     if (!a->n_bytes || !b->n_bytes || n > 3)
         return;
     memcpy(c->bytes, a->bytes, 3);
     memcpy(c->bytes + a->n_bytes, b->bytes, b->n_bytes);
     c->n_bytes = (uint8_t)n;
-    character = character_at(c->bytes, n);
-    if (character && (character < 0x800) == (n == 2))
+    if (decode(c->bytes, c->bytes + n, &character) == n)
         e->characters[character] = c->inside - 1;
 }
 
 /*
- * Number the tokens, and write the merges as pairs of inner ids with their ranks.
+ * Number the tokens, and fill the table of pairs.
  *
  * A merge (a, b) -> c is safe, so that it may be made at once wherever a stands before b, if no earlier merge has a on
  * its right or b on its left, and a is not b: nothing can take one of them away before its turn comes. That needs an
  * ordered list, where no merge uses a token that a later one makes: else a pair with c could come before it.
  */
 static int number_tokens(bpe_encoder *e, const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges,
-                         id_slot *slots, size_t mask, uint64_t *pairs)
+                         id_slot *slots, size_t mask)
 {
-    uint32_t n_ids = 256, ordered = 1;
+    uint32_t n_ids = 256;
+    int ordered = 1;
     e->plain = 1;
+    for (size_t i = 0; i < 1 << 16; i++)
+        e->byte_pairs[i] = NO_RANK;
     for (uint32_t i = 0; i < 256; i++) {
         e->outside[i] = id_of_byte[i];
-        if (id_of_byte[i] == UINT32_MAX)
-            e->any_missing = 1;
-        else
+        if (id_of_byte[i] != UINT32_MAX)
             *find_id(slots, mask, id_of_byte[i]) = (id_slot){id_of_byte[i], i + 1, IS_BYTE, 1, {(uint8_t)i, 0, 0}};
     }
-    memset(e->byte_pairs, 255, sizeof e->byte_pairs);
-    for (uint32_t i = 0; i < n_merges; i++) {
+    for (uint32_t rank = 0; rank < n_merges; rank++) {
         id_slot *part[3]; /* left, right, made */
         uint32_t left, right;
         for (unsigned k = 0; k < 3; k++) {
-            uint32_t id = merges[3 * i + k];
+            uint32_t id = *merges++;
             part[k] = find_id(slots, mask, id);
-            ordered &= part[k]->inside ? k < 2 || !part[k]->flags : k == 2;
+            if (k < 2 ? !part[k]->inside : part[k]->flags)
+                ordered = 0;
             if (part[k]->inside)
                 continue;
             *part[k] = (id_slot){id, n_ids + 1, 0, 0, {0, 0, 0}};
@@ -2053,11 +1752,11 @@ static int number_tokens(bpe_encoder *e, const uint32_t *id_of_byte, const uint3
         }
         left = part[0]->inside - 1;
         right = part[1]->inside - 1;
-        e->made[i] = part[2]->inside - 1;
-        e->plain &= e->made[i] == 256 + i;
-        pairs[i] = pair_bits(left, right) | i;
+        e->made[rank] = part[2]->inside - 1;
+        e->plain &= e->made[rank] == 256 + rank;
+        place_pair(e, pair_bits(left, right) | rank);
         if ((left | right) < 256)
-            e->byte_pairs[left << 8 | right] = i;
+            e->byte_pairs[left << 8 | right] = rank;
         if (left != right && !(part[0]->flags & WAS_RIGHT) && !(part[1]->flags & WAS_LEFT))
             note_character(e, part[0], part[1], part[2]);
         part[0]->flags |= WAS_LEFT;
@@ -2086,36 +1785,33 @@ int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n
                     const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
                     bpe_encoder **encoder)
 {
-    bpe_encoder *e = calloc(1, sizeof *e);
+    bpe_encoder *e = *encoder = n_merges < NO_ID && n_specials < NO_ID ? calloc(1, sizeof *e) : NULL;
     size_t capacity = 1024;
-    id_slot *slots = NULL;
-    uint64_t *pairs = NULL;
-    int status = n_merges < NO_ID && n_specials < NO_ID ? BPE_NO_MEMORY : BPE_OVERFLOW;
-    if (e && status == BPE_NO_MEMORY) {
-        while (capacity < 4 * (n_merges + 256)) /* a merge has at most three ids of its own */
-            capacity *= 2;
-        slots = allocate(capacity, sizeof *slots, 1);
-        pairs = allocate(n_merges, sizeof *pairs, 0);
-        e->pattern = pattern;
-        e->specials = specials_new(special_bytes, lengths, n_specials);
-        e->made = allocate(4 * n_merges + 256 + n_specials, sizeof *e->made, 0);
-    }
-    if (slots && pairs && e->specials && e->made) {
+    id_slot *slots;
+    int status = BPE_NO_MEMORY;
+    if (!e)
+        return n_merges < NO_ID && n_specials < NO_ID ? BPE_NO_MEMORY : BPE_OVERFLOW;
+    while (capacity < 4 * (n_merges + 256)) /* a merge has at most three ids of its own */
+        capacity *= 2;
+    slots = allocate(capacity, sizeof *slots, 1);
+    e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
+    e->pairs = allocate(e->n_buckets * BUCKET, sizeof *e->pairs, 0);
+    e->made = allocate(4 * n_merges + 256 + n_specials, sizeof *e->made, 0);
+    e->specials = specials_new(special_bytes, lengths, n_specials);
+    e->pattern = pattern;
+    if (slots && e->pairs && e->made && e->specials) {
+        memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
         e->outside = e->made + n_merges;
         e->special_ids = e->outside + 3 * n_merges + 256;
-        if (n_specials)
-            memcpy(e->special_ids, special_ids, n_specials * sizeof *special_ids);
-        status = number_tokens(e, id_of_byte, merges, n_merges, slots, capacity - 1, pairs);
-        if (status == BPE_OK)
-            status = place_pairs(e, pairs, n_merges);
+        for (size_t i = 0; i < n_specials; i++)
+            e->special_ids[i] = special_ids[i];
+        status = number_tokens(e, id_of_byte, merges, n_merges, slots, capacity - 1);
     }
     free(slots);
-    free(pairs);
     if (status != BPE_OK) {
         bpe_encoder_free(e);
-        e = NULL;
+        *encoder = NULL;
     }
-    *encoder = e;
     return status;
 }
 
@@ -2124,12 +1820,6 @@ int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n
 enum { SHORT = 62 }; /* ids that are merged within an array, with a wall on each side */
 
 static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e->plain ? 256 + rank : e->made[rank]; }
-
-/* rank_of for what a word begins with, where most ids are bytes */
-static inline uint32_t first_rank_of(const bpe_encoder *e, uint32_t left, uint32_t right)
-{
-    return (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
-}
 
 /*
  * Merge n ids, at most SHORT: -> how many are left. keys[i] is the rank of the pair that begins at place i, and i
@@ -2144,7 +1834,8 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
     memcpy(ids + 1, out, n * sizeof *out);
     memset(keys, 255, padded * sizeof *keys);
     for (uint32_t i = 1; i + 1 < last; i++) {
-        keys[i] = first_rank_of(e, ids[i], ids[i + 1]) << 6 | i;
+        uint32_t left = ids[i], right = ids[i + 1];
+        keys[i] = ((left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right)) << 6 | i;
         least = keys[i] < least ? keys[i] : least;
     }
     while (least >> 6 < NO_RANK) {
@@ -2167,52 +1858,43 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
     return n;
 }
 
-/* set a leaf of the tree of a long word; a node is the lesser of its two children, so node 1 is the least leaf */
-static void set_leaf(uint64_t *tree, size_t i, uint32_t rank, uint32_t place)
+typedef struct {
+    uint32_t id, before, after;
+} place;
+
+/* set the leaf of the pair at a place; a node is the lesser of its two children, so node 1 is the least leaf */
+static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
 {
-    for (tree[i] = (uint64_t)rank << 32 | place; i > 1; i /= 2)
+    size_t i = places + at;
+    for (tree[i] = (uint64_t)rank << 32 | at; i > 1; i /= 2)
         tree[i / 2] = lesser(tree[i], tree[i ^ 1]);
 }
 
-/* the same for any number of ids, in n log n: they are linked, and the least pair is found by a tree */
+/* the same for any number of ids, in n log n: they are linked, and a tree finds the least pair */
 static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
 {
-    const size_t places = *n + 2;
-    const uint32_t last = (uint32_t)*n + 1;
-    uint32_t *ids, *next, *previous, place;
-    uint64_t *tree;
-    if (places > UINT32_MAX)
-        return BPE_OVERFLOW;
-    tree = allocate(places, 2 * sizeof *tree + 3 * sizeof *ids, 0);
+    const size_t places = *n + 2, last = *n + 1;
+    uint64_t *tree = places < UINT32_MAX ? allocate(places, 2 * sizeof *tree + sizeof(place), 0) : NULL;
+    place *p = (place *)(tree + 2 * places);
     if (!tree)
-        return BPE_NO_MEMORY;
-    ids = (uint32_t *)(tree + 2 * places);
-    next = ids + places;
-    previous = next + places;
-    ids[0] = ids[last] = NO_ID;
-    memcpy(ids + 1, out, *n * sizeof *out);
+        return places < UINT32_MAX ? BPE_NO_MEMORY : BPE_OVERFLOW;
     memset(tree, 255, 2 * places * sizeof *tree);
-    for (place = 0; place <= last; place++) {
-        next[place] = place + 1;
-        previous[place] = place - 1;
-    }
-    for (place = 1; place + 1 < last; place++)
-        set_leaf(tree, places + place, rank_of(e, ids[place], ids[place + 1]), place);
+    for (size_t i = 0; i <= last; i++)
+        p[i] = (place){i % last ? out[i - 1] : NO_ID, (uint32_t)i - 1, (uint32_t)i + 1};
+    for (size_t i = 1; i + 1 < last; i++)
+        set_leaf(tree, places, i, rank_of(e, p[i].id, p[i + 1].id));
     while (tree[1] >> 32 < NO_RANK) {
-        uint32_t second, before;
-        place = (uint32_t)tree[1];
-        second = next[place];
-        before = previous[place];
-        ids[place] = token_of(e, (uint32_t)(tree[1] >> 32));
-        next[place] = next[second];
-        previous[next[second]] = place;
-        set_leaf(tree, places + second, NO_RANK, 0);
-        set_leaf(tree, places + place, rank_of(e, ids[place], ids[next[place]]), place);
-        set_leaf(tree, places + before, rank_of(e, ids[before], ids[place]), before);
+        uint32_t i = (uint32_t)tree[1], second = p[i].after, before = p[i].before, after = p[second].after;
+        p[i].id = token_of(e, (uint32_t)(tree[1] >> 32));
+        p[i].after = after;
+        p[after].before = i;
+        set_leaf(tree, places, second, NO_RANK);
+        set_leaf(tree, places, i, rank_of(e, p[i].id, p[after].id));
+        set_leaf(tree, places, before, rank_of(e, p[before].id, p[i].id));
     }
     *n = 0;
-    for (place = 1; place < last; place = next[place])
-        out[(*n)++] = ids[place];
+    for (size_t i = 1; i < last; i = p[i].after)
+        out[(*n)++] = p[i].id;
     free(tree);
     return BPE_OK;
 }
@@ -2221,21 +1903,21 @@ static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
 static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *out, size_t *n)
 {
     int status = BPE_OK;
-    size_t made = 0;
-    for (size_t i = 0; e->any_missing && i < length; i++)
+    *n = 0;
+    for (size_t i = 0, size; i < length; i += size) {
+        uint32_t character = 0;
+        size = decode(word + i, word + length, &character); /* 0 where words to replay are not UTF-8 */
+        if (size > 1 && character <= UINT16_MAX && e->characters[character]) {
+            out[(*n)++] = e->characters[character];
+            continue;
+        }
+        size = 1;
         if (e->outside[word[i]] == UINT32_MAX)
             return BPE_NO_TOKEN;
-    for (size_t i = 0; i < length; i++) {
-        uint32_t id = word[i], character;
-        if (id >= 0xC0 && (character = character_at(word + i, length - i)) && e->characters[character]) {
-            id = e->characters[character];
-            i += character < 0x800 ? 1 : 2;
-        }
-        out[made++] = id;
+        out[(*n)++] = word[i];
     }
-    *n = made;
-    if (made <= SHORT)
-        *n = merge_short(e, out, made);
+    if (*n <= SHORT)
+        *n = merge_short(e, out, *n);
     else
         status = merge_long(e, out, n);
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
@@ -2271,6 +1953,80 @@ struct bpe_memory {
     size_t arena_size, arena_capacity;
 };
 
+/* of a word that has no short key: 16 bytes at a time, the last of them perhaps once more */
+static void long_key(const uint8_t *word, size_t length, uint64_t key[2])
+{
+    const uint8_t *last = word + length - 16;
+    uint64_t hash = length;
+    for (; word < last; word += 16)
+        hash = fold(hash ^ load8(word), load8(word + 8) ^ SCRAMBLE);
+    key[0] = fold(hash ^ load8(last), load8(last + 8) ^ SCRAMBLE);
+    key[1] = (uint64_t)length << 16;
+    ((uint8_t *)key)[15] = LONG_WORD;
+}
+
+/* the slot of a word's home; both factors need many bits, and the second half of a short word's key is its length */
+static inline known_word *home_of(const bpe_memory *m, const uint64_t key[2])
+{
+    return m->slots + (fold(key[0] ^ SCRAMBLE, key[1] ^ SCRAMBLE) >> 32 & m->mask);
+}
+
+/* the first free slot for a word; else that at its home, whose word is forgotten */
+static known_word *free_slot(const bpe_memory *m, const uint64_t key[2])
+{
+    known_word *home = home_of(m, key);
+    for (unsigned i = 0; i < NEAR; i++)
+        if (!home[i].key[1])
+            return home + i;
+    return home;
+}
+
+/* n slots, a power of two, with the words that are in the old ones */
+static int resize_memory(bpe_memory *m, size_t n)
+{
+    known_word *old = m->slots, *slots = allocate(n + NEAR, sizeof *slots, 1);
+    size_t n_old = old ? m->mask + 1 + NEAR : 0;
+    if (!slots)
+        return BPE_NO_MEMORY;
+    m->slots = slots;
+    m->mask = n - 1;
+    for (size_t i = 0; i < n_old; i++)
+        if (old[i].key[1])
+            *free_slot(m, old[i].key) = old[i];
+    free(old);
+    return BPE_OK;
+}
+
+static void forget(bpe_memory *m)
+{
+    memset(m->slots, 0, (m->mask + 1 + NEAR) * sizeof *m->slots);
+    m->arena_size = 0;
+}
+
+/* keep a word; `bytes` is 0 if the key says them all */
+static int remember(bpe_memory *m, const uint64_t key[2], const uint8_t *word, size_t bytes, const uint32_t *ids,
+                    size_t n)
+{
+    size_t units = bytes ? (bytes + 3) / 4 + n : n > 3 ? n : 0;
+    known_word *slot;
+    if (m->arena_size + units > MEMORY_ARENA)
+        forget(m);
+    if (grow(&m->arena, &m->arena_capacity, m->arena_size + units, sizeof *ids) != BPE_OK)
+        return BPE_NO_MEMORY;
+    if (free_slot(m, key)->key[1] && m->mask + 1 < MEMORY_SLOTS && resize_memory(m, 2 * (m->mask + 1)) != BPE_OK)
+        return BPE_NO_MEMORY;
+    slot = free_slot(m, key);
+    memcpy(slot->key, key, sizeof slot->key);
+    slot->n = (uint32_t)n;
+    memcpy(units ? m->arena + m->arena_size + units - n : slot->ids, ids, n * sizeof *ids);
+    if (units) {
+        slot->ids[0] = (uint32_t)m->arena_size;
+        memcpy(m->arena + m->arena_size, word, bytes);
+        m->arena_size += units;
+    }
+    return BPE_OK;
+}
+
 void bpe_memory_free(bpe_memory *m)
 {
     if (!m)
@@ -2284,91 +2040,12 @@ void bpe_memory_free(bpe_memory *m)
 bpe_memory *bpe_memory_new(const bpe_encoder *e)
 {
     bpe_memory *m = calloc(1, sizeof *m);
-    if (!m)
+    if (!m || resize_memory(m, MEMORY_SLOTS < 1 << 12 ? MEMORY_SLOTS : 1 << 12) != BPE_OK) {
+        free(m);
         return NULL;
+    }
     m->encoder = e;
-    m->mask = (MEMORY_SLOTS < 1 << 12 ? MEMORY_SLOTS : 1 << 12) - 1;
-    m->slots = allocate(m->mask + 1 + NEAR, sizeof *m->slots, 1);
-    if (m->slots)
-        return m;
-    bpe_memory_free(m);
-    return NULL;
-}
-
-static void forget(bpe_memory *m)
-{
-    memset(m->slots, 0, (m->mask + 1 + NEAR) * sizeof *m->slots);
-    m->arena_size = 0;
-}
-
-static inline known_word *home_of(const bpe_memory *m, uint64_t hash) { return m->slots + (hash >> 32 & m->mask); }
-
-/* of a word of 16 bytes or more: 16 at a time, the last of them perhaps once more */
-static uint64_t hash_many(const uint8_t *word, size_t length)
-{
-    const uint8_t *last = word + length - 16;
-    uint64_t hash = length;
-    for (; word < last; word += 16)
-        hash = fold(hash ^ load8(word), load8(word + 8) ^ SCRAMBLE);
-    return fold(hash ^ load8(last), load8(last + 8) ^ SCRAMBLE);
-}
-
-static uint64_t hash_known(const uint64_t key[2])
-{
-    return ((const uint8_t *)key)[15] == LONG_WORD ? key[0] : fold(key[0] ^ SCRAMBLE, key[1]);
-}
-
-/* the first free slot for a word; else that at its home, whose word is forgotten */
-static known_word *free_slot(const bpe_memory *m, const uint64_t key[2])
-{
-    known_word *home = home_of(m, hash_known(key));
-    for (unsigned i = 0; i < NEAR; i++)
-        if (!home[i].key[1])
-            return home + i;
-    return home;
-}
-
-/* twice as many slots, as long as that is allowed */
-static int memory_double(bpe_memory *m)
-{
-    known_word *old = m->slots;
-    size_t n = m->mask + 1;
-    if (n >= MEMORY_SLOTS)
-        return BPE_OK;
-    m->slots = allocate(2 * n + NEAR, sizeof *old, 1);
-    if (!m->slots) {
-        m->slots = old;
-        return BPE_NO_MEMORY;
-    }
-    m->mask = 2 * n - 1;
-    for (size_t i = 0; i < n + NEAR; i++)
-        if (old[i].key[1])
-            *free_slot(m, old[i].key) = old[i];
-    free(old);
-    return BPE_OK;
-}
-
-/* keep a word; `bytes` is 0 if the key says them all */
-static int remember(bpe_memory *m, const uint64_t key[2], const uint8_t *word, size_t bytes, const uint32_t *ids,
-                    size_t n)
-{
-    size_t units = bytes ? (bytes + 3) / 4 + n : n > 3 ? n : 0;
-    known_word *slot;
-    if (m->arena_size + units > MEMORY_ARENA)
-        forget(m);
-    if (grow(&m->arena, &m->arena_capacity, m->arena_size + units, sizeof *ids) != BPE_OK ||
-        (free_slot(m, key)->key[1] && memory_double(m) != BPE_OK))
-        return BPE_NO_MEMORY;
-    slot = free_slot(m, key);
-    memcpy(slot->key, key, sizeof slot->key);
-    slot->n = (uint32_t)n;
-    memcpy(units ? m->arena + m->arena_size + units - n : slot->ids, ids, n * sizeof *ids);
-    if (units) {
-        slot->ids[0] = (uint32_t)m->arena_size;
-        memcpy(m->arena + m->arena_size, word, bytes);
-        m->arena_size += units;
-    }
-    return BPE_OK;
+    return m;
 }
 
 /* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
@@ -2385,36 +2062,33 @@ static int encode_other(encoding *s, const uint8_t *word, size_t length)
 {
     const size_t bytes = length > INLINE_MAX ? length : 0; /* that stand before the ids in the arena */
     const known_word *slot;
-    uint64_t key[2] = {0, (uint64_t)length << 16};
+    uint64_t key[2];
     uint32_t *ids = s->ids + s->n;
     size_t n;
     int status;
-    if (!bytes)
+    if (bytes)
+        long_key(word, length, key);
+    else
         short_key(word, length, key);
-    else {
-        ((uint8_t *)key)[15] = LONG_WORD;
-        key[0] = length > REMEMBERED ? 0 : hash_many(word, length);
-    }
-    slot = home_of(s->m, hash_known(key));
+    slot = home_of(s->m, key);
     for (unsigned i = 0; i < NEAR && slot->key[1]; i++, slot++) {
-        const uint32_t *known = s->m->arena;
+        const uint32_t *known = slot->ids;
         if (slot->key[0] != key[0] || slot->key[1] != key[1])
             continue;
-        if (!bytes && slot->n <= 3)
-            known = slot->ids;
-        else if (!memcmp(known += slot->ids[0], word, bytes))
-            known += (bytes + 3) / 4;
-        else
+        if (bytes || slot->n > 3)
+            known = s->m->arena + slot->ids[0];
+        if (memcmp(known, word, bytes))
             continue;
+        known += (bytes + 3) / 4;
         memcpy(ids, known, slot->n * sizeof *ids);
         s->n += slot->n;
         return BPE_OK;
     }
     status = merge_word(s->e, word, length, ids, &n);
-    if (status != BPE_OK)
-        return status;
+    if (status == BPE_OK && length <= REMEMBERED)
+        status = remember(s->m, key, word, bytes, ids, n);
     s->n += n;
-    return length > REMEMBERED ? BPE_OK : remember(s->m, key, word, bytes, ids, n);
+    return status;
 }
 
 /* the sink that encodes */
@@ -2425,7 +2099,7 @@ static inline int encode_word(void *state, const uint8_t *word, size_t length)
         const known_word *slot;
         uint64_t key[2];
         short_key(word, length, key);
-        slot = home_of(s->m, fold(key[0] ^ SCRAMBLE, key[1]));
+        slot = home_of(s->m, key);
         for (unsigned i = 0; i < NEAR && slot->key[1]; i++, slot++)
             if (LIKELY(slot->key[0] == key[0] && slot->key[1] == key[1])) {
                 if (!LIKELY(slot->n <= 3 && s->room - s->n >= 3))

@@ -30,7 +30,7 @@ Glossary, with a value for each term:
 
     word, pre-token  b" newest"             a stretch of text that no token crosses: what the pattern finds
     token            b"est"                 some bytes that the vocabulary has an id for
-    token id         257                    its number: 0..255 are the single bytes, then come the special
+    token id         258                    its number: 0..255 are the single bytes, then come the special
                                             tokens, then one id for each merge
     pair             (101, 257)             two tokens, or their ids, that stand side by side
     merge            (b"e", b"st")          a pair that became a token
@@ -53,12 +53,12 @@ Models are Unsupervised Multitask Learners", 2019, the bytes and the pattern of 
 
 from __future__ import annotations
 
-import codecs
 import sys
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py needs Python 3.10 or later; this is " + sys.version.split()[0])
 
+import codecs
 import collections
 import contextlib
 import functools
@@ -73,7 +73,7 @@ import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple  # what only some runs need is imported where it is needed
 
 try:
     import regex
@@ -82,17 +82,12 @@ except ImportError:
         raise
     regex = None  # type: ignore[assignment, unused-ignore]  # --help works without it, and main says what is missing
 
-if TYPE_CHECKING:  # what only some runs need is imported where it is needed: `import bpe` takes a third of the time
-    import argparse
-    from concurrent.futures import Executor
-
 __all__ = [
     "Tokenizer", "count_words", "load", "pretokenize", "save", "save_counts", "segment", "train_bpe",
     "train_from_counts",
 ]  # fmt: skip
 
 __version__ = "0.2.0"
-
 Path = str | os.PathLike[str]
 Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
@@ -104,7 +99,7 @@ Pair = tuple[bytes, bytes]
 
 # A text is cut into words first, and no token crosses their borders. Without that the most frequent pairs would soon be
 # pieces of phrases and punctuation ("e t", ", and the", "dog." beside "dog!"), and each of them would need an id.
-# This is the pattern of GPT-2. An English word takes the space before it along (" the"), so that the text can be put
+# This is the pattern of GPT-2. An English word includes the space before it (" the"), so that the text can be put
 # together again without guessing where spaces stood. `\s+(?!\S)` reads: whitespace that no visible character follows;
 # of three spaces before a word it takes two, and leaves the third one to the word.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -121,7 +116,7 @@ def words_of(text: str) -> dict[Word, int]:
 
 
 def count_pairs(words: Mapping[Word, int]) -> dict[Pair, int]:
-    """How often each pair of neighbours occurs in all words; every position counts, also where two overlap.
+    """How often each pair of neighbours occurs in all words; every position counts, even where two overlap.
 
     >>> count_pairs({(b"a", b"a", b"a", b"a"): 1, (b"a", b"b"): 5})
     {(b'a', b'a'): 3, (b'a', b'b'): 5}
@@ -190,18 +185,16 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 
 # What each step gains, for fixtures/corpus.txt and a vocabulary of 500:
 #
-#     MEASURE  the definition over the text as it is, word after word
-#     MEASURE  over distinct words with their counts: train_by_definition
-#     MEASURE  counts that are kept up to date, and an index from each pair to its words: merge_in_words
-#     MEASURE  a heap that finds the best pair: learn_merges
-#     MEASURE  the same in C: bpe_fast.c
+#     3.4 s     train_by_definition, which counts every pair again for each merge
+#     0.047 s   learn_merges: counts that are kept up to date, an index from each pair to its words, and a heap
+#     0.003 s   the same in C: bpe_fast.c
 
 
 def descending(token_id: int, token: bytes) -> str:
-    """A sort key that reverses the order of bytes: the key of b"st" is below that of b"s", and that below b"es"'s.
+    """A sort key that reverses the order of bytes: b"st" sorts before b"s", and b"s" before b"es".
 
-    heapq keeps the smallest entry on top, and of equal counts the greatest bytes are wanted. The mark at the end puts a
-    token before its own beginning (b"st" before b"s").
+    heapq keeps the smallest entry on top, and on a tie the greatest bytes must win. The chr(256) at the end puts a
+    token before its own prefix.
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -221,7 +214,7 @@ def learn_merges(
               left to right without overlap; a pair is a str of two characters
     counts    how often each word occurs
     tokens    the bytes of the first ids; the new tokens get the ids len(tokens), len(tokens) + 1, ...
-    longest   the number of bytes that a new token may have
+    longest   the most bytes that a new token may have
 
     Nothing is counted twice. Merging e and st changes only the pairs beside the new token, in the words that contain
     it: so the counts are kept up to date, and an index says which words a pair stands in. A heap finds the best pair.
@@ -244,8 +237,8 @@ def learn_merges(
     heap = list(entries(pair_counts))
     heapq.heapify(heap)
     while heap:
-        # Every pair that a merge creates contains the new token, so the count of any older pair can only fall. Hence an
-        # entry is never too small: if it still tells the truth it is the best; if not, it goes back with its new count.
+        # Every pair that a merge creates contains the new token, so the count of any older pair can only fall. Hence
+        # the count in an entry is never too low: if it is still current, it is the best; else it goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
@@ -308,7 +301,8 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    Replaying a list of 50,000 merges would look at each of them; here only pairs that are in the word matter. A heap of
+    Replaying 50,000 merges would look at each of them; here only pairs in the word matter. The merges have to be in the
+    order of training, where a merge comes after those that made its two tokens. A heap of
     (rank, index) finds the next one, so n tokens take n log n steps. A token that was merged into the one before it
     becomes None; links lead from each token that is left to its neighbours.
     """
@@ -574,8 +568,8 @@ class Tokenizer:
         """A tokenizer that is trained on files, or on texts=...; the arguments are those of train_bpe."""
         if options.get("level", "byte") != "byte":
             raise ValueError(f"level={options['level']!r}: a Tokenizer is made of bytes; segment() takes such merges")
-        vocab, merges = train_bpe(input_path, vocab_size, special_tokens, pattern=pattern, **options)
-        return cls(vocab, merges, special_tokens, pattern)
+        specials = check_special_tokens(special_tokens)
+        return cls(*train_bpe(input_path, vocab_size, specials, pattern=pattern, **options), specials, pattern)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
@@ -633,15 +627,15 @@ class Tokenizer:
             offset += len(text)
 
     def encode_files(
-        self, paths: Path | Iterable[Path], output: Path, *, executor: Executor | None = None, **options: Any
+        self, paths: Path | Iterable[Path], output: Path, *, executor: Any = None, **options: Any
     ) -> int:
         """Write the ids of files as one array, in the order of the text: -> how many there are.
 
         output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or with a name that ends in .bin the
-                 bare numbers, for numpy.memmap; uint16 where every id fits, else uint32. It is whole or not there.
+                 bare numbers, for numpy.memmap; uint16 where every id fits, else uint32. It is written atomically.
         options  workers, progress, errors, newlines, engine and executor, as for train_bpe and count_words
 
-        The end of a file is a wall. Memory does not grow with the files.
+        The end of a file is a wall. Memory does not grow with the files, except with a custom pattern (see train_bpe).
         """
         checked = check_arguments(self.options.special_tokens, pattern=self.options.pattern, **options)
         return self.write_ids(paths, output, checked, executor)[0]
@@ -703,7 +697,7 @@ class Tokenizer:
                 if (found := "".join(words)) != piece:  # by a custom pattern; decoding would not give the text back
                     at = len(os.path.commonprefix([found, piece]))
                     place = f"character {offset + at}: {piece[at : at + 20]!r}"
-                    raise ValueError(f"the pattern leaves out or turns round the text at {place}")
+                    raise ValueError(f"the pattern skips or reorders the text at {place}")
                 for word in words:
                     ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
             offset += len(piece)
@@ -816,6 +810,7 @@ CHARACTER_OF = bytes_to_unicode()
 BYTE_OF = {character: byte for byte, character in CHARACTER_OF.items()}
 
 
+@functools.lru_cache(maxsize=1 << 17)
 def to_printable(token: bytes) -> str:
     """A token in printable characters: to_printable(b" the") is "Ġthe"."""
     return token.decode("latin-1").translate(CHARACTER_OF)
@@ -962,7 +957,7 @@ def read_merges(path: Path, read: Callable[[str], bytes] = from_printable) -> li
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Any]:
-    """A file to write to under a temporary name; it takes the name path when all went well, and goes otherwise."""
+    """A file to write to under a temporary name; renamed to path on success, removed otherwise."""
     temporary = f"{os.fspath(path)}.{os.urandom(6).hex()}.tmp"
     try:
         with open(temporary, "wb") as file:
@@ -1055,7 +1050,7 @@ def window_bytes(options: Options) -> int:
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterator[bytes]:
-    """Join the blocks of a text, and cut it at safe places into pieces of at least so many bytes."""
+    """Join the blocks of a text, and cut it at safe places into pieces of about so many bytes or more."""
     data, enough, window = bytearray(), least, window_bytes(options)
     for block in blocks:
         data += block
@@ -1198,7 +1193,7 @@ def utf8_of(piece: Slice, texts: Iterable[bytes], options: Options) -> Iterator[
 
 
 def run_tasks(
-    task: Callable[[Slice], Any], slices: Iterator[Slice], options: Options, threads: bool, executor: Executor | None
+    task: Callable[[Slice], Any], slices: Iterator[Slice], options: Options, threads: bool, executor: Any
 ) -> Iterator[Any]:
     """task(slice) for all slices, some of them ahead of the reader; the results come in the order of the slices.
 
@@ -1210,7 +1205,7 @@ def run_tasks(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(options.workers or cores, max(cores, 2))  # more would only take memory
     if executor:
-        yield from in_order(slices, functools.partial(executor.submit, task), 64)  # type: ignore[call-arg]
+        yield from in_order(slices, functools.partial(executor.submit, task), 64)
     elif workers == 1 or len(head) < 2:
         yield from map(task, slices)
     elif threads:
@@ -1273,7 +1268,7 @@ def processes(workers: int, task: Callable[[Slice], Any]) -> Iterator[Callable[[
         pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(task, folder))
 
         def submit(piece: Slice | None) -> Any:
-            """A worker that starts meanwhile inherits that Ctrl-C is blocked: it is for this process."""
+            """Submit with Ctrl-C blocked, so that a worker that is started meanwhile inherits that."""
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "SIG_BLOCK") else None
             try:
                 return pool.submit(work, dump(piece, folder)) if piece else pool.submit(os.getpid)
@@ -1306,7 +1301,7 @@ def start_worker(task: Callable[[Slice], Any], folder: str) -> None:
     WORKER["task"] = task
 
 
-WORKER: dict[str, Callable[[Slice], Any]] = {}  # in a worker process: what it does with each slice
+WORKER: dict[str, Callable[[Slice], Any]] = {}  # what a worker process does; its parent sets it, too
 
 
 def work(path: str) -> str:
@@ -1397,7 +1392,7 @@ def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int,
 
 
 def count_corpus(
-    input_path: Any, texts: Iterable[str] | None, options: Options, executor: Executor | None = None
+    input_path: Any, texts: Iterable[str] | None, options: Options, executor: Any = None
 ) -> tuple[Any, int, int, int]:
     r"""(words and counts, bytes read, bytes in no word, "\r\n") of files, files of counts among them, or of texts."""
     if (input_path is None) == (texts is None):
@@ -1426,13 +1421,13 @@ def count_corpus(
 
 def count_words(
     paths: Path | Iterable[Path] | None, special_tokens: Iterable[str] | None, *, texts: Iterable[str] | None = None,
-    executor: Executor | None = None, **options: Any,
+    executor: Any = None, **options: Any,
 ) -> dict[bytes, int]:  # fmt: skip
     """The words of a corpus and their counts, {b" the": 61234, ...}; the first half of train_bpe, with its arguments.
 
     executor  any concurrent.futures.Executor, also those of clusters (Dask's Client.get_executor(), mpi4py.futures).
-              Each task is a path and a byte range, so the workers need this module and the files. The executor repeats
-              what a lost worker was doing; a task that keeps failing raises RuntimeError with its path and range.
+              Each task is a path and a byte range, so the workers need this module and the files. A cluster's
+              executor repeats what a lost worker was doing; what keeps failing raises RuntimeError with its place.
     """
     words = count_corpus(paths, texts, check_arguments(special_tokens, **options), executor)[0]
     return words if isinstance(words, dict) else words.to_dict()
@@ -1517,7 +1512,7 @@ def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Seq
 
 
 class Trainer:
-    """Learns merges from counted words. To iterate over it makes them, best first: (left, right, count).
+    """Learns merges from counted words. Iterating makes them, best first: (left, right, count).
 
     alphabet   the tokens that words are made of at first, by id: bytes, or characters
     tokens     the alphabet and the token of each merge; special tokens take no part in learning
@@ -1608,7 +1603,7 @@ def alphabet_of(words: Any, options: Options) -> list[bytes]:
 
 
 def check_merges(merges: Sequence[Pair], options: Options) -> None:
-    """ValueError names a merge of an earlier training that no training makes there."""
+    """ValueError names a given merge that training could not have made there."""
     if options.pattern != CHARACTERS:
         check_size(options, 256, len(merges))
     elif merges:
@@ -1635,8 +1630,8 @@ def train_bpe(
 
     input_path        one path of a UTF-8 text, or a list of them; "-" is standard input. The end of a file is a wall.
                       A path that ends in .npz is a file of counts.
-    vocab_size        how many tokens at the most: 256 bytes, the special tokens and the merges together. Fewer are
-                      a result too: when no pair is left, there is nothing to merge.
+    vocab_size        how many tokens at the most: 256 bytes, the special tokens and the merges together. Fewer is
+                      no error: when no pair is left, there is nothing to merge.
     special_tokens    strings that keep an id of their own, after the 256 bytes; the text is cut at them first.
     texts             instead of input_path (which is None then): any iterable of strings, each a text of its own. It is
                       consumed as it is counted, so it may be a data set that is larger than memory.
@@ -1657,7 +1652,7 @@ def train_bpe(
                       iterator. (From whole documents it would learn pieces of the special tokens, from files it cuts at
                       newlines; its counts end at 2**31.) Ties go to the smaller pair of ids; special tokens come first.
     merges            those of an earlier training, replayed first, whatever their counts; so no token changes its id.
-    engine            "python", "c" (an error where it is not built), or "auto": C if it is there; one result.
+    engine            "python", "c" (an error where it is not built), or "auto": C if it is built; same result.
     progress          show progress on standard error, if that is a terminal.
     output_dir        save the result there too, as save() does.
 
@@ -1776,7 +1771,7 @@ def show_token(token: bytes) -> str:
     return repr(text if text.encode("utf-8") == token else token)
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Any:
     """All options, in four groups; those that are fields of Options have the same name."""
     import argparse
 
@@ -1803,7 +1798,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--engine", choices=CHOICES["engine"], help="auto: the C engine where it is built (default)")
     add = parser.add_argument_group("output").add_argument
     add("--output-dir", metavar="FOLDER", help="the folder of the model (default: bpeModel)")
-    add("--save-counts", metavar="FILE.npz", help="write the counts of words too, or without a size only them")
+    add("--save-counts", metavar="FILE.npz", help="also write the word counts; without a size, only those")
     add("--encode", metavar="FILE", help="write the token ids of the corpus into a .npy file, or bare into a .bin file")
     add("--log-every", type=int, metavar="N", help="print every Nth merge")
     add("--quiet", action="store_true", help="no progress and no summary")
@@ -1815,14 +1810,14 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(argv: Sequence[str] | None) -> Any:
     """The arguments as a namespace, where vocab_size may be None; ValueError says what is missing or wrong."""
     parser = make_parser()
 
     def fail(message: str) -> Any:
         raise ValueError(f"{message} (see --help)")
 
-    parser.error = fail  # type: ignore[method-assign]
+    parser.error = fail
     args = parser.parse_intermixed_args(argv)
     args.pattern = TIKTOKEN_NAMES.get(args.pattern, args.pattern)
     given = " ".join(args.corpus)
@@ -1834,7 +1829,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     if args.show is None and not given:
         raise ValueError(f"a corpus and a vocabulary size are needed\n{parser.format_usage()}{EXAMPLES}".rstrip())
     if given and not (args.corpus and (args.vocab_size is not None or args.save_counts or args.encode)):
-        fail(f"a corpus is needed, and last the vocabulary size, as in bpe.py corpus.txt 10000; not bpe.py {given}")
+        fail(f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {given}")
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
         if path and not path.endswith(endings):
             fail(f"the name {path} does not end in {' or '.join(endings)}")
@@ -1851,7 +1846,7 @@ def vocab_size_of(text: str) -> int | None:
     return int(number) * factor if number.lstrip("-").isdecimal() else None
 
 
-def options_of(args: argparse.Namespace, folder: str) -> tuple[Options, list[Pair]]:
+def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
     """The checked options and the merges to replay; what the command line leaves open is as in a folder's model."""
     names = {"level", *Options._fields}
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
@@ -1925,7 +1920,7 @@ def show_text(text: str, folder: str) -> None:
     say(f"{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
 
 
-def run(args: argparse.Namespace) -> None:
+def run(args: Any) -> None:
     """Count, learn, save, encode, and say how it went."""
     folder, trainer = args.output_dir or ("" if args.explain else "bpeModel"), None
     source = args.continue_from or (folder if args.encode and args.vocab_size is None else "")

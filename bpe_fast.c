@@ -12,7 +12,7 @@
  *   bpe_encoder  vocabulary, merges, special tokens, pattern; never changes, so threads may share one
  *   bpe_memory   the ids of words that an encoder has seen; each thread has one of its own
  *
- * There are no globals that change, so different threads may use different handles. Nothing here prints or exits.
+ * No global changes, so different threads may use different handles. Nothing here prints or exits.
  *
  * RETURN CODES
  *
@@ -20,8 +20,7 @@
  *   BPE_NO_MEMORY   an allocation failed; the handle can only be freed
  *   BPE_BAD_UTF8    text that is not UTF-8; the offset of the first bad byte is handed out
  *   BPE_NO_TOKEN    a byte that the vocabulary has no token for; its offset is handed out
- *   BPE_OVERFLOW    a count above 2^63 - 1, a word of 2^32 bytes or more, as many distinct words or tokens, an id that
- *                   is not there
+ *   BPE_OVERFLOW    a count above 2^63 - 1, 2^32 or more bytes in a word, distinct words or tokens, an unknown id
  *   BPE_USED_UP     the table of words has gone into a learner: it has totals of 0, and can only be freed
  *
  * PART 1, WORDS. An open-addressing table; a slot is 24 bytes and holds words of up to 15 bytes in place:
@@ -33,15 +32,11 @@
  * The hash has a secret seed, so nobody can build words that collide. What leaves the table is sorted, by falling count
  * and then by bytes: neither seed nor hash can be seen in a result.
  *
- * The pattern is one of three, given with the table: BPE_GPT2, BPE_CL100K, BPE_O200K, which bpe.py has as expressions.
  * A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter, number, whitespace.
  * Shifts and ands of these masks give the bits at which words begin; the next window begins with the last of them, so
  * nothing is carried from one window to the next. What masks don't settle, walk_word reads character by character:
  * words longer than a window, and, in o200k, marks behind other characters and upper case behind letters of both cases.
- *
- * GPT-2's alone: gpt2_starts; contractions in lower case only; numbers of any length; only U+0020 goes along with what
- * follows; line ends are whitespace as any other. The other two share modern_starts, since they differ in little.
- * To add a pattern:
+ * To add a pattern to the three (bpe.py has them as expressions):
  *   1. put its name into bpe_pattern (build_ffi.py), and a class that it alone knows into CLASSES and the enum below;
  *   2. say in walk_word what its words are, character by character: that is enough for a scanner that is right;
  *   3. let find_starts set *n and `starts` to 0 for it, so that each word is walk_word's, and test that;
@@ -56,15 +51,14 @@
  *     seq      # n e w e s t # ...            (st before it)             |        |
  *                                                                   first slot  last slot
  *
- * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. The index of a pair is an ascending
+ * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. The index of a pair is a rising
  * list of first slots. An entry is stale, and skipped, if the two ids no longer stand there; DEAD marks slots inside a
- * token, so that they can't look like one. Words of equal count lie together, so the count of a position is found by
- * walking forward through the groups.
+ * token. Words of equal count lie together, so walking forward through these groups finds the count of a position.
  *
  * A merge (a, b) -> c goes through its list once and adds up, for each neighbour x on the left and y on the right, how
  * much the pairs (x, a), (b, y) lose and (x, c), (c, y) gain; then it touches the table of pairs once for each distinct
- * neighbour. Where c comes to stand beside c, the left one had seen an a on its right, and counted (c, a): that is taken
- * off again before anything is put into the table.
+ * neighbour. Where c comes to stand beside c, the left one had an a on its right, and counted (c, a): that is taken off
+ * again before anything is put into the table.
  *
  * Counts only fall, so a pair that is too rare to be merged soon need not be known now: only pairs with a count of at
  * least `threshold` are in the table, with their lists. When they run out, the threshold goes down and the table is
@@ -77,15 +71,15 @@
  *     slot.ids    n = 2:  new est .                     more ids, and the bytes of longer words, lie in the arena
  *
  * The ranks of all pairs lie in a table that is small enough for the cache. A look-up costs more than anything else, so
- * the bytes of a character become its token at once where that is safe (see number_tokens), and the least rank of the
- * other pairs is found, by comparing them all, while the look-ups of the two new ones are under way. Only a word of more
- * than 62 tokens at the start needs a tree to find it.
+ * the bytes of a character become its token at once where that is safe (see number_tokens). In a word of up to 62
+ * tokens, comparing all ranks finds the least, while the look-ups of new pairs are under way.
  *
- * COST  counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge its
- *       list, plus its distinct neighbours. Encoding: a known word about as much as counting it, a new one 30 ns a merge.
- * MEMORY  words: 24 bytes a slot, 1/3 to 2/3 full (small tables 1/6), and the bytes of long words; a list of
- *       them 64 bytes a word while it is made. Learner: 4 bytes for each byte of
- *       distinct words, and 4 for each position in a list. Encoder: 30 bytes a merge and 512 KB. Memory: up to 32 MB.
+ * COST  counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
+ *       its list and its distinct neighbours. Encoding: a known word costs as much as counting it, a new one 30 ns a
+ *       merge.
+ * MEMORY  words: 24 bytes a slot, 1/3 to 2/3 full (small tables 1/6), and the bytes of long words; a list of them 32 to
+ *       64 bytes a word while it is made. Learner: 4 bytes for each byte of distinct words, and for each position in a
+ *       list. Encoder: 30 bytes a merge and 512 KB. Memory: up to 32 MB.
  */
 
 #include <stdlib.h>
@@ -206,11 +200,8 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
         return BPE_OK;
     if (wanted < needed)
         wanted = needed;
-    if (wanted > SIZE_MAX / 2 / size)
-        return BPE_NO_MEMORY;
     memcpy(&block, block_address, sizeof block);
-    block = realloc(block, wanted * size);
-    if (!block)
+    if (wanted > SIZE_MAX / 2 / size || !(block = realloc(block, wanted * size)))
         return BPE_NO_MEMORY;
     memcpy(block_address, &block, sizeof block);
     *capacity = wanted;
@@ -226,7 +217,7 @@ typedef struct {
 } special_token;
 
 typedef struct {
-    uint8_t *bytes; /* of all, one after the other */
+    uint8_t *bytes;       /* of all, one after the other */
     special_token *list;  /* in the order of their bytes */
     size_t n;
     uint32_t bucket[257]; /* for each byte, where in the list those that begin with it begin */
@@ -1053,22 +1044,17 @@ typedef struct {
     uint64_t key, count;
 } heap_entry;
 
-typedef struct { /* of one neighbour, while a merge is made; all zero between merges */
-    uint64_t count;
-    uint32_t *list;
-    size_t n;
-} neighbour;
-
 typedef struct {
     uint32_t span, length; /* in slots of the array, in bytes */
     size_t where;          /* of the bytes */
     uint64_t start;        /* the first 8 bytes as a number: decides nearly all comparisons */
 } token;
 
-typedef struct { /* words of equal count, and the slot behind the last of them */
+typedef struct { /* of one neighbour, while a merge is made */
     uint64_t count;
-    size_t end;
-} group;
+    uint32_t *list;
+    size_t n;
+} neighbour;
 
 typedef struct {
     uint32_t at, left, right;
@@ -1077,11 +1063,12 @@ typedef struct {
 struct bpe_learner {
     uint32_t *seq;
     size_t n_slots;
-    group *groups;
-    size_t n_groups, group_capacity;
+    size_t *group_end; /* words of equal count: the slot behind the last of them */
+    uint64_t *group_count;
+    size_t n_groups, group_end_capacity, group_count_capacity;
 
     token *tokens;
-    size_t n_tokens, n_first, token_capacity; /* the first ones are all one slot long */
+    size_t n_tokens, token_capacity;
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
 
@@ -1091,19 +1078,20 @@ struct bpe_learner {
     heap_entry *heap;
     size_t n_heap, heap_capacity;
     uint64_t threshold, least;
+    size_t first_ids; /* 1 + the largest id of a byte, until the first index is made; 0 if words are rows of ids */
     size_t longest;
     int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
 
-    neighbour *sums; /* of token t as a left neighbour at 2 * t, as a right one at 2 * t + 1 */
-    uint32_t *touched; /* the places in sums that are not zero */
+    neighbour *left, *right; /* by token id; all zero between merges */
+    size_t left_capacity, right_capacity;
+    uint32_t *lefts, *rights; /* the ids that are not zero */
+    size_t lefts_capacity, rights_capacity, n_lefts, n_rights;
     replaced_pair *replaced;
-    size_t sums_capacity, touched_capacity, replaced_capacity, n_touched;
+    size_t replaced_capacity;
     size_t work; /* places gone through in this batch */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
-/* not an empty slot, and not beside a wall */
-static int is_pair(uint64_t key) { return key >> 32 != WALL && (uint32_t)key != WALL; }
 static size_t pair_home(const bpe_learner *l, uint64_t key) { return (size_t)(fold(key, SCRAMBLE) >> l->pair_shift); }
 
 /* -1, 0, 1: the order of two tokens' bytes */
@@ -1169,16 +1157,15 @@ static pair_slot *find_pair(const bpe_learner *l, uint64_t key)
     return l->pairs + i;
 }
 
-/* a table of 2^bits slots with the pairs of the old one */
-static int resize_pairs(bpe_learner *l, unsigned bits)
+static int resize_pairs(bpe_learner *l, size_t capacity, unsigned shift)
 {
-    pair_slot *old = l->pairs, *pairs = allocate((size_t)1 << bits, sizeof *pairs, 1);
+    pair_slot *old = l->pairs, *pairs = allocate(capacity, sizeof *pairs, 1);
     size_t old_capacity = l->pair_capacity;
     if (!pairs)
         return BPE_NO_MEMORY;
     l->pairs = pairs;
-    l->pair_capacity = (size_t)1 << bits;
-    l->pair_shift = 64 - bits;
+    l->pair_capacity = capacity;
+    l->pair_shift = shift;
     for (size_t i = 0; i < old_capacity; i++)
         if (old[i].key)
             *find_pair(l, old[i].key) = old[i];
@@ -1193,7 +1180,7 @@ static pair_slot *put_pair(bpe_learner *l, uint64_t key)
     if (slot->key)
         return slot;
     if (l->n_pairs + 1 > l->pair_capacity / 2) {
-        if (resize_pairs(l, 65 - l->pair_shift) != BPE_OK)
+        if (resize_pairs(l, l->pair_capacity * 2, l->pair_shift - 1) != BPE_OK)
             return NULL;
         slot = find_pair(l, key);
     }
@@ -1228,42 +1215,42 @@ static void clear_pairs(bpe_learner *l)
 static size_t group_of(const bpe_learner *l, size_t slot, size_t g)
 {
     size_t step = 1;
-    while (g + step < l->n_groups && slot >= l->groups[g + step - 1].end) {
+    while (g + step < l->n_groups && slot >= l->group_end[g + step - 1]) {
         g += step;
         step *= 2;
     }
     for (; step; step /= 2)
-        if (g + step < l->n_groups && slot >= l->groups[g + step - 1].end)
+        if (g + step < l->n_groups && slot >= l->group_end[g + step - 1])
             g += step;
     return g;
 }
 
 /*
- * Go through all pairs in the array. Without `fill`, count them, those with a wall too, as a test for walls would cost
- * more; with it, write their places into the lists of those that have one, where slot.n begins at 0.
+ * Go through all pairs in the array. Without `fill`, count them; with it, write their places into the lists of those
+ * that have one, where slot.n begins at 0.
  */
 static int walk_pairs(bpe_learner *l, int fill)
 {
-    size_t g = 0;
-    for (size_t p = 1, next; p + 1 < l->n_slots; p = next) {
-        uint32_t left = l->seq[p];
+    size_t group = 0, span = 1;
+    for (size_t p = 1; p < l->n_slots; p += span) {
+        uint32_t left = l->seq[p], right;
         pair_slot *slot;
-        uint64_t key;
-        next = p + (left < l->n_first ? 1 : l->tokens[left].span); /* at first, this is known before seq[p] is */
-        key = pair_key(left, l->seq[next]);
+        span = l->tokens[left].span; /* 1 for a wall */
+        if (left == WALL || (right = l->seq[p + span]) == WALL)
+            continue;
         if (fill) {
-            slot = find_pair(l, key);
+            slot = find_pair(l, pair_key(left, right));
             if (slot->key)
                 slot->list[slot->n++] = (uint32_t)p;
             continue;
         }
-        if (p >= l->groups[g].end)
-            g = group_of(l, p, g);
-        slot = put_pair(l, key);
+        if (p >= l->group_end[group])
+            group = group_of(l, p, group);
+        slot = put_pair(l, pair_key(left, right));
         if (!slot)
             return BPE_NO_MEMORY;
         slot->n++;
-        if (add_count(&slot->count, l->groups[g].count) != BPE_OK && is_pair(key))
+        if (add_count(&slot->count, l->group_count[group]) != BPE_OK)
             return BPE_OVERFLOW;
     }
     return BPE_OK;
@@ -1272,80 +1259,154 @@ static int walk_pairs(bpe_learner *l, int fill)
 static int may_merge(const bpe_learner *l, uint64_t key, uint64_t count)
 {
     size_t length = (size_t)l->tokens[key >> 32].length + l->tokens[(uint32_t)key].length;
-    return count >= l->threshold && length <= l->longest && is_pair(key);
+    return count >= l->threshold && length <= l->longest;
 }
 
-/* give a pair room for a list of n, and put it into the heap */
-static int start_list(bpe_learner *l, pair_slot *slot, size_t n)
+/* put a pair into the table, with room for a list of n, and into the heap */
+static int add_pair(bpe_learner *l, uint64_t key, uint64_t count, size_t n, uint32_t **list)
 {
-    slot->list = malloc(n * sizeof *slot->list);
-    return slot->list ? heap_push(l, slot->key, slot->count) : BPE_NO_MEMORY;
+    pair_slot *slot = put_pair(l, key);
+    if (!slot || !(slot->list = malloc(n * sizeof **list)))
+        return BPE_NO_MEMORY;
+    slot->count = count;
+    slot->n = n;
+    *list = slot->list;
+    return heap_push(l, key, count);
+}
+
+static void choose_threshold(bpe_learner *l, uint64_t total, uint64_t merges_wanted)
+{
+    if (!l->threshold) /* a guess at how rare the last merge will be; a wrong one costs time only */
+        l->threshold = total / 64 / (merges_wanted + 1);
+    if (l->threshold < l->least)
+        l->threshold = l->least;
+}
+
+/*
+ * The first index of a large array in which the ids are those of bytes and no sum can be too large: as index_pairs has
+ * it, but with a plain array of all pairs. Each token is a slot long; walls are counted with the others, as a test for
+ * them would cost more.
+ */
+static int index_bytes(bpe_learner *l, size_t side, uint64_t merges_wanted)
+{
+    const uint32_t *seq = l->seq;
+    const size_t last = l->n_slots - 1;
+    neighbour *all = allocate(side * side, sizeof *all, 1);
+    uint64_t total = 0;
+    int status = all ? BPE_OK : BPE_NO_MEMORY;
+    for (size_t group = 0, p = 1; group < l->n_groups && status == BPE_OK; group++)
+        for (; p < l->group_end[group] && p < last; p++) {
+            neighbour *pair = all + seq[p] * side + seq[p + 1];
+            pair->count += l->group_count[group];
+            pair->n++;
+        }
+    for (size_t i = FIRST_ID * side; i < side * side && status == BPE_OK; i++)
+        total += i % side < FIRST_ID ? 0 : all[i].count;
+    choose_threshold(l, total, merges_wanted);
+    for (size_t i = FIRST_ID * side; i < side * side && status == BPE_OK; i++) {
+        uint64_t key = pair_key((uint32_t)(i / side), (uint32_t)(i % side));
+        if (i % side >= FIRST_ID && all[i].n && may_merge(l, key, all[i].count))
+            status = add_pair(l, key, all[i].count, all[i].n, &all[i].list);
+    }
+    for (size_t p = 1; p < last && status == BPE_OK; p++) {
+        neighbour *pair = all + seq[p] * side + seq[p + 1];
+        if (pair->list)
+            *pair->list++ = (uint32_t)p;
+    }
+    free(all);
+    return status;
 }
 
 /* replace the table by one of all pairs that are in the array now and occur at least threshold times */
 static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
 {
-    uint64_t total = 0;
-    size_t n = 0;
+    pair_slot *all;
+    size_t capacity, n = 0;
     unsigned bits = 12;
+    uint64_t total = 0;
+    const size_t side = l->first_ids;
     int status;
+    l->first_ids = 0; /* from now on there are others */
+    if (side && side < l->n_slots / side && l->group_count[0] <= COUNT_MAX / l->n_slots)
+        return index_bytes(l, side, merges_wanted);
     clear_pairs(l);
     l->n_heap = 0;
     status = walk_pairs(l, 0);
-    for (size_t i = 0; i < l->pair_capacity; i++)
-        if (is_pair(l->pairs[i].key))
-            total = l->pairs[i].count > COUNT_MAX - total ? COUNT_MAX : total + l->pairs[i].count;
-    if (!l->threshold) /* a guess at how rare the last merge will be; a wrong one costs time only */
-        l->threshold = total / 64 / (merges_wanted + 1);
-    if (l->threshold < l->least)
-        l->threshold = l->least;
-    for (size_t i = 0; i < l->pair_capacity && status == BPE_OK; i++) {
-        pair_slot *slot = l->pairs + i;
-        if (!may_merge(l, slot->key, slot->count)) {
-            slot->key = 0; /* what it hides is seen again in the next table */
-            continue;
-        }
-        status = start_list(l, slot, slot->n);
-        slot->n = 0;
-        n++;
-    }
+    all = l->pairs;
+    capacity = l->pair_capacity;
+    for (size_t i = 0; i < capacity; i++)
+        total = all[i].count > COUNT_MAX - total ? COUNT_MAX : total + all[i].count;
+    choose_threshold(l, total, merges_wanted);
+    for (size_t i = 0; i < capacity; i++)
+        n += all[i].key && may_merge(l, all[i].key, all[i].count);
+    l->pairs = NULL;
+    l->pair_capacity = l->n_pairs = 0;
     /* large enough from the start: they come in the order of their hashes, and would pile up in a table that grows */
     while (bits < 63 && n > ((size_t)1 << bits) / 4)
         bits++;
-    l->n_pairs = n;
     if (status == BPE_OK)
-        status = resize_pairs(l, bits);
+        status = resize_pairs(l, (size_t)1 << bits, 64 - bits);
+    for (size_t i = 0; i < capacity && status == BPE_OK; i++) {
+        uint32_t *list;
+        if (all[i].key && may_merge(l, all[i].key, all[i].count))
+            status = add_pair(l, all[i].key, all[i].count, all[i].n, &list);
+    }
+    free(all);
+    for (size_t i = 0; i < l->pair_capacity; i++)
+        l->pairs[i].n = 0;
     return status == BPE_OK ? walk_pairs(l, 1) : status;
 }
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* add a token of these bytes, or, where they are NULL, the one that tokens a and b make */
-static int add_token(bpe_learner *l, const uint8_t *bytes, size_t length, uint32_t a, uint32_t b)
+/* grow a block of neighbours, the new ones all zero */
+static int grow_neighbours(neighbour **block, size_t *capacity, size_t needed)
 {
-    size_t n = l->n_tokens + 1, old = l->sums_capacity, span = 1;
-    uint8_t *to;
-    if (!bytes) {
-        length = (size_t)l->tokens[a].length + l->tokens[b].length;
-        span = (size_t)l->tokens[a].span + l->tokens[b].span;
-    }
-    if (n > UINT32_MAX / 2 || length > UINT32_MAX)
+    size_t old = *capacity;
+    if (grow(block, capacity, needed, sizeof **block) != BPE_OK)
+        return BPE_NO_MEMORY;
+    memset(*block + old, 0, (*capacity - old) * sizeof **block);
+    return BPE_OK;
+}
+
+/* make room for one more token of so many bytes, which go to *bytes; nothing is added yet */
+static int make_room(bpe_learner *l, size_t length, uint8_t **bytes)
+{
+    size_t n = l->n_tokens + 1;
+    if (n >= UINT32_MAX || length > UINT32_MAX)
         return BPE_OVERFLOW;
     if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
         grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1) != BPE_OK || /* + 1: there is a block at once */
-        grow(&l->touched, &l->touched_capacity, 2 * n, sizeof *l->touched) != BPE_OK ||
-        grow(&l->sums, &l->sums_capacity, 2 * n, sizeof *l->sums) != BPE_OK)
+        grow(&l->lefts, &l->lefts_capacity, n, sizeof *l->lefts) != BPE_OK ||
+        grow(&l->rights, &l->rights_capacity, n, sizeof *l->rights) != BPE_OK ||
+        grow_neighbours(&l->left, &l->left_capacity, n) != BPE_OK ||
+        grow_neighbours(&l->right, &l->right_capacity, n) != BPE_OK)
         return BPE_NO_MEMORY;
-    memset(l->sums + old, 0, (l->sums_capacity - old) * sizeof *l->sums);
-    to = l->bytes + l->n_bytes;
-    if (bytes)
-        memcpy(to, bytes, length);
-    else {
-        memcpy(to, l->bytes + l->tokens[a].where, l->tokens[a].length);
-        memcpy(to + l->tokens[a].length, l->bytes + l->tokens[b].where, l->tokens[b].length);
-    }
-    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, l->n_bytes, first_bytes(to, length)};
+    *bytes = l->bytes + l->n_bytes;
+    return BPE_OK;
+}
+
+/* add the token whose bytes were put where make_room said */
+static void add_token(bpe_learner *l, size_t length, size_t span)
+{
+    token *t = l->tokens + l->n_tokens++;
+    t->span = (uint32_t)span;
+    t->length = (uint32_t)length;
+    t->where = l->n_bytes;
+    t->start = first_bytes(l->bytes + l->n_bytes, length);
     l->n_bytes += length;
+}
+
+static int add_merged_token(bpe_learner *l, uint32_t a, uint32_t b)
+{
+    size_t length = (size_t)l->tokens[a].length + l->tokens[b].length;
+    uint8_t *bytes;
+    int status = make_room(l, length, &bytes);
+    if (status != BPE_OK)
+        return status;
+    memcpy(bytes, l->bytes + l->tokens[a].where, l->tokens[a].length);
+    memcpy(bytes + l->tokens[a].length, l->bytes + l->tokens[b].where, l->tokens[b].length);
+    add_token(l, length, (size_t)l->tokens[a].span + l->tokens[b].span);
     return BPE_OK;
 }
 
@@ -1382,46 +1443,45 @@ static int best_pair(bpe_learner *l, uint64_t merges_wanted, pair_slot **best)
     }
 }
 
-/* add to the sum of a neighbour */
-static inline void touch(bpe_learner *l, uint32_t which, uint64_t count)
-{
-    neighbour *sum = l->sums + which;
-    if (!sum->n++)
-        l->touched[l->n_touched++] = which;
-    sum->count += count;
-}
-
 /*
  * Write c over the pairs (a, b) in the list: -> how many, weighted by the counts of their words, in *weight. The places
- * and their neighbours go to l->replaced, the sums for each neighbour to l->sums.
+ * and their neighbours go to l->replaced, the sums for each neighbour to l->left and l->right.
  */
 static size_t replace_pairs(bpe_learner *l, const uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
 {
     uint32_t *seq = l->seq;
-    const size_t span_a = l->tokens[a].span, span = l->tokens[c].span;
-    size_t g = 0, made = 0;
-    l->n_touched = 0;
+    const size_t span_a = l->tokens[a].span, span = span_a + l->tokens[b].span;
+    size_t group = 0, made = 0;
+    l->n_lefts = l->n_rights = 0;
     *weight = 0;
     for (size_t i = 0; i < n; i++) {
         size_t p = list[i];
         uint32_t x, y;
+        uint64_t count;
         if (i + AHEAD < n) {
             PREFETCH(seq + list[i + AHEAD] - 1);
             PREFETCH(seq + list[i + AHEAD] + span);
         }
         if (seq[p] != a || seq[p + span_a] != b)
             continue;
-        if (p >= l->groups[g].end)
-            g = group_of(l, p, g);
+        if (p >= l->group_end[group])
+            group = group_of(l, p, group);
+        count = l->group_count[group];
         x = seq[p - 1];
         y = seq[p + span];
         seq[p + span_a - 1] = seq[p + span_a] = DEAD;
         seq[p] = seq[p + span - 1] = c;
-        touch(l, 2 * x, l->groups[g].count);
-        touch(l, 2 * y + 1, l->groups[g].count);
-        *weight += l->groups[g].count;
-        l->replaced[made++] = (replaced_pair){(uint32_t)p, x, y};
+        if (!l->left[x].n++)
+            l->lefts[l->n_lefts++] = x;
+        if (!l->right[y].n++)
+            l->rights[l->n_rights++] = y;
+        l->left[x].count += count;
+        l->right[y].count += count;
+        *weight += count;
+        l->replaced[made].at = (uint32_t)p;
+        l->replaced[made].left = x;
+        l->replaced[made++].right = y;
     }
     return made;
 }
@@ -1439,46 +1499,44 @@ static void lower_pair(bpe_learner *l, uint32_t left, uint32_t right, uint64_t c
 static int raise_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *sum)
 {
     uint64_t key = pair_key(left, right);
-    pair_slot *slot;
-    int status;
-    if (!may_merge(l, key, sum->count))
+    if (left == WALL || right == WALL || !may_merge(l, key, sum->count))
         return BPE_OK;
-    slot = put_pair(l, key);
-    if (!slot)
-        return BPE_NO_MEMORY;
-    slot->count = sum->count;
-    slot->n = sum->n;
-    status = start_list(l, slot, sum->n);
-    sum->list = slot->list;
-    return status;
+    return add_pair(l, key, sum->count, sum->n, &sum->list);
 }
 
 /* bring the table up to date after (a, b) became c in `made` places */
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, size_t made)
 {
-    neighbour *sums = l->sums;
     int status = BPE_OK;
-    for (size_t i = 0; i < l->n_touched; i++) {
-        uint32_t which = l->touched[i], x = which / 2;
-        if (which % 2)
-            lower_pair(l, b, x, sums[which].count);
-        else if (x != c)
-            lower_pair(l, x, a, sums[which].count);
+    for (size_t i = 0; i < l->n_rights; i++) {
+        if (i + 4 < l->n_rights)
+            PREFETCH(l->pairs + pair_home(l, pair_key(b, l->rights[i + 4])));
+        lower_pair(l, b, l->rights[i], l->right[l->rights[i]].count);
     }
-    sums[2 * a + 1].count -= sums[2 * c].count; /* c beside c: the left one saw an (a, b) on its right */
-    for (size_t i = 0; i < l->n_touched && status == BPE_OK; i++) {
-        uint32_t which = l->touched[i], x = which / 2;
-        status = which % 2 ? raise_pair(l, c, x, sums + which) : raise_pair(l, x, c, sums + which);
+    for (size_t i = 0; i < l->n_lefts; i++) {
+        uint32_t x = l->lefts[i];
+        if (i + 4 < l->n_lefts)
+            PREFETCH(l->pairs + pair_home(l, pair_key(l->lefts[i + 4], a)));
+        if (x == c) /* c beside c: the left one saw an (a, b) on its right, and counted (c, a) */
+            l->right[a].count -= l->left[c].count;
+        else
+            lower_pair(l, x, a, l->left[x].count);
     }
+    for (size_t i = 0; i < l->n_rights && status == BPE_OK; i++)
+        status = raise_pair(l, c, l->rights[i], l->right + l->rights[i]);
+    for (size_t i = 0; i < l->n_lefts && status == BPE_OK; i++)
+        status = raise_pair(l, l->lefts[i], c, l->left + l->lefts[i]);
     for (size_t i = 0; i < made && status == BPE_OK; i++) {
         const replaced_pair *r = l->replaced + i;
-        if (sums[2 * r->right + 1].list)
-            *sums[2 * r->right + 1].list++ = r->at;
-        if (sums[2 * r->left].list)
-            *sums[2 * r->left].list++ = r->at - l->tokens[r->left].span;
+        if (l->right[r->right].list)
+            *l->right[r->right].list++ = r->at;
+        if (l->left[r->left].list)
+            *l->left[r->left].list++ = r->at - l->tokens[r->left].span;
     }
-    for (size_t i = 0; i < l->n_touched; i++)
-        memset(sums + l->touched[i], 0, sizeof *sums);
+    for (size_t i = 0; i < l->n_rights; i++)
+        memset(l->right + l->rights[i], 0, sizeof *l->right);
+    for (size_t i = 0; i < l->n_lefts; i++)
+        memset(l->left + l->lefts[i], 0, sizeof *l->left);
     return status;
 }
 
@@ -1493,7 +1551,7 @@ static int make_merge(bpe_learner *l, pair_slot *slot, bpe_merge *merge)
     merge->count = slot->count;
     slot->list = NULL;
     drop_pair(l, slot);
-    status = add_token(l, NULL, 0, a, b);
+    status = add_merged_token(l, a, b);
     if (status == BPE_OK)
         status = grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced);
     if (status == BPE_OK)
@@ -1526,15 +1584,13 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 /* write a word and a wall behind it from *at on */
 static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, size_t *at)
 {
-    const size_t size = id_of_byte ? 1 : sizeof(uint32_t);
-    if (length % size)
+    if (!id_of_byte && length % 4)
         return BPE_OVERFLOW;
-    for (size_t i = 0; i < length; i += size) {
+    for (size_t i = 0; id_of_byte && i < length; i++)
+        l->seq[(*at)++] = id_of_byte[word[i]] + FIRST_ID;
+    for (size_t i = 0; !id_of_byte && i < length; i += 4) {
         uint32_t id;
-        if (id_of_byte)
-            id = id_of_byte[word[i]];
-        else
-            memcpy(&id, word + i, size);
+        memcpy(&id, word + i, 4);
         if (id >= l->n_tokens - FIRST_ID)
             return BPE_OVERFLOW;
         l->seq[(*at)++] = id + FIRST_ID;
@@ -1543,34 +1599,42 @@ static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const 
     return BPE_OK;
 }
 
+static int add_group(bpe_learner *l, uint64_t count, size_t end)
+{
+    if (l->n_groups && l->group_count[l->n_groups - 1] == count) {
+        l->group_end[l->n_groups - 1] = end;
+        return BPE_OK;
+    }
+    if (grow(&l->group_end, &l->group_end_capacity, l->n_groups + 1, sizeof *l->group_end) != BPE_OK ||
+        grow(&l->group_count, &l->group_count_capacity, l->n_groups + 1, sizeof *l->group_count) != BPE_OK)
+        return BPE_NO_MEMORY;
+    l->group_end[l->n_groups] = end;
+    l->group_count[l->n_groups++] = count;
+    return BPE_OK;
+}
+
 /* all words, by falling count */
 static int write_words(bpe_learner *l, const bpe_words *w, const uint32_t *id_of_byte)
 {
-    size_t at = 1;
+    size_t n = 1, at = 1;
     listed_word *list = list_words(w, 0);
     int status = list ? BPE_OK : BPE_NO_MEMORY;
-    l->n_slots = 1;
     for (size_t i = 0; list && i < w->used; i++)
-        l->n_slots += list[i].length / (id_of_byte ? 1 : sizeof(uint32_t)) + 1;
-    if (l->n_slots >= UINT32_MAX)
+        n += list[i].length / (id_of_byte ? 1 : 4) + 1;
+    if (n >= UINT32_MAX)
         status = BPE_OVERFLOW;
-    if (status == BPE_OK && !(l->seq = allocate(l->n_slots, sizeof *l->seq, 0)))
+    if (status == BPE_OK && !(l->seq = allocate(n, sizeof *l->seq, 0)))
         status = BPE_NO_MEMORY;
-    if (status == BPE_OK)
+    if (status == BPE_OK) {
+        l->n_slots = n;
         l->seq[0] = WALL;
-    for (size_t i = 0; i < w->used && status == BPE_OK; i++) {
-        uint64_t count = COUNT_MAX - list[i].key[1];
+    }
+    for (size_t i = 0; status == BPE_OK && i < w->used; i++) {
         if (i + AHEAD < w->used)
             PREFETCH(list[i + AHEAD].word);
-        if (!l->n_groups || l->groups[l->n_groups - 1].count != count) {
-            status = grow(&l->groups, &l->group_capacity, l->n_groups + 1, sizeof *l->groups);
-            if (status == BPE_OK)
-                l->groups[l->n_groups++].count = count;
-        }
+        status = write_word(l, list[i].word, list[i].length, id_of_byte, &at);
         if (status == BPE_OK)
-            status = write_word(l, list[i].word, list[i].length, id_of_byte, &at);
-        if (status == BPE_OK)
-            l->groups[l->n_groups - 1].end = at;
+            status = add_group(l, COUNT_MAX - list[i].key[1], at);
     }
     free(list);
     return status;
@@ -1584,12 +1648,15 @@ void bpe_learner_free(bpe_learner *l)
         clear_pairs(l);
     free(l->pairs);
     free(l->seq);
-    free(l->groups);
+    free(l->group_end);
+    free(l->group_count);
     free(l->tokens);
     free(l->bytes);
     free(l->heap);
-    free(l->sums);
-    free(l->touched);
+    free(l->left);
+    free(l->right);
+    free(l->lefts);
+    free(l->rights);
     free(l->replaced);
     free(l);
 }
@@ -1605,22 +1672,33 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
                     int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = w->slots ? calloc(1, sizeof *l) : NULL;
-    int status = !w->slots ? BPE_USED_UP : l ? resize_pairs(l, 12) : BPE_NO_MEMORY;
-    for (size_t i = 0; i < FIRST_ID && status == BPE_OK; i++)
-        status = add_token(l, (const uint8_t *)"", 0, 0, 0);
-    for (size_t i = 0; i < n_tokens && status == BPE_OK; tokens += lengths[i++])
-        status = add_token(l, tokens, lengths[i], 0, 0);
+    int status = !w->slots ? BPE_USED_UP : l ? resize_pairs(l, (size_t)1 << 12, 64 - 12) : BPE_NO_MEMORY;
+    for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
+        size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
+        uint8_t *bytes;
+        status = make_room(l, length, &bytes);
+        if (status != BPE_OK)
+            break;
+        if (length) {
+            memcpy(bytes, tokens, length);
+            tokens += length;
+        }
+        add_token(l, length, 1);
+    }
     if (status == BPE_OK) {
-        l->n_first = l->n_tokens;
         l->least = min_frequency;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        for (size_t i = 0; id_of_byte && i < 256; i++)
-            if (id_of_byte[i] >= n_tokens)
+        for (unsigned byte = 0; id_of_byte && byte < 256; byte++) {
+            size_t id = (size_t)id_of_byte[byte] + FIRST_ID;
+            if (id >= l->n_tokens)
                 status = BPE_OVERFLOW;
+            if (l->first_ids <= id)
+                l->first_ids = id + 1;
+        }
+        if (status == BPE_OK)
+            status = write_words(l, w, id_of_byte);
     }
-    if (status == BPE_OK)
-        status = write_words(l, w, id_of_byte);
     free(w->slots);
     free(w->arena);
     w->slots = NULL;

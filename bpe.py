@@ -1833,8 +1833,9 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
         if path and not path.endswith(endings):
             fail(f"the name {path} does not end in {' or '.join(endings)}")
-    if args.vocab_size is not None and args.encode and "-" in args.corpus:
-        fail("standard input can't be read twice, to train and to encode")
+    for path in args.corpus if args.encode else ():
+        if path.endswith(".npz") or (args.vocab_size is not None and not os.path.isfile(path)):
+            fail(f"{path} can't be encoded: " + ("it has counts" if path.endswith(".npz") else "it can't be read twice"))
     if args.log_every is not None and args.log_every < 1:
         fail(f"--log-every {args.log_every} is below 1")
     return args

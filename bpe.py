@@ -1504,7 +1504,9 @@ def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Seq
     except (ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{os.fspath(path)}: not a file of counts, or damaged: {error}") from None
     if found != (asked := (options.pattern, options.special_tokens)):
-        raise ValueError(f"{os.fspath(path)}: counted with the pattern and special tokens {found}, not {asked}")
+        (pattern, specials), (other, others) = found, asked
+        what = f"counted with the pattern {pattern!r} and the special tokens {list(specials)}"
+        raise ValueError(f"{os.fspath(path)}: {what}, not {other!r} and {list(others)}")
     return bytes(words), lengths, counts
 
 
@@ -1835,7 +1837,7 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
             fail(f"the name {path} does not end in {' or '.join(endings)}")
     for path in args.corpus if args.encode else ():
         if path.endswith(".npz") or (args.vocab_size is not None and not os.path.isfile(path)):
-            fail(f"{path} can't be encoded: " + ("it has counts" if path.endswith(".npz") else "it can't be read twice"))
+            fail(f"{path} can't be encoded: it " + ("has counts" if path.endswith(".npz") else "can't be read twice"))
     if args.log_every is not None and args.log_every < 1:
         fail(f"--log-every {args.log_every} is below 1")
     return args
@@ -1942,7 +1944,7 @@ def run(args: Any) -> None:
         words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, options)
         lines["read"] = f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
         if line_ends and options.newlines == "keep":
-            lines["note"] = f"{plural(line_ends, 'line')} end in \\r\\n (--newlines lf reads them as \\n)"
+            lines["note"] = f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
         lines["not matched"] = f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
         distinct, total, n_bytes, _ = totals_of(words)
         lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"

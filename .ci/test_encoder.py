@@ -1,0 +1,288 @@
+"""The encoder in bpe_fast.c gives the ids of bpe.Tokenizer in Python, to the last one, and replays merges.
+
+First the engine is needed: `python build_ffi.py`. Each test of ids runs with it, and with one whose memory of words is
+so small that it forgets all the time. The short and the long version, where TRIALS is how many random cases a test has:
+
+    PYTHONPATH=. python -m pytest -q .ci/test_encoder.py
+    TRIALS=200000 PYTHONPATH=. python -m pytest -q .ci/test_encoder.py
+"""
+
+import array
+import itertools
+import os
+import random
+import threading
+import time
+
+import pytest
+from test_scanners import compile_engine
+
+import bpe
+
+BUILT, WHY = bpe.find_engine()
+assert BUILT, WHY
+TRIALS = int(os.environ.get("TRIALS", 300))
+BYTES = {byte: bytes([byte]) for byte in range(256)}
+MARK = 0xABCDEF01  # stands behind the room for ids
+PARTS = ["a", "b", "ab", "aa", "ba", " ", "  ", "\n", "'", "'ll", "1", "é", "字", "漢字", "😀", "\u3000", "<|", "|>", "<", "."]
+PARTS += ["low", " lower", " newest", "x" * 70, "ab" * 40, "字" * 30, "aaa", "-" * 20, "AB", "'S", "/\n"]
+
+
+@pytest.fixture(scope="module", params=["as it is built", "that forgets"])
+def engine(request, tmp_path_factory):
+    if request.param == "as it is built":
+        return BUILT
+    return compile_engine(tmp_path_factory.mktemp("forgets"), ["-O2", "-DMEMORY_SLOTS=64", "-DMEMORY_ARENA=300"])
+
+
+def new_memory(engine, encoder):
+    return engine.ffi.gc(engine.lib.bpe_memory_new(encoder.handle), engine.lib.bpe_memory_free)
+
+
+def encode(engine, encoder, data, memory):
+    """(status, ids, offset of a bad byte); nothing is written behind the room for the ids."""
+    ffi = engine.ffi
+    ids, n, bad = ffi.new("uint32_t[]", len(data) + 1), ffi.new("size_t *"), ffi.new("size_t *")
+    ids[len(data)] = MARK
+    status = engine.lib.bpe_encode(encoder.handle, memory, ffi.from_buffer("uint8_t[]", data), len(data), ids, n, bad)
+    assert ids[len(data)] == MARK
+    return status, array.array("I", ffi.buffer(ids)[: 4 * n[0]]).tolist(), bad[0]
+
+
+def check(engine, tokenizer, texts):
+    """The ids of some texts are those of Python: with words that are new, with words that are known, and by encode()."""
+    tokenizer.__dict__["coder"] = None  # so that it encodes in Python
+    encoder = engine.encoder(tokenizer)
+    memory = new_memory(engine, encoder)
+    for text in texts:
+        data, expected = text.encode(), tokenizer.encode(text)
+        for used in (new_memory(engine, encoder), memory, memory):
+            assert encode(engine, encoder, data, used)[:2] == (engine.lib.BPE_OK, expected), text
+        assert encoder.encode(data).tolist() == expected
+
+
+def random_text(rng, parts, length):
+    return "".join(rng.choices(parts, k=rng.randint(0, length)))
+
+
+def random_vocabulary(rng, alphabet, n):
+    """Merges that no training gives, in any order, and ids anywhere; several merges may make the same token."""
+    tokens, merges = [bytes([byte]) for byte in alphabet], {}
+    for _ in range(n):
+        left, right = rng.choice(tokens), rng.choice(tokens)
+        if len(left + right) <= 12:
+            merges[left, right] = None
+            tokens.append(left + right)
+    order = list(merges)
+    if rng.random() < 0.5:
+        rng.shuffle(order)
+    tokens = list(dict.fromkeys(tokens))
+    return dict(zip(rng.sample(range(rng.choice([len(tokens), 10**6, 2**32 - 1])), len(tokens)), tokens)), order
+
+
+def trained(texts, merges, special_tokens=(), pattern="gpt2"):
+    size = 256 + len(special_tokens) + merges
+    vocab, pairs = bpe.train_bpe(None, size, special_tokens, texts=texts, pattern=pattern, engine="python", workers=1)
+    return bpe.Tokenizer(vocab, pairs, special_tokens, pattern)
+
+
+# --- ids -------------------------------------------------------------------------------------------------------------
+
+SPECIALS = [[], ["<|"], ["<|", "<|<|", "<|a|>"], ["aa", "aaa", "ab"], ["字", "漢字", " 字"], ["|><", "<|", "|>", "><|>"]]
+
+
+@pytest.mark.parametrize("special_tokens", SPECIALS)
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_ids_are_those_of_python(engine, pattern, special_tokens):
+    rng = random.Random(1)
+    tokenizer = trained([random_text(rng, PARTS, 400)], 150, special_tokens, pattern)
+    check(engine, tokenizer, [random_text(rng, PARTS + special_tokens, 200) for _ in range(TRIALS // 20)])
+
+
+def test_ids_are_those_of_python_for_merges_that_no_training_gives(engine):
+    rng, coinciding, lib = random.Random(2), 0, engine.lib
+    for _ in range(TRIALS):
+        alphabet = rng.choice([b"ab", b"abc ", bytes(range(256))])
+        vocab, merges = random_vocabulary(rng, alphabet, rng.choice([3, 10, 60, 400]))
+        coinciding += len({left + right for left, right in merges}) < len(merges)
+        tokenizer = bpe.Tokenizer(vocab, merges)
+        encoder = engine.encoder(tokenizer)
+        for text in [random_text(rng, "aaab cb"[: 5 + 2 * (b"c" in alphabet)], 300) for _ in range(3)]:
+            missing = [place for place, byte in enumerate(text.encode()) if byte not in alphabet]
+            if missing:
+                status, _, offset = encode(engine, encoder, text.encode(), new_memory(engine, encoder))
+                assert (status, offset) == (lib.BPE_NO_TOKEN, missing[0])
+            else:
+                check(engine, tokenizer, [text])
+    assert coinciding > TRIALS // 20
+
+
+def test_characters_whose_bytes_are_merged_at_once_get_the_same_ids(engine):
+    """Characters that share bytes: where merges are in order, some are safe to make at once, and others are not."""
+    rng = random.Random(7)
+    characters = ["字", "孖", "学", "é", "ê", "©", "😀", "a", " "]
+    for _ in range(TRIALS):
+        chosen = rng.sample(characters, rng.randint(1, 6))
+        alphabet = bytes(sorted(set("".join(chosen).encode())))
+        tokenizer = bpe.Tokenizer(*random_vocabulary(rng, alphabet, rng.choice([2, 5, 10, 30, 100])))
+        check(engine, tokenizer, [random_text(rng, chosen, length) for length in (3, 10, 100)])
+
+
+def test_a_character_waits_for_its_turn_where_a_merge_uses_it_before_it_is_made(engine):
+    tokens = [*BYTES.values(), "é".encode(), "éa".encode(), b"ab"]
+    merges = [("é".encode(), b"a"), (b"a", b"b"), (b"\xc3", b"\xa9")]
+    ids = engine.encoder(bpe.Tokenizer(dict(enumerate(tokens)), merges)).encode("éab".encode())
+    assert ids.tolist() == [256, 258]  # not éa + b: when é is made, ab has been made
+
+
+@pytest.mark.parametrize("n", [1, 256, 1024])
+def test_merges_of_tokens_that_nothing_makes_are_never_made(engine, n):
+    merges = [(b"ab%04d" % number, b"cd%04d" % number) for number in range(n)]
+    tokens = [*BYTES.values(), *(token for pair in merges for token in (*pair, b"".join(pair))), b"ab"]
+    tokenizer = bpe.Tokenizer(dict(enumerate(tokens)), [*merges, (b"a", b"b")])
+    check(engine, tokenizer, ["ab0000cd0000 ab0255cd0255 ab"])
+
+
+def test_an_empty_text_and_no_merges(engine):
+    check(engine, bpe.Tokenizer(BYTES, []), ["", "né字 x"])
+
+
+def test_words_of_any_length_get_the_same_ids(engine):
+    """Short words are merged in an array, long ones in a tree; the longest are not remembered."""
+    rng = random.Random(3)
+    tokenizer = trained(["a" * 5000 + " " + "".join(rng.choices("abcde", k=5000))], 400)
+    for length in [*range(1, 20), *range(55, 75), 130, 1022, 1023, 1024, 1025, 5000]:
+        check(engine, tokenizer, ["a" * length, "".join(rng.choices("abcde", k=length))])
+
+
+def test_a_long_word_takes_n_log_n():
+    rng = random.Random(3)
+    tokenizer = trained(["a" * 5000 + " " + "".join(rng.choices("abcde", k=5000))], 400)
+    encoder = BUILT.encoder(tokenizer)
+    for text in ("a" * 2_000_000, "".join(rng.choices("abcde", k=2_000_000))):
+        start = time.process_time()
+        ids = encoder.encode(text.encode())
+        assert time.process_time() - start < 10
+        assert tokenizer.decode(ids) == text
+
+
+# --- the memory of words ---------------------------------------------------------------------------------------------
+
+
+def test_more_words_than_the_memory_has_room_for(engine):
+    rng = random.Random(4)
+    tokenizer = trained(["".join(rng.choices("abcdefgh ", k=3000))], 50)
+    long_words = ["".join(rng.choices("abcdefgh字", k=200)) for _ in range(5)]
+    check(engine, tokenizer, ["".join(rng.choices("abcdefgh ", k=20_000)) + " " + word for word in long_words])
+
+
+def test_a_memory_that_is_full_is_emptied():
+    """The engine as it is built keeps 2**22 ids; here are more of them, and then the first words again."""
+    rng = random.Random(8)
+    encoder = BUILT.encoder(bpe.Tokenizer({**BYTES, 256: b"ab"}, [(b"a", b"b")]))
+    text = " ".join("".join(rng.choices("abcd", k=700)) for _ in range(9000)).encode()
+    for data in (text, text[:100_000]):
+        ids = [255 if token_id == 256 else token_id for token_id in encoder.encode(data)]
+        assert bytes(ids) == data.replace(b"ab", b"\xff")
+
+
+def test_a_memory_that_was_another_encoders_starts_anew(engine):
+    first, second = (engine.encoder(bpe.Tokenizer(*model)) for model in ((BYTES, []), ({**BYTES, 256: b"ab"}, [(b"a", b"b")])))
+    memory = new_memory(engine, first)
+    assert encode(engine, first, b"ab ab", memory)[1] == list(b"ab ab")
+    assert encode(engine, second, b"ab ab", memory)[1] == [256, 32, 256]
+    assert encode(engine, first, b"ab ab", memory)[1] == list(b"ab ab")
+
+
+def test_threads_share_an_encoder(engine):
+    rng = random.Random(5)
+    tokenizer = trained([random_text(rng, PARTS, 500)], 100, ["<|"])
+    tokenizer.__dict__["coder"] = None
+    encoder = engine.encoder(tokenizer)
+    texts = [random_text(rng, PARTS, 3000) for _ in range(8)]
+    found = [[] for _ in range(4)]
+
+    def work(ids):
+        ids += [encoder.encode(text.encode()).tolist() for text in texts]
+
+    threads = [threading.Thread(target=work, args=(ids,)) for ids in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[tokenizer.encode(text) for text in texts]] * 4
+
+
+# --- what can't be encoded -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [b"\xff", b"\xe5\xad", b"\xed\xa0\x80", b"\xc0\x80", b"\x80", b"\xf4\x90\x80\x80"])
+def test_bytes_that_are_not_utf8_are_found(engine, bad):
+    encoder = engine.encoder(trained(["low lower newest"], 5, ["<|end|>"]))
+    memory = new_memory(engine, encoder)
+    for before in ("", "low", "low lower<|end|>", "字" * 50, "x" * 100, "<|end|>" * 3, "a" * 63, "a" * 64, "é " * 40):
+        for after in ("", " low", "<|end|>", " " * 100):
+            data = before.encode() + bad + after.encode()
+            status, _, offset = encode(engine, encoder, data, memory)
+            assert (status, offset, encoder.encode(data)) == (engine.lib.BPE_BAD_UTF8, len(before.encode()), None)
+
+
+def test_a_byte_without_a_token_is_found(engine):
+    vocab = {0: b"a", 1: b"b", 2: b" ", 3: b"ab", 9: b"<|end|>"}
+    encoder = engine.encoder(bpe.Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"]))
+    memory = new_memory(engine, encoder)
+    for before in ("", "ab", "ab a<|end|>", "a" * 100, "ab " * 100, "<|end|>" * 2):
+        for after in ("", "ab", "c" * 100, "<|end|>", " ab c"):
+            data = (before + "c" + after).encode()
+            status, _, offset = encode(engine, encoder, data, memory)
+            assert (status, offset, encoder.encode(data)) == (engine.lib.BPE_NO_TOKEN, len(before), None)
+    assert encode(engine, encoder, b"ab<|end|>a", memory)[1] == [3, 9, 0]  # the special token's bytes need none
+
+
+# --- narrow ids, and replaying merges --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 100, 1001])
+def test_narrowed_ids_are_16_bits_wide(n):
+    numbers = [random.Random(n).randrange(1 << 16) for _ in range(n)]
+    ids = BUILT.ffi.new("uint32_t[]", [*numbers, MARK])
+    BUILT.lib.bpe_narrow(ids, n)
+    assert array.array("H", BUILT.ffi.buffer(ids)[: 2 * n]).tolist() == numbers
+    assert ids[n] == MARK
+
+
+def table(words):
+    """A table of words and counts."""
+    made = BUILT.words((), "gpt2")
+    made.put(b"".join(words), list(map(len, words)), list(words.values()))
+    return made
+
+
+def learn(words, tokens, merges, spelling=bytes(range(256))):
+    return list(itertools.islice(BUILT.learn(words, spelling, tokens, (merges, 1, 2**62), False), merges))
+
+
+@pytest.mark.parametrize("given", [0, 1, 20, 150])
+def test_training_that_goes_on_from_given_merges_equals_training_at_once(given):
+    rng = random.Random(6)
+    texts = ["".join(rng.choices("abcde字", k=rng.choice([1, 3, 8, 30, 80]))) for _ in range(300)]
+    words, tokens, merges = {text.encode(): rng.randint(1, 50) for text in texts}, list(BYTES.values()), []
+    at_once = learn(table(words), tokens, 200)
+    for left, right, _, _ in at_once[:given]:
+        merges.append((tokens[left], tokens[right]))
+        tokens.append(tokens[left] + tokens[right])
+    rows = BUILT.encoder(bpe.Tokenizer(dict(enumerate(tokens)), merges)).replay(table(words))
+    assert learn(rows, tokens, 200 - given, b"") == at_once[given:]
+
+
+def test_replay_takes_bytes_that_are_not_utf8_as_they_are():
+    encoder = BUILT.encoder(bpe.Tokenizer({**BYTES, 256: "é".encode()}, [(b"\xc3", b"\xa9")]))
+    words = [b"\xe0\x83\xa9", b"\xc3\xa9\xc3", b"\xe5\xad", b"\xff"]  # the first is é written in three bytes
+    rows = encoder.replay(table(dict.fromkeys(words, 1))).to_dict()
+    expected = [[0xE0, 0x83, 0xA9], [256, 0xC3], [0xE5, 0xAD], [0xFF]]
+    assert rows == {array.array("I", ids).tobytes(): 1 for ids in expected}
+
+
+def test_replay_needs_a_token_for_each_byte():
+    encoder, words, rows = BUILT.encoder(bpe.Tokenizer({0: b"a"}, [])), table({b"aa": 1, b"ab": 1}), table({})
+    assert BUILT.lib.bpe_words_replay(encoder.handle, words.handle(), rows.handle()) == BUILT.lib.BPE_NO_TOKEN

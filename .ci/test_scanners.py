@@ -1,0 +1,328 @@
+"""The scanners in bpe_fast.c find the words that `regex` finds: three patterns, with vector instructions and without.
+
+The complete C source is compiled twice, each time with a sink that writes down the length of every word. So words are
+compared one by one, and not only by their counts. The short and the long version:
+
+    PYTHONPATH=. python -m pytest -q .ci/test_scanners.py
+    TRIALS=200000 WHOLE=1 BPE_CORPORA=folder PYTHONPATH=. python -m pytest -q .ci/test_scanners.py
+
+TRIALS is how many random texts each pattern and build gets. WHOLE means all code points in every place, all strings of
+five characters, and the texts in BPE_CORPORA from beginning to end.
+"""
+
+import array
+import collections
+import functools
+import itertools
+import os
+import pathlib
+import random
+import subprocess
+import types
+
+import cffi
+import pytest
+import regex
+
+import bpe
+import build_ffi
+
+FIXTURES = pathlib.Path(bpe.__file__).resolve().parent / "fixtures"
+TRIALS = int(os.environ.get("TRIALS", 3000))
+WHOLE = bool(os.environ.get("WHOLE"))
+PATTERNS = ["gpt2", "cl100k", "o200k"]
+EXPRESSIONS = {pattern: regex.compile(bpe.PATTERNS[pattern]) for pattern in PATTERNS}
+BUILDS = {"vector": ["-O2", "-march=native"], "portable": ["-O1"]}
+
+# Texts lie one after the other. Each is scanned as if memory ended behind it, or as if the other texts followed behind a
+# wall, or by walk_word alone, which reads character by character.
+RECORDER = """
+enum { MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER };
+typedef struct { const uint8_t *at; uint32_t *lengths; size_t n; } recorder;
+
+static int record(void *state, const uint8_t *word, size_t length)
+{
+    recorder *r = state;
+    if (!length || memcmp(word, r->at, length))
+        return -1;
+    r->at += length;
+    r->lengths[r->n++] = (uint32_t)length;
+    return BPE_OK;
+}
+
+int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
+                 size_t *n_words, size_t *bad)
+{
+    const uint8_t *end = text, *where = text;
+    recorder r = {text, of_words, 0};
+    int status = BPE_OK;
+    for (size_t i = 0; i < n; i++)
+        end += lengths[i];
+    for (size_t i = 0; i < n && status == BPE_OK; text += lengths[i++]) {
+        const uint8_t *wall = text + lengths[i];
+        if (how != CHARACTER_BY_CHARACTER)
+            status = scan_piece(pattern, text, wall, how == MEMORY_ENDS ? wall : end, &where, record, &r);
+        while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < wall)
+            status = record(&r, r.at, walk_word(pattern, r.at, wall));
+        *bad = (size_t)(where - text);
+        if (status == BPE_OK && r.at != wall)
+            status = -2;
+    }
+    *n_words = r.n;
+    return status;
+}
+"""
+PROTOTYPE = """
+int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
+                 size_t *n_words, size_t *bad);
+"""
+MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER = range(3)
+
+
+def compile_engine(folder, flags, more="", prototypes=""):
+    """An engine of its own: the C source, with more C behind it, compiled in a folder with these flags."""
+    (folder / "full.c").write_text(build_ffi.source() + more, encoding="utf-8")
+    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-std=gnu99", *flags]
+    subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
+    ffi = cffi.FFI()
+    ffi.cdef(build_ffi.PROTOTYPES + prototypes)
+    return build_ffi.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))))
+
+
+@pytest.fixture(scope="module", params=BUILDS)
+def engine(request, tmp_path_factory):
+    return compile_engine(tmp_path_factory.mktemp(request.param), BUILDS[request.param], RECORDER, PROTOTYPE)
+
+
+@pytest.fixture(params=PATTERNS)
+def pattern(request):
+    return request.param
+
+
+def scan(engine, pattern, texts, how):
+    """(status, lengths of the words of all texts, offset of a bad byte in its text)"""
+    ffi, blob, number = engine.ffi, b"".join(texts), engine.patterns[pattern]
+    lengths, n, bad = ffi.new("uint32_t[]", len(blob) + 1), ffi.new("size_t *"), ffi.new("size_t *")
+    data, of_texts = ffi.from_buffer("uint8_t[]", blob), list(map(len, texts))
+    status = engine.lib.record_words(number, data, of_texts, len(texts), how, lengths, n, bad)
+    return status, array.array("I", ffi.buffer(lengths)[: 4 * n[0]]), bad[0]
+
+
+def words_of(pattern, texts):
+    """The lengths of the words that regex finds."""
+    found = EXPRESSIONS[pattern].findall
+    return array.array("I", [len(word.encode()) for text in texts for word in found(text)])
+
+
+def check(engine, pattern, texts, expected=None):
+    """All texts have the words that regex finds, however they are scanned; the message names the one that has others."""
+    if expected is None:
+        expected = words_of(pattern, texts)
+    data = [text.encode() for text in texts]
+    for how in (MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER):
+        if scan(engine, pattern, data, how)[:2] == (0, expected):
+            continue
+        for text in texts:
+            status, words, _ = scan(engine, pattern, [text.encode()], how)
+            assert (status, list(words), text, how) == (0, list(words_of(pattern, [text])), text, how)
+        raise AssertionError(f"differs among other texts only: {texts[:3]}...")
+
+
+# Traps of the patterns, each met: the text, and its words with cl100k and with o200k.
+TRAPS = [
+    ("中AB", "中AB", "中|AB"),
+    ("中Ab", "中Ab", "中Ab"),
+    ("A中B中CD", "A中B中CD", "A中B中|CD"),
+    ("a中BC", "a中BC", "a中|BC"),
+    ("中Ab中C", "中Ab中C", "中Ab中|C"),
+    ("ABc dEF", "ABc| dEF", "ABc| d|EF"),
+    ("ab's't", "ab|'s|'t", "ab's|'t"),
+    ("ab's't's", "ab|'s|'t|'s", "ab's|'t's"),
+    ("ab'SX", "ab|'S|X", "ab'S|X"),
+    ("ab'lLx", "ab|'lL|x", "ab'lL|x"),
+    ("ab'ſx", "ab|'ſ|x", "ab'ſ|x"),
+    ("'ſ", "'ſ", "'ſ"),
+    (" 's", " '|s", " '|s"),
+    ("!\n/!", "!\n|/!", "!\n/|!"),
+    ("!\n/a", "!\n|/a", "!\n/|a"),
+    ("!\r\n\n  x", "!\r\n\n| | x", "!\r\n\n| | x"),
+    ("a \n \n  ", "a| \n \n  ", "a| \n \n|  "),
+    ("a \n \n  b", "a| \n \n| | b", "a| \n \n| | b"),
+    ("\u3000\u3000a", "\u3000|\u3000a", "\u3000|\u3000a"),
+    ("12345", "123|45", "123|45"),
+    ("\u0663\u0664\u0665\u0666", "\u0663\u0664\u0665|\u0666", "\u0663\u0664\u0665|\u0666"),
+    ("—a", "—a", "—a"),
+    ("——a", "——|a", "——|a"),
+    ("!\u0301a", "!\u0301|a", "!\u0301a"),
+    ("!!\u0301a", "!!\u0301|a", "!!\u0301|a"),
+    (" \u0301A", " \u0301|A", " \u0301|A"),
+    ("\u0301Ab", "\u0301Ab", "\u0301Ab"),
+    ("\u0301\n", "\u0301\n", "\u0301|\n"),
+    ("ǅa ǅA", "ǅa| ǅA", "ǅa| ǅA"),
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: ascii(trap[0]))
+def test_traps(engine, trap):
+    text, cl100k, o200k = trap
+    for name, words in (("cl100k", cl100k), ("o200k", o200k)):
+        assert EXPRESSIONS[name].findall(text) == words.split("|")
+        longer = [filler + text + end for filler in ("x " * 29, "字" * 20) for end in ("", " ", "b", "!")]
+        check(engine, name, [text, *longer])
+
+
+FORMS = ["a%s1%s.%sB", "%s", "ab%scd", "'%s", " %s.", "!%s\n", "1%s2 ", "A%s's", "中%s\u0301B", "\t%s%sA", "\n%s \n%s/", "x'%s't"]
+
+
+@functools.cache
+def code_points(form, pattern):
+    """Texts with every code point in a place, and their words; by default not all in each but the first of the places."""
+    chosen = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    if form != FORMS[0] and not WHOLE:
+        chosen = chosen[:0x2000] + chosen[0x2000 + FORMS.index(form) :: 101]
+    parts = [chosen[i : i + 500] for i in range(0, len(chosen), 500)]
+    texts = ["".join(form.replace("%s", chr(code)) for code in part) for part in parts]
+    return texts, words_of(pattern, texts)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_code_point_in_each_place(engine, pattern, form):
+    check(engine, pattern, *code_points(form, pattern))
+
+
+# every class that the patterns know, and the letters of contractions
+ALPHABETS = {
+    "gpt2": "aAéſ中\u03011\u0663 \u3000\n'!—stlevr",
+    "cl100k": "aAſ中\u03011\u0663 \t\u3000\n\r'!—/sTlLeV",
+    "o200k": "aAéǅſ中ʰ\u03011\u0663 \u3000\n'!—/sLe",
+}
+SHORT = {"gpt2": "aſ中1 \u3000\n'!sle", "cl100k": "aA1 \t\u3000\n\r'!—sLl", "o200k": "aA中\u03011 \u3000\n'!/sT"}
+
+
+@functools.cache
+def short_strings(pattern):
+    letters, rng = ALPHABETS[pattern], random.Random(5)
+    texts = ["".join(s) for length in (1, 2, 3) for s in itertools.product(letters, repeat=length)]
+    texts += ["".join(s) for s in itertools.product(SHORT[pattern], repeat=4)]
+    texts += ["".join(rng.choices(letters, k=5)) for _ in range(10 * TRIALS)]
+    return texts, words_of(pattern, texts)
+
+
+def test_all_short_strings(engine, pattern):
+    check(engine, pattern, *short_strings(pattern))
+    for length in (4, 5) if WHOLE else ():
+        strings = map("".join, itertools.product(ALPHABETS[pattern], repeat=length))
+        while part := list(itertools.islice(strings, 200_000)):
+            check(engine, pattern, part)
+
+
+PARTS = [
+    *"abeszAZLTS'1239.!/- \n\r\t",
+    "'ll", "'LL", "'Ve", "'s", "'S", "'ſ", "'d", "'re", "don't", "  ", "   ", "\r\n", "\n\n", " \n", "//", "!\n/", "http://",
+    "123456", "\u0663", "\u0663" * 4, "²", "Ⅷ", "é", "É", "ß", "ſ", "ǅ", "ʰ", "ª", "字", "漢字", "한", "中A", "中Ab", "\u3000", "\u00a0",
+    "\u2028", "\u0085", "\u0301", "\u0301\u0302", "\ufe0f", "❤\ufe0f", "😀", "\U0001f468\u200d", "\ufeff", "\0", "\x1c", "—", "。", "’s",
+    "नमस्ते", "ไทย", "العَرَبِيَّة", "Привет", "ПРИВЕТ", "e\u0301", "E\u0301A", "word" * 5, "WORD" * 5, "Word" * 18, "x" * 70, " " * 66,
+    "。" * 30, "9" * 40, "\n" * 20, "\u3000" * 25, "字" * 25, "AB" * 40, "中A" * 20, "\u0301" * 40, "!" * 70, "/\n" * 40,
+]  # fmt: skip
+
+
+def random_text(rng):
+    parts = rng.sample(PARTS, rng.randint(1, 24))
+    return "".join(rng.choices(parts, k=rng.randint(1, 60)))
+
+
+def test_random_texts(engine, pattern):
+    rng = random.Random(11)
+    for _ in range(0, TRIALS, 500):
+        check(engine, pattern, [random_text(rng) for _ in range(500)])
+
+
+def test_random_characters_of_all_classes(engine, pattern):
+    rng = random.Random(12)
+    letters = ALPHABETS[pattern]
+    for _ in range(0, TRIALS, 500):
+        texts = ["".join(rng.choices(letters, k=rng.randint(1, 150))) for _ in range(500)]
+        few = ["".join(rng.choices(rng.sample(letters, 4), k=rng.randint(1, 150))) for _ in range(500)]
+        check(engine, pattern, texts + few)
+
+
+def test_words_that_end_where_windows_end(engine, pattern):
+    """Runs of each class that end at every place around the borders of one, two and three windows."""
+    runs = ["x", "X", "1", " ", "\n", "!", "/", "'", "é", "字", "\u0301", "\u3000", "\u0663", "😀", "xX"]
+    behind, texts = ["", "a", "B", " a", "'s", "\n", "!", "7", "字"], []
+    for run in runs:
+        sizes = {size // len(run.encode()) for border in (64, 128, 192) for size in range(border - 5, border + 6)}
+        texts += [before + run * size + end for size in sizes for before in ("", "a", "!", " ") for end in behind]
+    check(engine, pattern, texts)
+
+
+def test_contractions_and_spaces_at_the_borders_of_windows(engine, pattern):
+    pieces = ["don't", "x'LL", "y'ſz", "a's't", " \n  b", "!\n/c", "1234", "中AB", "e\u0301", "❤\ufe0f", "aB", " 字"]
+    pieces += ["\u3000 a", "!\r\n "]
+    before = [" " * (size % 3) + "wo rd" * (size // 5) + "v" * (size % 5) for size in range(48, 72)]
+    check(engine, pattern, list(map("".join, itertools.product(before, pieces, ("", " next", "X")))))
+
+
+def test_bytes_that_are_not_utf8_are_found_where_python_finds_them(engine, pattern):
+    rng = random.Random(13)
+    wrong = [b"\xff", b"\xc3", b"\xe4\xb8", b"\xe4\xb8x", b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\xaf", b"\x80", b"\xe5"]
+    wrong += [b"\xf4\x90\x80\x80", b"\xe0\x80\x80"]
+    for _ in range(TRIALS):
+        before, after = (random_text(rng).encode()[: rng.choice([0, 3, 70, 500])] for _ in "ab")
+        data = before + rng.choice(wrong) + after
+        try:
+            data.decode()
+            continue
+        except UnicodeDecodeError as error:
+            for texts, how in (([data], MEMORY_ENDS), ([data, b"abc\x80" * 30], TEXT_FOLLOWS)):
+                status, _, bad = scan(engine, pattern, texts, how)
+                assert (status, bad) == (engine.lib.BPE_BAD_UTF8, error.start), data
+
+
+def test_random_bytes_are_utf8_where_python_says_so(engine, pattern):
+    rng = random.Random(14)
+    leads = bytes.fromhex("41 20 0A 80 BF C2 DF E0 E4 E5 E9 ED EF F0 F4 F5 B8 B7 A0 9F")
+    for _ in range(10 * TRIALS):
+        data = b"z" * rng.choice([0, 0, 58, 61]) + bytes(rng.choices(leads, k=rng.randint(1, 8)))
+        try:
+            expected = (0, list(words_of(pattern, [data.decode()])))
+        except UnicodeDecodeError as error:
+            expected = (engine.lib.BPE_BAD_UTF8, error.start)
+        status, words, bad = scan(engine, pattern, [data], MEMORY_ENDS)
+        assert (status, bad if status else list(words)) == expected, data
+
+
+def counts(engine, pattern, data, special_tokens=()):
+    """The counts of the words, as training takes them."""
+    words = engine.words(special_tokens, pattern)
+    assert words.scan(data)
+    return {word.decode(): count for word, count in words.to_dict().items()}
+
+
+@pytest.mark.parametrize("special_tokens", [["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"]])
+def test_special_tokens_are_walls(engine, pattern, special_tokens):
+    rng = random.Random(15)
+    for _ in range(TRIALS // 10):
+        text = "".join(rng.choices(rng.sample(PARTS, 8) + 2 * special_tokens, k=rng.randint(1, 200)))
+        pieces = bpe.split_on_special_tokens(text, tuple(special_tokens))
+        expected = collections.Counter(word for piece in pieces[::2] for word in EXPRESSIONS[pattern].findall(piece))
+        assert counts(engine, pattern, text.encode(), special_tokens) == expected
+
+
+def test_counts_of_real_texts(engine, pattern):
+    folder = pathlib.Path(os.environ.get("BPE_CORPORA") or FIXTURES)
+    files = sorted(folder.glob("*.txt"))
+    assert files
+    for path in files:
+        data = path.read_bytes()
+        if not WHOLE:
+            data = data[: 1 << 19].decode(errors="ignore").encode()
+        expected = collections.Counter(EXPRESSIONS[pattern].findall(data.decode()))
+        assert counts(engine, pattern, data) == expected, path.name
+
+
+def test_classes_are_those_of_regex():
+    classes = build_ffi.character_classes()
+    for code in random.Random(16).sample(range(0x110000), 5000):
+        inside = [n for n, expression in enumerate(build_ffi.CLASSES, 1) if regex.match(expression, chr(code))]
+        assert inside == ([classes[code]] if classes[code] else [])

@@ -1,0 +1,256 @@
+"""The tables of words and the learner in bpe_fast.c: special tokens, the hash, sorted lists, numbers at their limits.
+
+First the engine is needed: `python build_ffi.py`. The short and the long version, where TRIALS is how many random cases
+a test has:
+
+    PYTHONPATH=. python -m pytest -q .ci/test_tables.py
+    TRIALS=200000 PYTHONPATH=. python -m pytest -q .ci/test_tables.py
+"""
+
+import collections
+import itertools
+import os
+import random
+import time
+
+import pytest
+import regex
+
+import bpe
+import build_ffi
+
+ENGINE, WHY = bpe.find_engine()
+assert ENGINE, WHY
+TRIALS = int(os.environ.get("TRIALS", 300))
+BYTES = [bytes([byte]) for byte in range(256)]
+MOST = 2**63 - 1
+LONG = b"a word of more than fifteen bytes"
+
+
+def random_bytes(rng, letters, longest):
+    return bytes(rng.choices(letters, k=rng.randint(1, longest)))
+
+
+def table(words=()):
+    """A table of words and counts, from a dict."""
+    made, words = ENGINE.words((), "gpt2"), dict(words)
+    made.put(b"".join(words), list(map(len, words)), list(words.values()))
+    return made
+
+
+def scan(text, special_tokens=()):
+    """The counts of a text (bytes)."""
+    words = ENGINE.words(special_tokens, "gpt2")
+    assert words.scan(text)
+    return words.to_dict()
+
+
+def add(table, other):
+    ENGINE.check(ENGINE.lib.bpe_words_add(table.handle(), other.handle()))
+
+
+def learn(words, merges, least=1, smaller_ids=False, spelling=bytes(range(256)), tokens=BYTES):
+    """(left_id, right_id, count, replaced) of each merge."""
+    steps = ENGINE.learn(words, spelling, tokens, (merges, least, MOST), smaller_ids)
+    return list(itertools.islice(steps, merges))
+
+
+# --- special tokens --------------------------------------------------------------------------------------------------
+
+
+def words_between(text, special_tokens):
+    """The definition: at each place the longest special token, and the words of what is between them."""
+    pieces, start, at = [], 0, 0
+    while at < len(text):
+        length = max((len(token) for token in special_tokens if text.startswith(token, at)), default=0)
+        if length:
+            pieces.append(text[start:at])
+            start = at + length
+        at += length or 1
+    pieces.append(text[start:])
+    return collections.Counter(word.encode() for piece in pieces for word in regex.findall(bpe.GPT2, piece.decode()))
+
+
+@pytest.mark.parametrize("letters", [b"a", b"ab", b"<|x>", bytes(range(97, 123))])
+@pytest.mark.parametrize("longest", [1, 2, 5, 40])
+def test_the_longest_special_token_at_the_leftmost_place_is_a_wall(letters, longest):
+    rng = random.Random(repr((letters, longest)))
+    for _ in range(TRIALS // 5):
+        tokens = list({random_bytes(rng, letters, longest) for _ in range(rng.randint(1, 60))})
+        parts = [rng.choice([*tokens, b" ", b"a", letters]) for _ in range(rng.randint(0, 60))]
+        text = b"".join(part[: rng.choice([None, None, -1])] for part in parts)
+        assert scan(text, [token.decode() for token in tokens]) == words_between(text, tokens), (tokens, text)
+
+
+@pytest.mark.parametrize("form", ["<|{:05}|>", "{:05}", "<|" + "x" * 100 + "{}|>", "{:b}"])
+def test_fifty_thousand_special_tokens_cost_little(form):
+    tokens = [form.format(number) for number in range(50_000)]
+    parts = [(f"some words <|x and <|y {number} ", token) for number, token in enumerate(tokens)][::10]
+    text = "".join(map("".join, parts)).encode()
+    words, expression = ENGINE.words(tokens, "gpt2"), bpe.compile_special_tokens(tuple(tokens))
+    words.table()  # it sorts the special tokens
+    start = time.process_time()
+    assert words.scan(text)
+    assert time.process_time() - start < 500e-9 * len(text)
+    pieces = expression.split(text.decode())[::2]
+    expected = collections.Counter(word.encode() for piece in pieces for word in regex.findall(bpe.GPT2, piece))
+    assert words.to_dict() == expected
+
+
+# --- the hash --------------------------------------------------------------------------------------------------------
+
+
+def fifteen(number, shift):
+    return (number << shift).to_bytes(15, "little")
+
+
+REGULAR = {  # words that a weak hash puts into few places
+    "in the low bytes": lambda n: fifteen(n, 0), "in the middle": lambda n: fifteen(n, 50),
+    "in the high bytes": lambda n: fifteen(n, 100), "every 256th": lambda n: fifteen(n << 8, 40),
+    "both halves alike": lambda n: n.to_bytes(8, "little") + n.to_bytes(7, "little"),
+    "three letters": lambda n: bytes(97 + n // 28**k % 28 for k in range(3)),
+    "long, in the first block": lambda n: n.to_bytes(8, "little") + b"x" * 16,
+    "long, in the last byte of blocks": lambda n: b"".join((b"x" * 7, bytes([n & 255]), b"y" * 7, bytes([n >> 8]), b"zz")),
+    "long, of many lengths": lambda n: b"\0" * (16 + n % 3000) + bytes([n // 3000]),
+}  # fmt: skip
+
+
+def seconds_to_put(words):
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        made = table(words)
+        times.append(time.process_time() - start)
+    assert made.to_dict() == words
+    return min(times)
+
+
+@pytest.mark.parametrize("kind", REGULAR)
+def test_words_with_a_pattern_cost_what_random_words_cost(kind):
+    rng = random.Random(1)
+    words = dict.fromkeys(map(REGULAR[kind], range(20_000)), 1)
+    assert len(words) == 20_000
+    others = {rng.randbytes(max(len(word), 4)): 1 for word in words}
+    assert seconds_to_put(words) < 4 * seconds_to_put(others)
+
+
+def test_tables_with_different_seeds_hold_the_same(monkeypatch):
+    rng = random.Random(2)
+    words = {random_bytes(rng, range(256), 40): rng.randint(1, 9) for _ in range(5000)}
+    tables = []
+    for seed in (0, 1, 2**64 - 1):
+        monkeypatch.setattr(ENGINE, "seed", seed)
+        tables.append(table(words))
+    assert tables[0].arrays() == tables[1].arrays() == tables[2].arrays()
+    for other in tables[1:]:
+        add(tables[0], other)
+    assert tables[0].to_dict() == {word: 3 * count for word, count in words.items()}
+
+
+def test_every_engine_has_a_seed_of_its_own():
+    assert len({build_ffi.Engine(ENGINE).seed for _ in range(10)}) == 10
+
+
+# --- lists of words --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("letters, longest", [(b"\0", 40), (b"\0\1", 12), (b"ab", 30), (b"prefix\xff", 9), (range(256), 5)])
+def test_words_are_listed_by_falling_count_and_then_by_bytes(letters, longest):
+    rng = random.Random(repr(letters))
+    for top in (1, 3, 1000, MOST):
+        items = list({random_bytes(rng, letters, longest): rng.randint(1, top) for _ in range(TRIALS)}.items())
+        rng.shuffle(items)
+        assert list(table(items).to_dict().items()) == sorted(items, key=lambda item: (-item[1], item[0]))
+
+
+def test_an_empty_table_is_an_empty_list():
+    assert table().to_dict() == scan(b"") == {}
+    assert table().totals() == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("distinct", [10, 1000, 300_000])
+def test_a_large_text_is_counted_like_its_parts(distinct):
+    rng = random.Random(distinct)
+    known = [b" %d" % rng.randrange(10**15, 10 ** rng.randint(16, 18)) for _ in range(distinct)]
+    parts = [b"".join(rng.choices(known, k=7000)) for _ in range(40)]
+    expected = collections.Counter(word for part in parts for word in regex.findall(rb" \d+", part))
+    added = table()
+    for part in parts:
+        words = ENGINE.words((), "gpt2")
+        assert words.scan(part)
+        add(added, words)
+    assert scan(b"".join(parts)) == added.to_dict() == expected
+
+
+# --- numbers at their limits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [
+    {}, {b"a": 1}, {b"a": MOST, b"b": MOST, b"c": MOST}, {b"a" * 65_536: MOST, LONG: MOST, b"b": 7},
+    {bytes([byte]) * 300: MOST - byte for byte in range(256)},
+], ids=["nothing", "one", "three", "long", "many"])  # fmt: skip
+def test_sums_of_counts_beyond_64_bits_are_exact(words):
+    n_bytes = sum(len(word) * count for word, count in words.items())
+    assert table(words).totals() == (len(words), sum(words.values()), n_bytes, sum(map(len, words)))
+
+
+@pytest.mark.parametrize("least", [1, MOST - 1, MOST, 2**63, 2**63 + 1, 2**64, 2**70])
+def test_a_least_count_beyond_all_counts_gives_no_merges(least):
+    assert learn(table({b"ab": MOST, b"cd": 5}), 1, least) == [(97, 98, MOST, MOST)] * (least <= MOST)
+
+
+def test_counts_near_the_limit_are_exact_among_many_words_or_an_overflow():
+    words = {b"x%06d" % number: 1 for number in range(10_000)}
+    assert learn(table({**words, b"ab": MOST}), 1) == [(97, 98, MOST, MOST)]
+    with pytest.raises(OverflowError):
+        learn(table({**words, b"ab": MOST, b"abc": 1}), 1)
+
+
+# --- the learner -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("smaller_ids", [False, True])
+@pytest.mark.parametrize("letters, n, top", [(b"ab", 6000, 1), (range(0, 256, 9), 9000, 5), (b"\0\1\2\xfd\xff", 8000, 2**40)])
+def test_merges_of_many_words_are_those_of_python(letters, n, top, smaller_ids):
+    """Enough words for counts to fall far: the learner in C knows the frequent pairs only, and looks again and again."""
+    rng = random.Random(n)
+    words = {random_bytes(rng, letters, 30): rng.randint(1, top) for _ in range(n)}
+    rows, key = [word.decode("latin-1") for word in words], bpe.smaller_id if smaller_ids else bpe.descending
+    expected = list(itertools.islice(bpe.learn_merges(rows, list(words.values()), BYTES, key), 3000))
+    assert learn(table(words), 3000, smaller_ids=smaller_ids) == expected
+    for wanted in (1, 10, 300):
+        assert learn(table(words), wanted, smaller_ids=smaller_ids) == expected[:wanted]
+
+
+def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
+    words = {b"abab": 3, LONG: 1}
+    used, other = table(words), table(words)
+    assert learn(used, 1) == [(97, 98, 6, 6)]
+    uses = {
+        "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.to_dict,
+        "put": lambda: used.put(b"ab", [2], [1]), "put a long word": lambda: used.put(LONG, [len(LONG)], [1]),
+        "add to it": lambda: add(used, other), "add it": lambda: add(other, used),
+    }  # fmt: skip
+    for use in uses.values():
+        with pytest.raises(ValueError, match="used up"):
+            use()
+    assert other.to_dict() == words
+    assert used.totals() == (0, 0, 0, 0)
+
+
+def row(*ids):
+    return b"".join(number.to_bytes(4, "little") for number in ids)
+
+
+@pytest.mark.parametrize("word", [row(0, 3), row(2**32 - 1), row(2**32 - 2, 0), row(0, 1)[:-1], row(1) + b"x", b"xyz"])
+def test_a_row_with_an_id_that_is_not_there_is_an_error(word):
+    tokens = [b"a", b"b", b"c"]
+    assert learn(table({row(0, 1, 2): 1, row(2): 1}), 1, spelling=b"", tokens=tokens) == [(1, 2, 1, 1)]
+    with pytest.raises(OverflowError):
+        learn(table({row(0, 1): 1, word: 1}), 1, spelling=b"", tokens=tokens)
+
+
+def test_a_byte_with_an_id_that_is_not_there_is_an_error():
+    assert learn(table({b"abc": 1}), 1) == [(98, 99, 1, 1)]
+    with pytest.raises(OverflowError):
+        learn(table({b"abc": 1}), 1, tokens=BYTES[:255])

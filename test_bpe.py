@@ -167,10 +167,24 @@ def small_slices(monkeypatch):
     monkeypatch.setattr(bpe, "WINDOW_BYTES", 11)
 
 
-def run(*arguments, stdin=None, **options):
-    """The command line in a process of its own."""
-    command = [sys.executable, str(HERE / "bpe.py"), *map(str, arguments), "--engine", "c" if bpe.find_engine()[0] else "python"]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, **options)
+def run(*arguments, cwd=None, **options):
+    """The command line, in this process; or in one of its own, where it has a standard input or a limit."""
+    arguments = [*map(str, arguments), "--engine", "c" if bpe.find_engine()[0] else "python"]
+    if options:
+        command = [sys.executable, str(HERE / "bpe.py"), *arguments]
+        return subprocess.run(command, input=options.pop("stdin", None), cwd=cwd, capture_output=True, timeout=60, **options)
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+    before, showwarning = os.getcwd(), warnings.showwarning
+    try:
+        os.chdir(cwd or before)
+        with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
+            status = bpe.main(arguments)
+    except SystemExit as stop:  # --help
+        status = stop.code
+    finally:
+        os.chdir(before)
+        warnings.showwarning = showwarning
+    return subprocess.CompletedProcess(arguments, status, *(stream.buffer.getvalue() for stream in streams))
 
 
 def one_line(stderr):
@@ -358,14 +372,14 @@ def test_part_one_and_the_rest_learn_the_same(train):
 # --- the engines against the oracle ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(30))
 def test_random_corpora_full_of_ties_and_runs(train, seed):
     rng = random.Random(seed)
     text = random_text(rng, "ab cd"[: rng.randint(2, 5)] + " ", rng.randint(0, 300))
     assert train(text, 330) == naive_train(naive_words(text), 330)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_random_unicode(train, seed):
     rng = random.Random(seed)
     text = random_text(rng, rng.choices(WIDE, k=rng.randint(2, 60)) + TRICKY + [END], rng.randint(1, 600))
@@ -375,7 +389,7 @@ def test_random_unicode(train, seed):
 @pytest.mark.parametrize("seed", range(10))
 def test_long_words(train, seed):
     rng = random.Random(seed)
-    text = random_text(rng, "ab" if seed % 2 else "abcdefg", 3000)
+    text = random_text(rng, "ab" if seed % 2 else "abcdefg", 1500)
     assert train(text, 400) == naive_train(naive_words(text), 400)
 
 
@@ -676,7 +690,7 @@ BAD_UTF8 = [b"\xff", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x
 
 
 @pytest.mark.parametrize("bad", BAD_UTF8)
-@pytest.mark.parametrize("place", [0, 5000, 20_000, None])
+@pytest.mark.parametrize("place", [0, 9000, None])
 def test_bytes_that_are_not_utf8_are_named_by_file_and_offset(train, monkeypatch, bad, place):
     monkeypatch.setattr(bpe, "SLICE_BYTES", 9000)
     text = b"word and word. " * 2000
@@ -757,6 +771,11 @@ def test_the_c_engine_is_the_c_engine(train, monkeypatch):
     assert bpe.Tokenizer(vocab, merges).encode("lowest") == naive_encode(b"lowest", vocab, merges)
     for pattern in ("cl100k", "o200k"):
         assert len(train("low lower lowest low", 262, pattern=pattern)[1]) == 6
+
+
+@only_c
+def test_the_engine_is_looked_for_once():
+    assert bpe.find_engine()[0] is bpe.find_engine()[0] is C
 
 
 @only_c
@@ -886,7 +905,7 @@ def test_bytes_that_are_not_utf8_are_found_where_python_finds_them():
             assert (status, offset[0]) == (C.lib.BPE_BAD_UTF8, error.start), data
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_learners_agree_with_the_oracle_on_words_of_all_kinds(seed):
     rng = random.Random(seed)
     letters = bytes(rng.choices(range(256), k=rng.randint(1, 5)))
@@ -1197,7 +1216,7 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern):
 def test_threads_share_a_tokenizer():
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
     texts = CORPUS.read_bytes().decode().split(END)
-    expected = [bpe.Tokenizer(*trained(2000), [END]).encode(text) for text in texts]
+    expected = list(map(bpe.Tokenizer(*trained(2000), [END]).encode, texts))
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(tokenizer.encode, texts * 5)) == expected * 5
 
@@ -1457,13 +1476,21 @@ def test_encode_takes_everything_from_the_folder(tmp_path, monkeypatch, engine):
     (["--pattern", "o200k"], "bpeModel was trained with the pattern 'gpt2', not 'o200k'"),
     (["--special-token", "<y>"], "bpeModel was trained with the special tokens ['<|endoftext|>'], not ['<y>']"),
     (["--no-special-tokens"], "bpeModel was trained with the special tokens ['<|endoftext|>'], not []"),
-    (["--level", "char"], "char"),
+    (["--level", "char"], "bpeModel was trained with the level 'byte', not 'char'"),
 ])  # fmt: skip
 def test_encode_refuses_what_contradicts_the_folder(tmp_path, options, text):
     bpe.train_bpe(CORPUS, 300, [END], output_dir=tmp_path / "bpeModel")
     result = run(CORPUS, "--encode", "ids.npy", *options, cwd=tmp_path)
     assert result.returncode == 2 and text in one_line(result.stderr)
     assert os.listdir(tmp_path) == ["bpeModel"]
+
+
+@only_python
+def test_encode_is_refused_before_training(tmp_path):
+    write_npz(tmp_path / "counts.npz")
+    for arguments, text in [(["counts.npz", 300, "--no-special-tokens"], "counts.npz"), ([CORPUS, 3000, "--level", "char"], "level"), (["-", 300], "standard input")]:
+        result = run(*arguments, "--encode", "ids.npy", cwd=tmp_path, stdin=b"ab")
+        assert result.returncode == 2 and text in one_line(result.stderr) and os.listdir(tmp_path) == ["counts.npz"]
 
 
 @only_python
@@ -1499,17 +1526,17 @@ def test_a_full_disk_is_an_error_with_a_name_and_leaves_everything_as_it_was(tmp
 @only_c
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux counts it")
 def test_encoding_takes_little_memory(tmp_path):
-    """The ids of 256 MB would take 190 MB in memory."""
-    bpe.train_bpe(CORPUS, 600, [END], output_dir=tmp_path / "model")
+    """Less than the ids alone, which take 307 MB."""
+    bpe.train_bpe(CORPUS, 2000, [END], output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 300)  # 32 MB
     result = call_in_script(tmp_path, f"""
         import bpe
         tokenizer = bpe.Tokenizer.load({str(tmp_path / "model")!r})
-        n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 8, {str(tmp_path / "ids.bin")!r}, workers=2)
+        n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 12, {str(tmp_path / "ids.bin")!r}, workers=2)
         print(n_ids, *[int(line.split()[1]) // 1000 for line in open("/proc/self/status") if line.startswith("VmHWM")])
     """)
     n_ids, megabytes = map(int, result.stdout.split())
-    assert n_ids * 2 == (tmp_path / "ids.bin").stat().st_size > 180_000_000 and megabytes < 150
+    assert n_ids * 2 == (tmp_path / "ids.bin").stat().st_size > 300_000_000 and megabytes < 250
     (tmp_path / "ids.bin").unlink()
 
 
@@ -1539,8 +1566,8 @@ KNOWN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in 
 
 def texts_for_others(seed):
     rng = random.Random(seed)
-    texts = TEXTS + [random_text(rng, rng.choices(KNOWN, k=40) + TRICKY + [END], rng.randint(0, 300)) for _ in range(200)]
-    texts += [random_text(rng, [*(c for c in map(chr, range(0x3001)) if c.isspace()), "a", "1", "."], 60) for _ in range(200)]
+    texts = TEXTS + [random_text(rng, rng.choices(KNOWN, k=40) + TRICKY + [END], rng.randint(0, 300)) for _ in range(60)]
+    texts += [random_text(rng, [*(c for c in map(chr, range(0x3001)) if c.isspace()), "a", "1", "."], 60) for _ in range(60)]
     texts += [CORPUS.read_bytes().decode()]
     if CORPORA:
         texts += (pathlib.Path(CORPORA) / "languages.txt").read_text(encoding="utf-8").split(END)[::7]
@@ -1630,12 +1657,11 @@ def test_tokenizers_loads_a_folder_of_characters(tmp_path):
     vocab, merges = bpe.train_bpe(CORPUS, 3000, [END], level="char", output_dir=tmp_path)
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     rng = random.Random(1)
-    letters = [token.decode() for token in vocab.values() if len(token.decode()) == 1]
-    for text in ["low  lower\nof the ", " a", "a\r", "", "\r\n", *(random_text(rng, [*letters, " ", " ", "\n", "\r", "\r\n"], 60) for _ in range(300))]:
-        expected = [token for token in bpe.segment(text, merges) if token.encode() in vocab.values()]
+    letters, ids = [token.decode() for token in vocab.values() if len(token.decode()) == 1], {token: token_id for token_id, token in vocab.items()}
+    for text in ["low  lower\nof the ", " a", "a\r", "", "\r\n", *(random_text(rng, [*letters, " ", " ", "\n", "\r", "\r\n"], 60) for _ in range(60))]:
+        expected = [token for token in bpe.segment(text, merges) if token.encode() in ids]
         assert theirs.encode(text).tokens == expected  # a character that stood at no word's end has no token
     assert theirs.decode(theirs.encode("low lower").ids) == "low lower"
-    ids = {token: token_id for token_id, token in vocab.items()}
     assert theirs.encode(f"the{END}").ids == [ids[b"the</w>"], ids[END.encode()]]
 
 
@@ -1667,7 +1693,7 @@ def printable(vocab, merges):
             [(bpe.to_printable(left), bpe.to_printable(right)) for left, right in merges])  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_like_huggingface_on_random_corpora_full_of_ties(train, seed):
     rng = random.Random(seed)
     text = random_text(rng, rng.choice(["ab ", "abc ", "aab\n' ", "字é a"]), rng.randint(0, 400))
@@ -1820,17 +1846,17 @@ def test_a_file_of_counts_with_any_bit_turned_is_refused_or_the_same(tmp_path):
     data = bytearray((tmp_path / "good.npz").read_bytes())
     bad, refused = tmp_path / "bad.npz", 0
     for index in range(len(data)):
-        for mask in (0x01, 0x10):
-            data[index] ^= mask
-            bad.write_bytes(data)
-            try:
-                assert bpe.count_words(bad, []) == words, (index, mask)
-            except ValueError as error:
-                assert str(bad) in str(error)
-                refused += 1
-            data[index] ^= mask
-    assert refused > len(data)
-    for length in range(0, len(data), 7):
+        mask = (0x01, 0x10)[index % 2]
+        data[index] ^= mask
+        bad.write_bytes(data)
+        try:
+            assert bpe.count_words(bad, []) == words, (index, mask)
+        except ValueError as error:
+            assert str(bad) in str(error)
+            refused += 1
+        data[index] ^= mask
+    assert refused > len(data) / 2
+    for length in range(0, len(data), 37):
         bad.write_bytes(data[:length])
         with pytest.raises(ValueError, match=r"bad\.npz: "):
             bpe.count_words(bad, [])
@@ -2046,31 +2072,32 @@ def test_codes_and_segments_equal_those_of_subword_nmt(tmp_path, name):
     from subword_nmt import apply_bpe, learn_bpe
 
     path = CORPUS if name == "corpus.txt" else pathlib.Path(CORPORA) / name
-    text = path.read_bytes()[:5_000_000].decode(errors="ignore").replace(END, "")
+    text = path.read_bytes()[: 50_000 if path == CORPUS else 5_000_000].decode(errors="ignore").replace(END, "")
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(text.encode())
     lines = [line + "\n" for line in text.split("\n")]
     codes = io.StringIO()
-    learn_bpe.learn_bpe(lines, codes, 1200, min_frequency=2)
+    learn_bpe.learn_bpe(lines, codes, 800, min_frequency=2)
     result = run(corpus, 100_000, "--level", "char", "--min-frequency", 2, "--no-special-tokens", "--output-dir", tmp_path, "--quiet")
     assert result.returncode == 0, result
     ours = (tmp_path / "merges.txt").read_text(encoding="utf-8").split("\n")
     theirs = codes.getvalue().split("\n")
-    assert ours[: len(theirs) - 1] == theirs[:-1] and len(theirs) > 1200
+    assert ours[: len(theirs) - 1] == theirs[:-1] and len(theirs) > 800
     vocab, merges = bpe.load(tmp_path)
     symbols = len(vocab) - len(merges)
-    assert bpe.train_bpe(corpus, symbols + 1200, [], level="char", min_frequency=2)[1] == merges[:1200]
+    assert bpe.train_bpe(corpus, symbols + 800, [], level="char", min_frequency=2)[1] == merges[:800]
     codes.seek(0)
     encoder = apply_bpe.BPE(codes)
     for line in lines[:500]:
         segments = encoder.segment(line.strip("\r\n ")).split(" ")
         undone = [part[:-2] if part.endswith("@@") else part + "</w>" for part in segments if part]
-        assert bpe.segment(line, merges[:1200]) == undone, line
+        assert bpe.segment(line, merges[:800]) == undone, line
 
 
 EXPLAINED = [
     ([3000], [], 8), ([3000, "--like", "huggingface"], [], 8), ([3000, "--level", "char"], [], 8), ([400, "--max-token-length", 2], [], 8),
-    ([400, "--min-frequency", 180], [], 8), ([260], [], 8), ([400, "--pattern", "o200k"], [], 8), ([400], [300], 8), ([400, "--like", "huggingface"], [300], 3),
+    ([400, "--min-frequency", 110], [], 8), ([260], [], 8), ([400, "--pattern", "o200k"], [], 8), ([400], [300], 8), ([400, "--like", "huggingface"], [300], 3),
+    ([280], [], 20), ([280, "--like", "huggingface"], [], 20),  # of the textbook example, where pairs of new tokens tie
 ]  # fmt: skip
 
 
@@ -2078,7 +2105,7 @@ EXPLAINED = [
 def test_an_explanation_is_of_the_merges_that_are_made(tmp_path, options, first, rounds):
     """Its pairs and counts are those of the oracle, and its choices those of the training."""
     corpus = tmp_path / "corpus.txt"
-    corpus.write_bytes(CORPUS.read_bytes()[:15_000])  # only English, whole lines or not
+    corpus.write_bytes(TEXTBOOK.encode() if rounds == 20 else CORPUS.read_bytes()[:8000])  # only English
     if first:
         assert run(corpus, first[0], "--quiet", "--output-dir", tmp_path / "first", *options[1:]).returncode == 0
         options = [*options, "--continue-from", tmp_path / "first"]
@@ -2100,11 +2127,11 @@ def test_an_explanation_is_of_the_merges_that_are_made(tmp_path, options, first,
         if "--max-token-length" in options:
             counts = {pair: count for pair, count in counts.items() if len(pair[0] + pair[1]) <= 2}
         ties = [count for count in counts.values() if count == counts[pair]]
-        first_line = f"round {number}: {show(pair)} ({counts[pair]:,} times)"
+        first_line = f"round {number}: {show(pair)} ({counts[pair]:,} time{'s' * (counts[pair] > 1)})"
         rule = "smaller ids" if "huggingface" in options else "greater bytes"
         expected.append((first_line, f"    merge {show(pair)}" + f" ({len(ties)} pairs tie at {counts[pair]:,}; the {rule} win)" * (len(ties) > 1)))
         words = {naive_merge(word, pair): count for word, count in words.items()}
-    found = regex.findall(r"(?m)^(round \d+: .+? times\)).*\n(    merge .*)$", result.stdout.decode())
+    found = regex.findall(r"(?m)^(round \d+: .+? times?\)).*\n(    merge .*)$", result.stdout.decode())
     assert found == expected
     assert len(found) == min(rounds, len(merges) - len(given)) > 0
 
@@ -2133,8 +2160,8 @@ def test_show(tmp_path):
     ids = tokenizer.encode(text)
     expected = "|".join(tokenizer.vocab[i].decode(errors="backslashreplace") for i in ids) + "\n" + " ".join(map(str, ids))
     expected += f"\n{len(ids)} tokens, {len(text.encode())} bytes, {len(text.encode()) / len(ids):.2f} bytes per token\n"
-    for argument, stdin in ((text, None), ("-", text.encode())):
-        result = run("--show", argument, "--output-dir", tmp_path, stdin=stdin)
+    for argument, options in ((text, {}), ("-", {"stdin": text.encode()})):
+        result = run("--show", argument, "--output-dir", tmp_path, **options)
         assert result.stdout.decode() == expected and "\\x" in expected
     assert run("--show", "x", CORPUS, "--output-dir", tmp_path).returncode == 2
 
@@ -2175,9 +2202,16 @@ MODELS = [  # how to train what stands in a folder
 ]
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """[(folder, (vocab, merges)), ...] of MODELS."""
+    folders = [tmp_path_factory.mktemp("model") for _ in MODELS]
+    return [(folder, bpe.train_bpe(CORPUS, **options, output_dir=folder)) for folder, options in zip(folders, MODELS)]
+
+
 @only_python
 def test_retraining_leaves_no_file_of_the_old_model(tmp_path):
-    for number in (0, 1, 0, 5, 2, 5, 3, 4, 0):
+    for number in (0, 1, 5, 2, 5, 3, 4, 0):
         expected = bpe.train_bpe(CORPUS, **MODELS[number], output_dir=tmp_path)
         assert bpe.load(tmp_path) == expected and sorted(os.listdir(tmp_path)) == ["merges.txt", "tokenizer.json", "vocab.json"]
         tokenizer = json.loads((tmp_path / "tokenizer.json").read_bytes())
@@ -2214,20 +2248,18 @@ def test_a_folder_of_characters_is_for_segment(tmp_path):
         bpe.Tokenizer.load(tmp_path)
     assert run("--show", "low lower", "--output-dir", tmp_path).stdout.decode() == " ".join(bpe.segment("low lower", merges)) + "\n"
     result = run(CORPUS, 3000, "--continue-from", tmp_path)
-    assert result.returncode == 2 and "char" in one_line(result.stderr)
+    assert result.returncode == 2 and "level" in one_line(result.stderr) and "huggingface" not in one_line(result.stderr)
 
 
 @only_python
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "tokenizer.json"])
-def test_a_folder_with_files_of_two_trainings_is_refused(tmp_path, name):
-    for number, options in enumerate(MODELS):
-        bpe.train_bpe(CORPUS, **options, output_dir=tmp_path / str(number))
+def test_a_folder_with_files_of_two_trainings_is_refused(tmp_path, models, name):
     both, refused = tmp_path / "both", 0
     both.mkdir()
-    for old, new in itertools.permutations(range(len(MODELS)), 2):
-        for file, content in {**files_of(tmp_path / str(old)), name: files_of(tmp_path / str(new))[name]}.items():
+    for old, new in itertools.permutations([files_of(folder) for folder, _ in models], 2):
+        for file, content in {**old, name: new[name]}.items():
             (both / file).write_bytes(content)
-        if files_of(both) == files_of(tmp_path / str(old)):  # the same file in both
+        if files_of(both) == old:  # the same file in both
             continue
         for read in (bpe.load, bpe.Tokenizer.load):
             with pytest.raises(ValueError, match=regex.escape(str(both))):
@@ -2241,10 +2273,7 @@ def test_a_folder_with_files_of_two_trainings_is_refused(tmp_path, name):
 
 @only_python
 @pytest.mark.parametrize("how", [OSError(28, "No space left on device"), KeyboardInterrupt(), "killed"])
-def test_a_break_before_each_rename_leaves_the_old_model_or_the_new_one_or_is_noticed(tmp_path, how):
-    models = {}
-    for number, options in enumerate(MODELS[:4]):
-        models[number] = bpe.train_bpe(CORPUS, **options, output_dir=tmp_path / str(number)), options
+def test_a_break_before_each_rename_leaves_the_old_model_or_the_new_one_or_is_noticed(tmp_path, models, how):
     folder, seen = tmp_path / "model", collections.Counter()
 
     def save_and_break(new, rename):
@@ -2259,19 +2288,19 @@ def test_a_break_before_each_rename_leaves_the_old_model_or_the_new_one_or_is_no
 
         os.replace = stop
         try:
-            model, options = models[new]
-            bpe.save(*model, folder, options["special_tokens"], options.get("pattern", "gpt2"))
+            options = MODELS[new]
+            bpe.save(*models[new][1], folder, options["special_tokens"], options.get("pattern", "gpt2"))
         except (OSError, KeyboardInterrupt):
             assert how != "killed"
         finally:
             os.replace = replace
 
-    for old, new in [(None, 0), *itertools.permutations(models, 2)]:
+    for old, new in [(None, 0), *itertools.permutations(range(4), 2)]:
         for rename in range(3):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             if old is not None:
-                shutil.copytree(tmp_path / str(old), folder, dirs_exist_ok=True)
+                shutil.copytree(models[old][0], folder, dirs_exist_ok=True)
             if how == "killed":
                 child = multiprocessing.get_context("fork").Process(target=save_and_break, args=(new, rename))
                 child.start()
@@ -2283,9 +2312,9 @@ def test_a_break_before_each_rename_leaves_the_old_model_or_the_new_one_or_is_no
             try:
                 found = bpe.load(folder)
                 tokenizer = bpe.Tokenizer.load(folder)
-                (state,) = [number for number in (old, new) if number is not None and models[number][0] == found
-                            and tuple(models[number][1]["special_tokens"]) == tokenizer.options.special_tokens
-                            and models[number][1].get("pattern", "gpt2") == tokenizer.options.pattern]  # fmt: skip
+                (state,) = [number for number in (old, new) if number is not None and models[number][1] == found
+                            and tuple(MODELS[number]["special_tokens"]) == tokenizer.options.special_tokens
+                            and MODELS[number].get("pattern", "gpt2") == tokenizer.options.pattern]  # fmt: skip
                 seen["old" if state == old else "new"] += 1
             except (ValueError, FileNotFoundError) as error:
                 assert str(folder) in str(error)

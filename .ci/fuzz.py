@@ -1,8 +1,9 @@
 """Compare the C engine with the Python engine on random texts for some seconds: `python .ci/fuzz.py 60`.
 
-Words, merges and token ids, for the three named patterns, with special tokens that nest and overlap. It does so for
-three builds, since the scanner differs between them: for this machine, for no processor in particular, and for AVX2
-where there is one.
+Words, merges and token ids, for the three named patterns, with special tokens that nest and overlap; of whole texts,
+and of files that are cut into slices of a few bytes, with both kinds of newlines and bytes that aren't UTF-8. It does
+so for three builds, since the scanner differs between them: for this machine, for no processor in particular, and for
+AVX2 where there is one.
 """
 
 import random
@@ -11,7 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
+from array import array
+from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import regex
 
 HERE = Path(__file__).resolve().parent.parent
 PARTS = ["a", "b", "e", "s", "t", "Z", "É", "ǅ", "ʰ", "'", "'ll", "'VE", "'s", "'ſ", " ", " ", "  ", "\t", "\n", "\r\n", "\r", "/"]
@@ -25,6 +32,7 @@ def compare(seconds: float) -> None:
     import bpe
 
     assert bpe.find_engine()[0], bpe.find_engine()[1]
+    warnings.simplefilter("ignore")  # a byte-order mark at the start of a text
     seed, rounds, end = time.time_ns(), 0, time.monotonic() + seconds
     while time.monotonic() < end:
         place = f"seed {seed + rounds}"
@@ -55,7 +63,31 @@ def compare(seconds: float) -> None:
             assert tokenizer.encode(text) == ids, f"{place}: other ids"
             tokenizer.coder = coder
             assert tokenizer.decode(ids) == text, f"{place}: another text"
+        compare_cut(bpe, rng, tokenizer, texts[0], place)
     print(f"{rounds} random texts, from seed {seed}: both engines agree")
+
+
+def compare_cut(bpe: Any, rng: random.Random, tokenizer: Any, text: str, place: str) -> None:
+    """The words and ids of a file, cut into small slices, against those of its whole text, as regex finds them."""
+    data, options = bytearray(text.encode()), {"newlines": rng.choice(["keep", "lf"]), "errors": "replace"}
+    for _ in range(rng.choice([0, 0, 3])):
+        data.insert(rng.randint(0, len(data)), rng.choice([0xFF, 0x80, 0xE5]))
+    whole = data.decode(errors="replace")
+    whole = whole.replace("\r\n", "\n") if options["newlines"] == "lf" else whole
+    specials, pattern = tokenizer.options.special_tokens, tokenizer.options.pattern
+    longest_first = sorted(specials, key=len, reverse=True)
+    pieces = regex.split("|".join(map(regex.escape, longest_first)), whole) if specials else [whole]
+    words = Counter(word.encode() for piece in pieces for word in regex.findall(bpe.PATTERNS[pattern], piece))
+    bpe.SLICE_BYTES, bpe.WINDOW_BYTES = rng.choice([(1, 1), (7, 11), (100, 13), (1000, 64)])
+    with tempfile.TemporaryDirectory() as folder:
+        path, output = Path(folder, "text.txt"), Path(folder, "ids.bin")
+        path.write_bytes(data)
+        for engine in ("python", "c"):
+            counts = bpe.count_words(path, specials, pattern=pattern, engine=engine, workers=1, **options)
+            assert counts == words, f"{place}: other words where the text is cut ({engine})"
+            tokenizer.encode_files(path, output, engine=engine, workers=1, **options)
+            assert array("H", output.read_bytes()).tolist() == tokenizer.encode(whole), f"{place}: other ids where it is cut ({engine})"
+    bpe.SLICE_BYTES, bpe.WINDOW_BYTES = 8 << 20, 64 << 10
 
 
 def main() -> None:

@@ -1212,11 +1212,11 @@ def run_tasks(
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(workers) as pool:
-            yield from in_order(slices, functools.partial(pool.submit, task), 2 * workers)  # type: ignore[call-arg]
+            yield from in_order(slices, functools.partial(pool.submit, task), workers + 1)  # type: ignore[call-arg]
     else:
         with processes(workers, task) as submit:
             if submit:
-                yield from map(load_file, in_order(slices, submit, 2 * workers))
+                yield from map(load_file, in_order(slices, submit, workers + 1))
             else:
                 needed = 'a script in a file, with `if __name__ == "__main__":` around its calls'
                 warnings.warn(f"no worker process can start: this one works alone; workers need {needed}", stacklevel=2)
@@ -1255,7 +1255,7 @@ def processes(workers: int, task: Callable[[Slice], Any]) -> Iterator[Callable[[
     import multiprocessing
     import signal
     import tempfile
-    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 
     this, main = multiprocessing.current_process(), getattr(sys.modules["__main__"], "__file__", None)
     if getattr(this, "_inheriting", False):
@@ -1272,6 +1272,10 @@ def processes(workers: int, task: Callable[[Slice], Any]) -> Iterator[Callable[[
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "SIG_BLOCK") else None
             try:
                 return pool.submit(work, dump(piece, folder)) if piece else pool.submit(os.getpid)
+            except BrokenExecutor as error:  # a worker died since the last result
+                future: Future[Any] = Future()
+                future.set_exception(error)
+                return future
             finally:
                 if mask is not None:
                     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -1445,7 +1449,7 @@ def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str
                 where = f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"
                 raise error if str(error).startswith(piece.path) else ValueError(f"{where}: {error}") from None
         arrays.append(bytes(ids))
-    return piece.end_byte - piece.start_byte, b"".join(arrays)
+    return piece.end_byte - piece.start_byte, arrays[0] if len(arrays) == 1 else b"".join(arrays)
 
 
 # Files of counts: what counting gave, to be added up and trained on later. It is a zip of three arrays and a little
@@ -1836,8 +1840,10 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
         if path and not path.endswith(endings):
             fail(f"the name {path} does not end in {' or '.join(endings)}")
     for path in args.corpus if args.encode else ():
-        if path.endswith(".npz") or (args.vocab_size is not None and not os.path.isfile(path)):
+        if path.endswith(".npz") or (args.vocab_size is not None and (path == "-" or not size_of(path))):
             fail(f"{path} can't be encoded: it " + ("has counts" if path.endswith(".npz") else "can't be read twice"))
+    if args.encode and args.level == "char":
+        fail("--encode is for bytes, not for --level char")
     if args.log_every is not None and args.log_every < 1:
         fail(f"--log-every {args.log_every} is below 1")
     return args
@@ -1861,7 +1867,7 @@ def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
     for name, value in {**found, "pattern": model.pattern}.items():
         if (asked := given.get(name, value)) != value:
             raise ValueError(f"{folder} was trained with the {name.replace('_', ' ')} {value!r}, not {asked!r}")
-    like = None if model.vocab.get(0) == b"\0" else "huggingface"
+    like = None if model.pattern == CHARACTERS or model.vocab.get(0) == b"\0" else "huggingface"
     options = options._replace(special_tokens=model.special_tokens, pattern=model.pattern, like=like)
     if args.continue_from and like != args.like:
         raise ValueError(f"{folder} was trained {'with' if like else 'without'} --like huggingface; do the same here")

@@ -36,6 +36,8 @@
  * Shifts and ands of these masks give the bits at which words begin; the next window begins with the last of them, so
  * nothing is carried from one window to the next. What masks don't settle, walk_word reads character by character:
  * words longer than a window, and, in o200k, marks behind other characters and upper case behind letters of both cases.
+ * GPT-2's alone: gpt2_starts; contractions in lower case only; numbers of any length; only U+0020 goes along with what
+ * follows; line ends are whitespace like any other. The other two share modern_starts.
  * To add a pattern to the three (bpe.py has them as expressions):
  *   1. put its name into bpe_pattern (build_ffi.py), and a class that it alone knows into CLASSES and the enum below;
  *   2. say in walk_word what its words are, character by character: that is enough for a scanner that is right;
@@ -1562,8 +1564,8 @@ static int make_merge(bpe_learner *l, pair_slot *slot, bpe_merge *merge)
 }
 
 /*
- * Make up to `most` merges: -> how many in *made, 0 when no pair is left that may be merged. It comes back earlier after
- * some millions of replacements, so that the caller can show progress and hear Ctrl-C.
+ * Make up to `most` merges: -> how many in *made, 0 when no pair is left that may be merged. It comes back earlier,
+ * after some millions of replacements, so that the caller can show progress and hear Ctrl-C.
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {

@@ -147,7 +147,8 @@ class Words:
     """
 
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
-        self.engine, self.tables, self.local, self.lock = engine, [], threading.local(), threading.Lock()  # type: ignore
+        self.engine, self.local = engine, threading.local()
+        self.tables: list[Any] = []
         self.arguments = (*joined(special_tokens)[:3], engine.patterns.get(pattern, 0), engine.seed)
 
     def handle(self) -> Any:
@@ -238,9 +239,10 @@ class Encoder:
         ffi, lib = self.engine.ffi, self.engine.lib
         if not hasattr(self.local, "memory"):
             self.local.memory = ffi.gc(lib.bpe_memory_new(self.handle), lib.bpe_memory_free)
+            self.local.ids = ()
             if not self.local.memory:
                 raise MemoryError
-        if len(getattr(self.local, "ids", ())) < len(text) or len(self.local.ids) > 1 << 24:
+        if not len(text) <= len(self.local.ids) <= 1 << 24 or not text:
             self.local.ids = self.engine.new_ids("uint32_t[]", len(text))  # fresh memory costs a quarter of the time
         ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
         data = ffi.from_buffer("uint8_t[]", text)

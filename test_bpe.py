@@ -1097,6 +1097,11 @@ def test_special_tokens_of_a_tokenizer():
     assert tokenizer.encode("") == [] == list(tokenizer.encode_iterable([])) and tokenizer.decode([]) == ""
 
 
+def test_an_empty_text_may_be_the_first_one():
+    tokenizer = bpe.Tokenizer(*trained(300))
+    assert tokenizer.encode("") == [] and tokenizer.encode("a") == [97] and tokenizer.encode("") == []
+
+
 def test_malformed_bytes_and_surrogates():
     tokenizer = bpe.Tokenizer(*trained(300))
     assert tokenizer.decode([0xE5, 97, 0xFF]) == "\ufffda\ufffd" and tokenizer.decode_bytes([0xE5]) == b"\xe5"

@@ -1839,10 +1839,7 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
         if path and not path.endswith(endings):
             fail(f"the name {path} does not end in {' or '.join(endings)}")
-    for path in args.corpus if args.encode else ():
-        if path.endswith(".npz") or (args.vocab_size is not None and (path == "-" or not size_of(path))):
-            fail(f"{path} can't be encoded: it " + ("has counts" if path.endswith(".npz") else "can't be read twice"))
-    if args.encode and args.level == "char":
+    if args.encode and args.vocab_size is not None and args.level == "char":
         fail("--encode is for bytes, not for --level char")
     if args.log_every is not None and args.log_every < 1:
         fail(f"--log-every {args.log_every} is below 1")
@@ -1937,6 +1934,12 @@ def run(args: Any) -> None:
     files = [path for path in (args.save_counts, args.encode) if path]
     for path in files:
         check_writable(*os.path.split(os.path.abspath(path)))
+    for path in args.corpus if args.encode else ():
+        if path.endswith(".npz"):
+            raise ValueError(f"{path}: a file of counts has words, but no text to encode")
+        if args.vocab_size is not None and not size_of(path):
+            name = "standard input" if path == "-" else path
+            raise ValueError(f"{name} can't be read twice, to train and to encode")
     if args.vocab_size is not None and folder:
         check_savable(options, folder)
         files = [os.path.join(folder, name) for name in MODEL_FILES] + files

@@ -40,6 +40,7 @@ import zipfile
 import pytest
 import regex
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it, and so would theirs
 HERE = pathlib.Path(__file__).parent
 BUILD = subprocess.run([sys.executable, str(HERE / "build_ffi.py")], capture_output=True, text=True, cwd=HERE)
 

@@ -2009,7 +2009,7 @@ def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
     need("distributed")
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(CORPUS.read_bytes() * 10)
-    result = call_in_script(tmp_path, f"""
+    script = f"""
         import os, signal, threading, time, bpe
         from distributed import Client, LocalCluster
         bpe.SLICE_BYTES = 20_000
@@ -2024,7 +2024,11 @@ def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
                     start = time.time()
                     print(bpe.count_words([{str(corpus)!r}] * 4, ["{END}"], executor=client.get_executor(), engine="python")
                           == {{word: 4 * count for word, count in expected.items()}}, time.time() - start > 0.3)
-    """)
+    """
+    for _ in range(3):  # distributed itself has a race where a worker dies, in _cascade_future
+        result = call_in_script(tmp_path, script)
+        if b"_cascade_future" not in result.stderr:
+            break
     assert result.stdout == b"True\nTrue True\n", result
 
 

@@ -2425,7 +2425,7 @@ def test_a_malformed_list_of_merges_is_named_by_line(tmp_path, merges, line):
 def call_in_script(tmp_path, script):
     path = tmp_path / "script.py"
     path.write_text(f"import sys\nsys.path.insert(0, {str(HERE)!r})\n" + textwrap.dedent(script))
-    return subprocess.run([sys.executable, str(path)], capture_output=True, timeout=60)
+    return subprocess.run([sys.executable, str(path)], capture_output=True, timeout=180)
 
 
 @only_python

@@ -1198,29 +1198,22 @@ def run_tasks(
     """task(slice) for all slices, some of them ahead of the reader; the results come in the order of the slices.
 
     They run in an executor if one is given; in this process if there is one worker or one slice; else in threads (the C
-    engine gives up Python's lock) or in processes.
+    engine gives up Python's lock), each of which, without it, has a process that does the work.
     """
-    head = list(itertools.islice(slices, 2))
-    slices = itertools.chain(head, slices)
+    from concurrent.futures import ThreadPoolExecutor
+
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(options.workers or cores, max(cores, 2))  # more would only take memory
+    head = list(itertools.islice(slices, workers))
+    slices = itertools.chain(head, slices)
     if executor:
         yield from in_order(slices, functools.partial(executor.submit, task), 64)
-    elif workers == 1 or len(head) < 2:
+    elif len(head) < 2 or not sys.executable:
         yield from map(task, slices)
-    elif threads:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(workers) as pool:
-            yield from in_order(slices, functools.partial(pool.submit, task), workers + 1)  # type: ignore[call-arg]
     else:
-        with processes(workers, task) as submit:
-            if submit:
-                yield from map(load_file, in_order(slices, submit, workers + 1))
-            else:
-                needed = 'a script in a file, with `if __name__ == "__main__":` around its calls'
-                warnings.warn(f"no worker process can start: this one works alone; workers need {needed}", stacklevel=2)
-                yield from map(task, slices)
+        with ThreadPoolExecutor(len(head)) as pool, contextlib.ExitStack() as stack:
+            do = task if threads else stack.enter_context(processes(task, len(head)))
+            yield from in_order(slices, lambda piece: pool.submit(do, piece), len(head) + 1)
 
 
 def in_order(slices: Iterator[Slice], submit: Callable[[Slice], Any], ahead: int) -> Iterator[Any]:
@@ -1235,8 +1228,7 @@ def in_order(slices: Iterator[Slice], submit: Callable[[Slice], Any], ahead: int
             except (ValueError, MemoryError, OverflowError):
                 raise
             except Exception as error:
-                died = type(error).__name__ == "BrokenProcessPool"
-                what = "a worker process died (killed, or out of memory?)" if died else repr(error)
+                what = str(error) or repr(error)
                 raise RuntimeError(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}: {what}") from error
             waiting.extend((piece, submit(piece)) for piece in itertools.islice(slices, 1))
             yield result
@@ -1245,92 +1237,81 @@ def in_order(slices: Iterator[Slice], submit: Callable[[Slice], Any], ahead: int
             future.cancel()
 
 
+# What a worker process runs. It loads this file under the name that it has here, and never the script that imported it:
+# so workers start alike on every system, from a script without a guard, from standard input or in a notebook.
+WORKER = """
+import importlib.util, sys
+name, path, *sys.path = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("bpe", path)
+bpe = sys.modules[name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(bpe)
+bpe.work()
+"""
+STARTED: list[Any] = []  # all worker processes: the summary says how large the largest became
+
+
 @contextlib.contextmanager
-def processes(workers: int, task: Callable[[Slice], Any]) -> Iterator[Callable[[Slice], Any] | None]:
-    """A pool of processes, as a function that submits a slice; None where this program can't have one.
+def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice], Any]]:
+    """The same task, done by n worker processes: a function for n threads, each of which waits for a worker.
 
-    Slices and results travel as files, so that a worker that is killed can't leave half a message in the pipe that all
-    of them share, which would hang. No worker outlives this process, however it ends.
+    Each worker has pipes of its own, so that one that is killed can't leave half a message where another one reads. It
+    ends when its pipe does, so none outlives this process; and it has a session of its own, so Ctrl-C is not for it.
     """
-    import multiprocessing
-    import signal
-    import tempfile
-    from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+    import pickle
+    import subprocess
 
-    this, main = multiprocessing.current_process(), getattr(sys.modules["__main__"], "__file__", None)
-    if getattr(this, "_inheriting", False):
-        raise SystemExit(1)  # a new worker imports a script without a guard; its parent hears of it, and works alone
-    if this.daemon or (main and not os.path.exists(main) and multiprocessing.get_start_method() != "fork"):
-        yield None  # a daemon may have no children; a script from standard input can't be imported by them
-        return
-    WORKER["task"] = task  # so that the summary knows of workers
-    with tempfile.TemporaryDirectory(prefix="bpe-", ignore_cleanup_errors=True) as folder:
-        pool = ProcessPoolExecutor(workers, initializer=start_worker, initargs=(task, folder))
+    command, pipe = [sys.executable, "-c", WORKER, __name__, os.path.abspath(__file__), *sys.path], subprocess.PIPE
+    workers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) for _ in range(n)]
+    STARTED.extend(workers)
+    free = list(workers)
 
-        def submit(piece: Slice | None) -> Any:
-            """Submit with Ctrl-C blocked, so that a worker that is started meanwhile inherits that."""
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT]) if hasattr(signal, "SIG_BLOCK") else None
-            try:
-                return pool.submit(work, dump(piece, folder)) if piece else pool.submit(os.getpid)
-            except BrokenExecutor as error:  # a worker died since the last result
-                future: Future[Any] = Future()
-                future.set_exception(error)
-                return future
-            finally:
-                if mask is not None:
-                    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
+    def do(piece: Slice) -> Any:
+        worker: Any = free.pop()
         try:
-            yield None if submit(None).exception() else submit  # the pool breaks where no worker can start
+            pickle.dump(piece, worker.stdin)
+            worker.stdin.flush()
+            result, error = pickle.load(worker.stdout)
+        except (OSError, EOFError, pickle.UnpicklingError):
+            raise RuntimeError("a worker process died (killed, or out of memory?)") from None
         finally:
-            for process in list((pool._processes or {}).values()):  # Python 3.14 has kill_workers() for it
-                process.kill()  # nobody waits for what it is doing, or for its start
-            pool.shutdown(cancel_futures=True)
+            free.append(worker)
+        if error:
+            raise error
+        return result
+
+    try:
+        for worker in workers:
+            pickle.dump(task, worker.stdin)  # type: ignore[arg-type]
+        yield do
+    finally:
+        for worker in workers:
+            worker.kill()  # nobody waits for what it is doing
+            with contextlib.suppress(OSError), worker:  # closes its pipes
+                pass
 
 
-def start_worker(task: Callable[[Slice], Any], folder: str) -> None:
-    """What a worker does first: see to it that it ends when its parent dies, and that Ctrl-C is for the parent."""
-    import multiprocessing
-    import shutil
-    import signal
+def work() -> None:
+    """What a worker process does: tasks in a thread, so that it can end as soon as its parent does."""
+    import pickle
+    import queue
     import threading
 
-    def end_with_parent() -> None:
-        multiprocessing.parent_process().join()  # type: ignore[union-attr]
-        shutil.rmtree(folder, ignore_errors=True)
-        os._exit(1)
+    def answer() -> None:
+        task = slices.get()
+        while True:
+            try:
+                result, error = task(slices.get()), None
+            except Exception as raised:
+                result, error = None, raised
+            pickle.dump((result, error), sys.stdout.buffer)
+            sys.stdout.flush()
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    WORKER["task"] = task
-
-
-WORKER: dict[str, Callable[[Slice], Any]] = {}  # what a worker process does; its parent sets it, too
-
-
-def work(path: str) -> str:
-    """One task of a worker process: the slice comes from a file, and the result goes into another one."""
-    return dump(WORKER["task"](load_file(path)), os.path.dirname(path))
-
-
-def dump(data: Any, folder: str) -> str:
-    """Write any object into a new file in a folder: -> its path."""
-    import pickle
-
-    path = os.path.join(folder, os.urandom(8).hex())
-    with open(path, "wb") as file:
-        pickle.dump(data, file, pickle.HIGHEST_PROTOCOL)
-    return path
-
-
-def load_file(path: str) -> Any:
-    """Read back what dump wrote; the file goes."""
-    import pickle
-
-    with open(path, "rb") as file:
-        data = pickle.load(file)
-    os.remove(path)
-    return data
+    slices: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=answer, daemon=True).start()
+    with contextlib.suppress(EOFError):
+        while True:
+            slices.put(pickle.load(sys.stdin.buffer))
+    os._exit(0)
 
 
 # Counting. Words and their counts are a dict, or stay inside the C engine, where no word is a Python object.
@@ -2011,7 +1992,7 @@ def machine_lines(options: Options, laps: Mapping[str, float]) -> dict[str, str]
         whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
         own, worker = (resource.getrusage(who).ru_maxrss * unit / 1e6 for who in whose)
         lines["peak memory"] = f"{own:,.0f} MB"
-        if WORKER and not engine:
+        if STARTED:
             lines["peak memory"] += f", and {worker:,.0f} MB in the largest worker"
     return lines | {"engine": "C" if engine else f"Python ({why})" if why else "Python"}
 

@@ -1243,13 +1243,16 @@ def in_order(slices: Iterator[Slice], submit: Callable[[Slice], Any], ahead: int
 
 
 # What a worker process runs. It loads this file under the name that it has here, and never the script that imported it:
-# so workers start alike on every system, from a script without a guard, from standard input or in a notebook.
+# so workers start alike on every system, from a script without a guard, from standard input or in a notebook. They do
+# what the C engine can't do, so they don't look for it.
 WORKER = """
-import importlib.util, sys
+import importlib.util, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 name, path, *sys.path = sys.argv[1:]
 spec = importlib.util.spec_from_file_location("bpe", path)
 bpe = sys.modules[name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(bpe)
+bpe.find_engine = lambda: (None, "")
 bpe.work()
 """
 STARTED: list[Any] = []  # all worker processes: the summary says how large the largest became
@@ -1286,7 +1289,8 @@ def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice]
 
     try:
         for worker in workers:
-            pickle.dump(task, worker.stdin)  # type: ignore[arg-type]
+            with contextlib.suppress(OSError):  # one that is dead already is noticed when it is asked for a result
+                pickle.dump(task, worker.stdin)  # type: ignore[arg-type]
         yield do
     finally:
         for worker in workers:
@@ -1913,11 +1917,8 @@ def show_text(text: str, folder: str) -> None:
     say(f"{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
 
 
-def run(args: Any) -> None:
-    """Count, learn, save, encode, and say how it went."""
-    folder, trainer = args.output_dir or ("" if args.explain else "bpeModel"), None
-    source = args.continue_from or (folder if args.encode and args.vocab_size is None else "")
-    options, given = options_of(args, source)
+def outputs(args: Any, folder: str, options: Options) -> list[str]:
+    """The files that will be written; what could keep them from that is an error now, before any work."""
     files = [path for path in (args.save_counts, args.encode) if path]
     for path in files:
         check_writable(*os.path.split(os.path.abspath(path)))
@@ -1927,9 +1928,18 @@ def run(args: Any) -> None:
         if args.vocab_size is not None and not size_of(path):
             name = "standard input" if path == "-" else path
             raise ValueError(f"{name} can't be read twice, to train and to encode")
-    if args.vocab_size is not None and folder:
-        check_savable(options, folder)
-        files = [os.path.join(folder, name) for name in MODEL_FILES] + files
+    if args.vocab_size is None or not folder:
+        return files
+    check_savable(options, folder)
+    return [os.path.join(folder, name) for name in MODEL_FILES] + files
+
+
+def run(args: Any) -> None:
+    """Count, learn, save, encode, and say how it went."""
+    folder, trainer = args.output_dir or ("" if args.explain else "bpeModel"), None
+    source = args.continue_from or (folder if args.encode and args.vocab_size is None else "")
+    options, given = options_of(args, source)
+    files = outputs(args, folder, options)
     lines, laps = {}, {"": time.perf_counter()}
 
     def lap(step: str) -> float:

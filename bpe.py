@@ -644,8 +644,6 @@ class Tokenizer:
         n_ids = n_bytes = 0
         check_writable(*os.path.split(os.path.abspath(output)))
         paths = paths_of(paths)
-        if not paths:
-            raise ValueError("no corpus file is given")
         for path in paths:
             if path.endswith(".npz"):
                 raise ValueError(f"{path}: a file of counts has words, but no text to encode")
@@ -1080,8 +1078,11 @@ class Slice(NamedTuple):
 
 
 def paths_of(input_path: Any) -> list[str]:
-    """One path or several, as a list."""
-    return list(map(os.fsdecode, [input_path] if isinstance(input_path, (str, bytes, os.PathLike)) else input_path))
+    """One path or several, as a list; ValueError if there is none."""
+    single = isinstance(input_path, (str, bytes, os.PathLike))
+    if paths := list(map(os.fsdecode, [input_path] if single else input_path)):
+        return paths
+    raise ValueError("no corpus file is given")
 
 
 def size_of(path: str) -> int:
@@ -1396,12 +1397,11 @@ def count_corpus(
     in_c = not isinstance(words, dict) and not executor
     if texts is not None:
         slices, total = slices_of_texts(texts, options), None
-    elif paths := paths_of(input_path):
+    else:
+        paths = paths_of(input_path)
         slices, total = slices_of_files([path for path in paths if not path.endswith(".npz")], options)
         for path in [path for path in paths if path.endswith(".npz")]:
             add_counts(words, *read_counts(path, options))
-    else:
-        raise ValueError("no corpus file is given")
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
     results = run_tasks(task, slices, options, in_c, executor)
     for *numbers, counts in with_progress(results, "counting words", "MB", total, options.progress):
@@ -1429,18 +1429,15 @@ def count_words(
 
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
-    """(bytes read, token ids of kind "u2" or "u4" as bytes) of a slice."""
-    arrays, coder = [], tokenizer.coder if options.engine != "python" else None
-    for data in utf8_of(piece, read_slice(piece), options) if coder else read_slice(piece):
-        ids = coder.encode(data, kind) if coder else None
-        if ids is None:
-            try:
-                ids = array("H" if kind == "u2" else "I", tokenizer._encode(decode_slice(piece, data, options), 0))
-            except ValueError as error:
-                where = f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"
-                raise error if str(error).startswith(piece.path) else ValueError(f"{where}: {error}") from None
-        arrays.append(bytes(ids))
-    return piece.end_byte - piece.start_byte, arrays[0] if len(arrays) == 1 else b"".join(arrays)
+    """(bytes read, token ids of kind "u2" or "u4" as bytes) of a slice of a file."""
+    (data,), coder, ids = read_slice(piece), tokenizer.coder if options.engine != "python" else None, None
+    if coder:
+        ids = coder.encode(next(utf8_of(piece, [data], options)), kind)
+    if ids is None:
+        text = decode_slice(piece, data, options)
+        with naming(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
+            ids = array("H" if kind == "u2" else "I", tokenizer._encode(text, 0))
+    return piece.end_byte - piece.start_byte, bytes(ids)
 
 
 # Files of counts: what counting gave, to be added up and trained on later. It is a zip of three arrays and a little

@@ -1206,8 +1206,6 @@ def run_tasks(
     They run in an executor if one is given; in this process if there is one worker or one slice; else in threads (the C
     engine gives up Python's lock), each of which, without it, has a process that does the work.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(options.workers or cores, max(cores, 2))  # more would only take memory
     head = list(itertools.islice(slices, workers))
@@ -1217,6 +1215,8 @@ def run_tasks(
     elif len(head) < 2 or not sys.executable:
         yield from map(task, slices)
     else:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(len(head)) as pool, contextlib.ExitStack() as stack:
             do = task if threads else stack.enter_context(processes(task, len(head)))
             yield from in_order(slices, lambda piece: pool.submit(do, piece), len(head) + 1)

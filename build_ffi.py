@@ -18,6 +18,7 @@ import os
 import struct
 import sys
 import threading
+import zlib
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -343,10 +344,8 @@ def class_digest() -> str:
 
 
 def digest(data: bytes) -> str:
-    """16 characters that stand for some bytes."""
-    import hashlib
-
-    return hashlib.sha256(data).hexdigest()[:16]
+    """8 characters that stand for some bytes, to notice a change by."""
+    return f"{zlib.crc32(data):08x}"
 
 
 def read(path: str) -> bytes:

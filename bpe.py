@@ -797,18 +797,12 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
     return ids
 
 
-def bytes_to_unicode() -> dict[int, str]:
-    """A printable character for each byte, as GPT-2 has it: {33: "!", ..., 32: "Ġ", ...}.
-
-    Bytes that are printable in Latin-1 stand for themselves, the 68 others become U+0100, U+0101, ... in their order:
-    the space is "Ġ", the newline "Ċ". So every token is one "word" to any text tool, whatever its bytes are.
-    """
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = sorted(set(range(256)) - set(printable))
-    return dict(zip(printable + others, [*map(chr, printable), *map(chr, range(256, 256 + len(others)))]))
-
-
-CHARACTER_OF = bytes_to_unicode()
+# GPT-2's files write each byte as a printable character. Bytes that are printable in Latin-1 stand for themselves, the
+# 68 others become U+0100, U+0101, ... in their order: the space is "Ġ", the newline "Ċ". So every token is one "word"
+# to any text tool, whatever its bytes are.
+PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+CHARACTER_OF = {byte: chr(byte) for byte in PRINTABLE}
+CHARACTER_OF |= {byte: chr(256 + n) for n, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
 BYTE_OF = {character: byte for byte, character in CHARACTER_OF.items()}
 
 
@@ -907,11 +901,7 @@ def read_model(folder: Path) -> Model:
     read: Callable[[str], bytes] = str.encode if pattern == CHARACTERS else from_printable
     model = Model(read_vocab(vocab_path, read), read_merges(merges_path, read), specials, pattern)
     with naming(folder):
-        try:
-            same = tokenizer == huggingface_tokenizer(model)
-        except ValueError:
-            same = False
-        if not same:
+        if set(map(str.encode, specials)) - set(model.vocab.values()) or tokenizer != huggingface_tokenizer(model):
             raise ValueError(f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
     return model
 
@@ -1516,7 +1506,10 @@ class Trainer:
 
     def __init__(self, words: Any, options: Options, given: Iterable[Pair] = ()) -> None:
         self.options, self.merges = options, list(given)
-        self.alphabet = alphabet_of(words, options)
+        # Hugging Face has the bytes in the order of their characters, those that stand for themselves first
+        self.alphabet = [bytes([byte]) for byte in (CHARACTER_OF if options.like else range(256))]
+        if options.pattern == CHARACTERS:
+            self.alphabet = sorted({token for word in words for token in character_tokens(word)})
         self.tokens = self.alphabet + [left + right for left, right in self.merges]
         check_size(options, len(self.alphabet), len(self.merges))
         start = self.start_in_c if engine_for(options) else self.start
@@ -1587,13 +1580,6 @@ def character_tokens(word: bytes) -> list[bytes]:
     """character_tokens(b"low") -> [b"l", b"o", b"w</w>"]: the last character carries the end-of-word marker."""
     *first, last = (character.encode("utf-8") for character in word.decode("utf-8"))
     return [*first, last + END_OF_WORD.encode()]
-
-
-def alphabet_of(words: Any, options: Options) -> list[bytes]:
-    """The tokens before the first merge: the bytes, in Hugging Face's order if asked for, or the characters."""
-    if options.pattern == CHARACTERS:
-        return sorted({token for word in words for token in character_tokens(word)})
-    return [bytes([byte]) for byte in (CHARACTER_OF if options.like else range(256))]
 
 
 def check_merges(merges: Sequence[Pair], options: Options) -> None:
@@ -1737,18 +1723,17 @@ def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None
         yield from items
         return
     note(f"{label}: preparing", end="")
-    done, first, scale = 0, 0, 1e6 if unit == "MB" else 1
-    start = shown_at = time.monotonic()
+    done, scale, shown_at, start = 0, 1e6 if unit == "MB" else 1, time.monotonic(), 0.0
     try:
         for item in items:
-            done, now = done + (item[0] if unit == "MB" else 1), time.monotonic()
-            if done == 1:  # before its first merge, the learner counts all pairs
-                start, first = now, 1
-            if now - shown_at > 0.2 and now > start:
-                shown_at, speed = now, (done - first) / (now - start)
+            now = time.monotonic()
+            start = start or now  # before its first merge, the learner counts all pairs
+            if now - shown_at > 0.2 and done:
+                shown_at, speed = now, done / (now - start)
                 of = f" of {total / scale:,.0f}" if total else ""
                 left = f", {(total - done) / speed:.0f} s left" if total else ""
                 note(f"\r{label}: {done / scale:,.0f}{of} {unit}, {speed / scale:,.0f} {unit}/s{left}\x1b[K", end="")
+            done += item[0] if unit == "MB" else 1
             yield item
     finally:
         note("\r\x1b[K", end="")

@@ -223,6 +223,13 @@ def run(*arguments, cwd=None, **options):
     return subprocess.CompletedProcess(arguments, status, *(stream.buffer.getvalue() for stream in streams))
 
 
+def wait_for(event, seconds=30):
+    """Wait until event() is true, or no longer than so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not event() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def one_line(stderr):
     """The text of an error, after checking that it is one line and no traceback."""
     text = stderr.decode()
@@ -430,7 +437,7 @@ def test_long_words(train, seed):
 
 
 def test_the_fixture_live():
-    assert bpe.train_bpe(CORPUS, 290, [END]) == oracle(FIXTURE, 290, (END,))
+    assert bpe.train_bpe(CORPUS, 275, [END]) == oracle(FIXTURE, 275, (END,))
 
 
 @pytest.mark.parametrize("size", EXPECTED_SIZES)
@@ -555,7 +562,7 @@ def test_cuts_change_nothing_in_text_that_is_not_utf8(tmp_path, monkeypatch):
     path = tmp_path / "text.txt"
     parts = [b"a", b"a ", b"\xff", b"\xe5\xad", b"\x97", b"\xf0\x9f", b" ", b"<|", b"|>", b"x", b"\r", b"\n", "字".encode()]
     for specials in [[], ["<||>"], ["a a"], ["a", "a\ufffd"][1:]]:
-        for _ in range(60):
+        for _ in range(30):
             data = b"".join(rng.choice(parts) for _ in range(rng.randint(0, 150)))
             path.write_bytes(data)
             expected = naive_words(data.decode(errors="replace"), specials)
@@ -883,9 +890,12 @@ def assert_scanned_as_regex_does(texts, wall="\ue000\ue001"):
 
 @only_c
 def test_the_scanner_knows_every_code_point():
-    points = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002]  # without surrogates, and without the wall
-    assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x14000] + points[0x14000::16]])
-    assert_scanned_as_regex_does([f" {point}" for point in points])
+    points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)  # without surrogates, and without the wall
+    assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x3000]])
+    # where neighbours are of one kind, eight at once: no word may end between them, and what they join tells their kind
+    runs = regex.findall(r"\p{L}{1,8}|\p{N}{1,8}|\s{1,8}|[^\s\p{L}\p{N}]{1,8}", points)
+    assert "".join(runs) == points
+    assert_scanned_as_regex_does([f"{run}a{run}1{run}.{run} {run}" for run in runs])
 
 
 @only_c
@@ -898,9 +908,7 @@ def test_the_scanner_on_all_short_strings():
 @only_c
 def test_the_scanner_on_random_strings():
     rng = random.Random(4)
-    for _ in range(3):
-        texts = [random_text(rng, [*TRICKY, "'ve", "'re", "'t", "e", " "], rng.randint(0, 40)) for _ in range(10_000)]
-        assert_scanned_as_regex_does(texts)
+    assert_scanned_as_regex_does([random_text(rng, [*TRICKY, "'ve", "'re", "'t", "e", " "], rng.randint(0, 40)) for _ in range(10_000)])
 
 
 @only_c
@@ -918,7 +926,7 @@ def test_the_scanner_where_words_end_at_the_end_of_a_window():
 @pytest.mark.parametrize("special_tokens", [*SPECIAL_SETS, ["<a>", "字字", "1 1", " 's"]])
 def test_special_tokens_are_walls_for_the_scanner(special_tokens):
     rng = random.Random(repr(special_tokens))
-    for _ in range(300):
+    for _ in range(100):
         text = random_text(rng, TRICKY + 2 * special_tokens, rng.randint(0, 200))
         expected = {b"".join(word): count for word, count in naive_words(text, special_tokens).items()}
         assert scan(text, special_tokens) == expected
@@ -930,7 +938,7 @@ def test_bytes_that_are_not_utf8_are_found_where_python_finds_them():
     bad = [*BAD_UTF8, b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xbf\xbf", b"\xf0\x8f\xbf\xbf", b"\xf5\x80\x80\x80", b"\xe5", b"\xf0\x9f\x98"]
     good = ["a", " ", "字", "é", "😀", "\n", "word ", END]
     offset = C.ffi.new("size_t *")
-    for _ in range(20_000):
+    for _ in range(6000):
         parts = [rng.choice(bad) if rng.random() < 0.03 else rng.choice(good).encode() for _ in range(rng.randint(1, 60))]
         data = b"".join(parts)[: rng.choice([None, -1, -2])]
         status = C.lib.bpe_words_scan(C.words([END], "gpt2").table(), C.ffi.from_buffer("uint8_t[]", data), len(data), offset)
@@ -991,12 +999,12 @@ def test_the_fixture_trains_in_under_thirty_milliseconds_in_c():
 
 
 def test_one_long_word(train, engine):
-    """A word costs what a merge changes in it, however long it is (2 MB in C, 200 KB in Python)."""
+    """A word costs what a merge changes in it, however long it is (2 MB in C, 100 KB in Python)."""
     rng = random.Random(8)
-    text = "".join(rng.choices("abcdefghijkl", k=2_000_000 if engine == "c" else 200_000))
+    text = "".join(rng.choices("abcdefghijkl", k=2_000_000 if engine == "c" else 100_000))
     start = time.process_time()
     merges = train(text, 1000)[1]
-    assert len(merges) == 744 and time.process_time() - start < 10
+    assert len(merges) == 744 and time.process_time() - start < 5
 
 
 # --- the tokenizer ---------------------------------------------------------------------------------------------------
@@ -1055,9 +1063,9 @@ def test_decoding_gives_back_every_text(pattern):
     vocab, merges = trained(600, pattern)
     tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
     rng = random.Random(pattern)
-    for text in TEXTS + [random_text(rng, [*WIDE, *TRICKY, END], rng.randint(0, 200)) for _ in range(300)]:
-        assert tokenizer.decode(tokenizer.encode(text)) == text
-        assert tokenizer.decode_bytes(tokenizer.encode(text)) == text.encode()
+    for text in TEXTS + [random_text(rng, [*WIDE, *TRICKY, END], rng.randint(0, 200)) for _ in range(200)]:
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text and tokenizer.decode_bytes(ids) == text.encode()
 
 
 def split_anywhere(rng, text):
@@ -1110,13 +1118,13 @@ def test_a_stream_is_lazy_and_takes_little_memory():
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("text", ["a" * 100_000, "ab" * 50_000, "the quick " * 10_000 + "x" * 100_000, " " * 100_000], ids=["a", "ab", "quick", "spaces"])
+@pytest.mark.parametrize("text", ["a" * 50_000, "ab" * 25_000, "the quick " * 2_000 + "x" * 50_000, " " * 50_000], ids=["a", "ab", "quick", "spaces"])
 def test_long_words_do_not_take_quadratic_time(text):
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
     start = time.process_time()
     ids = tokenizer.encode(text)
     assert list(tokenizer.encode_iterable(text)) == ids
-    assert time.process_time() - start < 4 and tokenizer.decode(ids) == text
+    assert time.process_time() - start < 2 and tokenizer.decode(ids) == text
 
 
 @only_python
@@ -1214,7 +1222,7 @@ def test_both_engines_give_the_same_ids(monkeypatch, pattern, like):
         in_c, in_python = (bpe.Tokenizer(vocab, merges, special_tokens, pattern) for _ in range(2))
         in_python.__dict__["coder"] = None
         assert in_c.coder is not None
-        for text in [*TEXTS, *(nested(rng, special_tokens) for _ in range(300))]:
+        for text in [*TEXTS, *(nested(rng, special_tokens) for _ in range(100))]:
             assert in_c.encode(text) == in_python.encode(text), text
     whole = FIXTURE
     assert in_c.encode(whole) == in_python.encode(whole)
@@ -1586,14 +1594,14 @@ def test_encoding_takes_little_memory(tmp_path):
     (tmp_path / "ids.bin").unlink()
 
 
-def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
-    bpe.train_bpe(CORPUS, 600, [END], output_dir=tmp_path / "model")
+def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path, part, engine):
+    bpe.train_bpe(part, 600, [END], output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 100)
     arguments = [*["text.txt"] * 100, "--encode", "ids.npy", "--output-dir", "model", "--workers", "2", "--engine", engine]
-    process = subprocess.Popen([sys.executable, str(HERE / "bpe.py"), *arguments], stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
-    deadline = time.monotonic() + 30
-    while not any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    # slices that are soon encoded, so that some ids are there in the middle of the work
+    program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main(sys.argv[1:]))"
+    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
+    wait_for(lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")))
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     start = time.perf_counter()
@@ -1671,30 +1679,18 @@ def test_gpt2s_two_files_load_in_tokenizers_as_they_are(tmp_path):
 
 
 @only_c
-def test_transformers_loads_a_folder(tmp_path):
-    need("transformers")
-    text = FIXTURE
+def test_transformers_loads_a_folder(tmp_path, part):
+    transformers = need("transformers")
     for pattern, like in [("gpt2", None), ("cl100k", "huggingface"), ("o200k", None)]:
         vocab, merges = trained(600, pattern, like)
         bpe.save(vocab, merges, tmp_path / pattern, [END], pattern)
-    _, merges = bpe.train_bpe(CORPUS, 3000, [END], level="char", output_dir=tmp_path / "char")
-    # in a process of its own: it takes long to import, and warns of much
-    result = call_in_script(tmp_path, f"""
-        import json, sys, transformers
-        answer = {{}}
-        text = open({str(CORPUS)!r}, encoding="utf-8", newline="").read()
-        for name in ("gpt2", "cl100k", "o200k", "char"):
-            theirs = transformers.AutoTokenizer.from_pretrained({str(tmp_path)!r} + "/" + name)
-            ids = theirs(text)["input_ids"]
-            answer[name] = theirs.convert_ids_to_tokens(ids) if name == "char" else ids
-        json.dump(answer, sys.stdout)
-    """)
-    answer = json.loads(result.stdout.splitlines()[-1])
+    _, merges = bpe.train_bpe(part, 3000, [END], level="char", output_dir=tmp_path / "char")
     for pattern in ("gpt2", "cl100k", "o200k"):
-        assert answer[pattern] == bpe.Tokenizer.load(tmp_path / pattern).encode(text)
-    documents = text.split(END)
-    expected = [token for document in documents for token in [*bpe.segment(document, merges), END]][:-1]
-    assert answer["char"] == expected
+        theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / pattern))
+        assert theirs(PART)["input_ids"] == bpe.Tokenizer.load(tmp_path / pattern).encode(PART)
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "char"))
+    expected = [token for document in PART.split(END) for token in [*bpe.segment(document, merges), END]][:-1]
+    assert theirs.convert_ids_to_tokens(theirs(PART)["input_ids"]) == expected
 
 
 @only_python
@@ -1715,9 +1711,9 @@ def test_tokenizers_loads_a_folder_of_characters(tmp_path):
 def test_only_new_characters_are_left_out():
     theirs = need("tokenizers").pre_tokenizers.ByteLevel(add_prefix_space=False)
     find = regex.compile(GPT2).finditer
-    for character in KNOWN:
-        text = f"a{character}1"
-        assert [span for _, span in theirs.pre_tokenize_str(text)] == [match.span() for match in find(text)], hex(ord(character))
+    for start in range(0, len(KNOWN), 100):
+        text = "".join(f"a{character}1" for character in KNOWN[start : start + 100])
+        assert [span for _, span in theirs.pre_tokenize_str(text)] == [match.span() for match in find(text)], hex(ord(KNOWN[start]))
 
 
 def huggingface_train(pieces, size, special_tokens):
@@ -2052,12 +2048,14 @@ def test_a_task_that_always_fails_gives_its_path_and_range(monkeypatch):
 
 @only_c
 def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
-    need("distributed")
+    if not importlib.util.find_spec("distributed"):  # the script imports it
+        need("distributed")
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(CORPUS.read_bytes() * 10)
     script = f"""
-        import os, signal, threading, time, bpe
+        import dask, os, signal, threading, time, bpe
         from distributed import Client, LocalCluster
+        dask.config.set({{"distributed.comm.timeouts.connect": "5s"}})  # it may ask a worker that was killed for so long
         bpe.SLICE_BYTES = 20_000
         if __name__ == "__main__":
             expected = bpe.count_words({str(corpus)!r}, ["{END}"], workers=1)
@@ -2151,10 +2149,10 @@ def test_codes_and_segments_equal_those_of_subword_nmt(tmp_path, name):
     assert bpe.train_bpe(corpus, symbols + 800, [], level="char", min_frequency=2)[1] == merges[:800]
     codes.seek(0)
     encoder = apply_bpe.BPE(codes)
-    for line in lines[:500]:
-        segments = encoder.segment(line.strip("\r\n ")).split(" ")
+    for start in range(0, 500, 50):  # fifty lines at once, since segment begins with a look at all merges
+        segments = [segment for line in lines[start : start + 50] for segment in encoder.segment(line.strip("\r\n ")).split(" ")]
         undone = [part[:-2] if part.endswith("@@") else part + "</w>" for part in segments if part]
-        assert bpe.segment(line, merges[:800]) == undone, line
+        assert bpe.segment("".join(lines[start : start + 50]), merges[:800]) == undone, start
 
 
 EXPLAINED = [
@@ -2662,12 +2660,13 @@ def test_help_is_there():
 
 def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
     corpus = tmp_path / "big.txt"
-    corpus.write_bytes(CORPUS.read_bytes() * 600)  # 64 MB
+    corpus.write_bytes(CORPUS.read_bytes() * 100)
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "bpe.py"), *[str(corpus)] * 60, "30000", "--workers", "2", "--output-dir", str(tmp_path / "out"),
+        [sys.executable, str(HERE / "bpe.py"), *[str(corpus)] * 400, "30000", "--workers", "2", "--output-dir", str(tmp_path / "out"),
          "--engine", engine], stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    time.sleep(1.2)
+    wait_for((tmp_path / "out").exists)
+    time.sleep(0.3)  # now it counts 4 GB
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the parent and the workers
     start = time.perf_counter()
@@ -2687,7 +2686,8 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     corpus.write_bytes(CORPUS.read_bytes() * 600)
     command = [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--engine", "python"]
     process = subprocess.Popen(command, start_new_session=True, cwd=tmp_path)
-    time.sleep(1.0)
+    wait_for((tmp_path / "bpeModel").exists)
+    time.sleep(0.3)  # they need a moment to start
     process.kill()
     process.wait()
     with pytest.raises(ProcessLookupError):
@@ -2833,7 +2833,7 @@ def shell(script, *arguments, **options):
 # 1, 2: text is never lost without a word
 
 
-def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt):
+def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt, engine):
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
 
@@ -2847,7 +2847,7 @@ def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt):
     thread = threading.Thread(target=feed)
     thread.start()
     with open(reading, "rb") as pipe:
-        command = [sys.executable, HERE / "bpe.py", "-", "300", "--output-dir", "pipe", "--quiet"]
+        command = [sys.executable, HERE / "bpe.py", "-", "300", "--output-dir", "pipe", "--quiet", "--engine", engine]
         assert subprocess.run(command, stdin=pipe, timeout=60).returncode == 0
     thread.join()
     assert run("words.txt", 300, "--output-dir", "file", "--quiet").returncode == 0
@@ -3192,12 +3192,12 @@ def test_where_no_worker_can_start_one_process_counts_and_says_so(tmp_path, meth
 def test_ctrl_c_while_workers_start_prints_no_traceback_of_theirs(tmp_path, method):
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
     calls = 'sys.stderr.write("counting\\n"); sys.exit(bpe.main(["text.txt", "300", "--engine", "python", "--quiet"]))'
-    script = script_of(method, '__name__ == "__main__"', calls) + "time.sleep(5)\n"  # a worker that starts gets here
+    script = script_of(method, '__name__ == "__main__"', calls) + "open('started', 'a'); time.sleep(5)\n"  # a worker that starts gets here
     (tmp_path / "script.py").write_text(script)
     command = [sys.executable, "script.py"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path, start_new_session=True)
     process.stderr.readline()
-    time.sleep(1)
+    wait_for((tmp_path / "started").exists, 1)
     os.killpg(process.pid, signal.SIGINT)
     start = time.time()
     _, stderr = process.communicate(timeout=30)
@@ -3328,11 +3328,11 @@ def test_the_search_for_special_tokens_does_not_grow_with_their_number(tmp_path)
 @only_python
 def test_thousands_of_special_tokens_are_found_fast_in_python_too(tmp_path):
     rng = random.Random(5)
-    specials = ["".join(rng.choices("abcdefgh<>|", k=12)) for _ in range(20_000)]
+    specials = ["".join(rng.choices("abcdefgh<>|", k=12)) for _ in range(5000)]
     text = "abc defg hab " * 10_000 + specials[7] + "bad"
     start = time.perf_counter()
     assert list(bpe.pretokenize(text, specials))[-2:] == [b" ", b"bad"]
-    assert time.perf_counter() - start < 3
+    assert time.perf_counter() - start < 2
 
 
 @pytest.mark.parametrize("name", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
@@ -3433,11 +3433,15 @@ def test_the_progress_wipes_its_line_after_an_error_too(monkeypatch, error):
 
 
 def test_the_progress_does_not_boast(monkeypatch):
-    def texts():  # 3.3 MB/s at the most
+    seconds = 0
+
+    def texts():  # 3.3 MB/s
+        nonlocal seconds
         for _ in range(6):
-            time.sleep(0.15)
+            seconds += 0.15
             yield "low " * 125_000
 
+    monkeypatch.setattr(time, "monotonic", lambda: seconds)
     monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
     monkeypatch.setattr(sys, "stderr", Terminal())
     bpe.count_words(None, [], texts=texts(), progress=True, workers=1)
@@ -3506,42 +3510,70 @@ def without_measurements(text):
     return regex.sub(r"[\d,]+ MB/s", "", text).strip()
 
 
-def check_python_block(code, variables):
-    """Run a block; what stands behind an expression as a comment has to be its value."""
+def what_runs(language, code):
+    """A block without comments, and without the commands that made what this test runs in."""
+    if language == "python":
+        return ast.unparse(ast.parse(code))
+    return "".join(line for line in code.splitlines(keepends=True) if not line.startswith(NOT_RUN))
+
+
+def statements(code):
+    """[(statement, the comment behind it), ...] of a block of Python."""
     lines = code.splitlines()
-    for statement in ast.parse(code).body:
-        source = "\n".join(lines[statement.lineno - 1 : statement.end_lineno])
-        if isinstance(statement, ast.Expr):
-            comment = lines[statement.end_lineno - 1][statement.end_col_offset :].strip().lstrip("#").strip()
-            value = eval(ast.unparse(statement), variables)
-            assert not comment or repr(value) == comment, source
+    found = ((ast.unparse(part), lines[part.end_lineno - 1][part.end_col_offset :]) for part in ast.parse(code).body)
+    return [(statement, comment.strip().lstrip("#").strip()) for statement, comment in found]
+
+
+def outputs_of_blocks(blocks, folder):
+    """What each of these (language, code without comments) prints or, in Python, the value of each expression."""
+    for file in ("bpe.py", "build_ffi.py", "bpe_fast.c", "fixtures", *(path.name for path in HERE.glob("_bpe_fast*.*"))):
+        (folder / file).symlink_to(HERE / file)
+    variables, outputs = {}, []
+    for language, code in blocks:
+        if language == "sh":
+            result = subprocess.run(["sh", "-e", "-c", code], capture_output=True, text=True, timeout=60)
+            assert result.returncode == 0, (code, result.stderr)
+            outputs.append(result.stdout + result.stderr)
+        elif "__main__" in code:  # about processes, which import the script
+            (folder / "block.py").write_text(code)
+            result = subprocess.run([sys.executable, "block.py"], capture_output=True, text=True, timeout=60)
+            assert result.returncode == 0, (code, result.stderr)
+            outputs.append(result.stdout.split())
         else:
-            exec(source, variables)
+            values = []
+            for statement, _ in statements(code):
+                is_value = isinstance(ast.parse(statement).body[0], ast.Expr)
+                values.append(repr(eval(statement, variables)) if is_value else exec(statement, variables))
+            outputs.append(values)
+    return outputs
 
 
+OUTPUTS = {}  # of the blocks of a README, whose comments may be in any language
+
+
+@pytest.mark.parametrize("engine", ENGINES[-1:], indirect=True)  # the other one gives the same, as all other tests say
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
 def test_every_block_of_the_readme_runs_and_prints_what_stands_there(tmp_path, monkeypatch, name):
-    for file in ("bpe.py", "build_ffi.py", "bpe_fast.c", "fixtures", *(path.name for path in HERE.glob("_bpe_fast*.*"))):
-        (tmp_path / file).symlink_to(HERE / file)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}")
-    variables, printed = {}, ""
-    for package, language, code in readme_blocks(name):
-        if package and not os.environ.get("BPE_REQUIRE_PACKAGES") and not importlib.util.find_spec(package):
-            continue
-        if language == "sh":
-            lines = [line for line in code.splitlines(keepends=True) if not line.startswith(NOT_RUN)]
-            result = subprocess.run(["sh", "-e", "-c", "".join(lines)], capture_output=True, text=True, timeout=60)
-            assert result.returncode == 0, (code, result.stderr)
-            printed = result.stdout + result.stderr
-        elif language == "text":
+    everything = bool(os.environ.get("BPE_REQUIRE_PACKAGES"))
+    found = [block[1:] for block in readme_blocks(name) if not block[0] or everything or importlib.util.find_spec(block[0])]
+    blocks = tuple((language, what_runs(language, code)) for language, code in found if language != "text")
+    if blocks not in OUTPUTS:  # the two READMEs have the same blocks, or else each has a run of its own
+        OUTPUTS[blocks] = outputs_of_blocks(blocks, tmp_path)
+    outputs, printed = iter(OUTPUTS[blocks]), ""
+    for language, code in found:
+        if language == "text":
             assert without_measurements(printed) == without_measurements(code)
-        elif "__main__" in code:  # about processes, which import the script
-            (tmp_path / "block.py").write_text(code)
-            result = subprocess.run([sys.executable, "block.py"], capture_output=True, text=True, timeout=60)
-            assert result.stdout.split() == regex.findall(r"print\(.*# (.+)", code), (code, result.stderr)
+            continue
+        output = next(outputs)
+        if language == "sh":
+            printed = output
+        elif "__main__" in code:
+            assert output == regex.findall(r"print\(.*# (.+)", code)
         else:
-            check_python_block(code, variables)
+            for value, (statement, comment) in zip(output, statements(code)):
+                assert value is None or not comment or value == comment, statement
 
 
 # --- the exercises in the README: their figures come from here -------------------------------------------------------
@@ -3580,13 +3612,13 @@ def test_the_figures_of_the_exercises():
     whole = FIXTURE
     text = whole[:20_000]
     words = bpe.words_of(text)
-    merges = bpe.train_by_definition(words, 200)
+    merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # those of train_by_definition, which a block runs
     figures = {}
     other = train_variant(words, 200, best=lambda counts: min(counts, key=lambda pair: (-counts[pair], pair)))
     first = next(number for number in range(200) if merges[number] != other[number])
     assert (merges[first], other[first]) == ((b"e", b"n"), (b" a", b"nd"))
     figures[1] = (first + 1, len(set(merges) & set(other)))
-    tokens = [left + right for left, right in train_variant({tuple(bytes([byte]) for byte in text.encode()): 1}, 200)]
+    tokens = [left + right for left, right in bpe.train_from_counts({text.encode(): 1}, 256 + 200)[1]]  # fast, and the same
     assert tokens[0] == b"e "
     figures[2] = (sum(b" " in token[1:] for token in tokens),)
     vocab = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
@@ -3598,7 +3630,7 @@ def test_the_figures_of_the_exercises():
     counted = bpe.count_pairs(runs), count_without_overlap(runs)
     assert [max(counts.items(), key=lambda item: item[1]) for counts in counted] == [((b"a", b"a"), 4), ((b"a", b"b"), 3)]
     figures[5] = (len(set(whole)),)
-    half = bpe.train_by_definition(bpe.words_of(text[:10_000]), 200)
+    half = bpe.train_bpe(None, 256 + 200, texts=[text[:10_000]])[1]
     figures[6] = (len(set(merges) & set(half)), next(number for number in range(200) if merges[number] != half[number]) + 1)
     for name in ("README.md", "README.zh.md"):
         rows = dict(regex.findall(r"^\| (\d) (\|.*)$", (HERE / name).read_text(encoding="utf-8"), regex.MULTILINE))

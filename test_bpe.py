@@ -1082,7 +1082,7 @@ def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
         tokenizer._cached = tokenizer.encode_word = lambda word: [word]  # compare the words themselves: other words may have the same ids
     rng = random.Random(repr((pattern, special_tokens)))
     parts = [*TRICKY, "'LL", "'v", "e", "ABCDEFGHIJKL", "中國", "ʰ", "don", "123", "\n\n", "!!", "<a>", "<b>", "<c>", *special_tokens, "\ud83d", "\ude00", "ſ"]
-    texts = TEXTS + [random_text(rng, parts, rng.randint(0, 60)) for _ in range(60)] + ["中ABCDEFGHIJKLm", "e\u0301ABCDEFGHIJKLMNx"]
+    texts = TEXTS + [random_text(rng, parts, rng.randint(0, 60)) for _ in range(100)] + ["中ABCDEFGHIJKLm", "e\u0301ABCDEFGHIJKLMNx"]
     for text in texts:
         whole = tokenizer.encode(text)
         assert list(tokenizer.encode_iterable(text)) == whole, text  # in single characters
@@ -1112,9 +1112,9 @@ def test_a_stream_is_lazy_and_takes_little_memory():
     ids = tokenizer.encode_iterable(endless())
     assert [next(ids) for _ in range(5)] and len(seen) < 4
     tracemalloc.start()
-    for _ in itertools.islice(tokenizer.encode_iterable(endless()), 60_000):
+    for _ in itertools.islice(tokenizer.encode_iterable(endless()), 20_000):
         pass
-    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    assert tracemalloc.get_traced_memory()[1] < 100_000  # as text they take more, and in a list
     tracemalloc.stop()
 
 
@@ -1580,17 +1580,17 @@ def test_a_full_disk_is_an_error_with_a_name_and_leaves_everything_as_it_was(tmp
 @only_c
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux counts it")
 def test_encoding_takes_little_memory(tmp_path):
-    """Less than the ids alone, which take 307 MB."""
+    """Less than the ids alone, which take 205 MB."""
     bpe.train_bpe(CORPUS, 2000, [END], output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 300)  # 32 MB
     result = call_in_script(tmp_path, f"""
         import bpe
         tokenizer = bpe.Tokenizer.load({str(tmp_path / "model")!r})
-        n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 12, {str(tmp_path / "ids.bin")!r}, workers=2)
+        n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 8, {str(tmp_path / "ids.bin")!r}, workers=2)
         print(n_ids, *[int(line.split()[1]) // 1000 for line in open("/proc/self/status") if line.startswith("VmHWM")])
     """)
     n_ids, megabytes = map(int, result.stdout.split())
-    assert n_ids * 2 == (tmp_path / "ids.bin").stat().st_size > 300_000_000 and megabytes < 250
+    assert n_ids * 2 == (tmp_path / "ids.bin").stat().st_size > 200_000_000 and megabytes < 180
     (tmp_path / "ids.bin").unlink()
 
 
@@ -1621,7 +1621,8 @@ KNOWN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in 
 def texts_for_others(seed):
     rng = random.Random(seed)
     texts = TEXTS + [random_text(rng, rng.choices(KNOWN, k=40) + TRICKY + [END], rng.randint(0, 300)) for _ in range(60)]
-    texts += [random_text(rng, [*(c for c in map(chr, range(0x3001)) if c.isspace()), "a", "1", "."], 60) for _ in range(60)]
+    spaces = [c for c in map(chr, range(0x3001)) if c.isspace()]
+    texts += [random_text(rng, [*spaces, "a", "1", "."], 60) for _ in range(60)]
     texts += [FIXTURE]
     if CORPORA:
         texts += (pathlib.Path(CORPORA) / "languages.txt").read_text(encoding="utf-8").split(END)[::7]
@@ -2157,7 +2158,7 @@ def test_codes_and_segments_equal_those_of_subword_nmt(tmp_path, name):
 
 EXPLAINED = [
     ([3000], [], 8), ([3000, "--like", "huggingface"], [], 8), ([3000, "--level", "char"], [], 8), ([400, "--max-token-length", 2], [], 8),
-    ([400, "--min-frequency", 110], [], 8), ([260], [], 8), ([400, "--pattern", "o200k"], [], 8), ([400], [300], 8), ([400, "--like", "huggingface"], [300], 3),
+    ([400, "--min-frequency", 55], [], 8), ([260], [], 8), ([400, "--pattern", "o200k"], [], 8), ([400], [300], 8), ([400, "--like", "huggingface"], [300], 3),
     ([280], [], 20), ([280, "--like", "huggingface"], [], 20),  # of the textbook example, where pairs of new tokens tie
 ]  # fmt: skip
 
@@ -2166,7 +2167,7 @@ EXPLAINED = [
 def test_an_explanation_is_of_the_merges_that_are_made(tmp_path, options, first, rounds):
     """Its pairs and counts are those of the oracle, and its choices those of the training."""
     corpus = tmp_path / "corpus.txt"
-    corpus.write_bytes(TEXTBOOK.encode() if rounds == 20 else CORPUS.read_bytes()[:8000])  # only English
+    corpus.write_bytes(TEXTBOOK.encode() if rounds == 20 else CORPUS.read_bytes()[:4000])  # only English
     if first:
         assert run(corpus, first[0], "--quiet", "--output-dir", tmp_path / "first", *options[1:]).returncode == 0
         options = [*options, "--continue-from", tmp_path / "first"]

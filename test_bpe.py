@@ -50,11 +50,18 @@ def is_built():
     newest = max((HERE / name).stat().st_mtime for name in ("bpe_fast.c", "build_ffi.py"))
     if not library.exists() or library.stat().st_mtime <= newest:
         return False
-    script = "import bpe; bpe.count_words(None, [], texts=['a'], engine='c')"  # in a process of its own: no module loads twice
-    return subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, cwd=HERE).returncode == 0
+    script = "import bpe; bpe.count_words(None, [], texts=['a'], engine='c')"
+    # in a process of its own, since no module loads twice
+    result = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, cwd=HERE)
+    return result.returncode == 0
 
 
-BUILD_ERRORS = "" if is_built() else subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=HERE).stderr
+def build():
+    """Build the C engine: -> what the compiler, or what is missing, has to say."""
+    return subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=HERE).stderr
+
+
+BUILD_ERRORS = "" if is_built() else build()
 
 import bpe  # noqa: E402 (the C engine has to be built before it is looked for)
 
@@ -598,7 +605,8 @@ def test_several_files_are_walls_and_any_order_is_the_same(tmp_path):
     second.write_text("y ab")
     counts = bpe.count_words([first, second], [])
     assert counts == {b"ab": 1, b" ab": 2, b" x": 1, b"y": 1}
-    assert bpe.train_bpe([first, second], 300, [], workers=1) == bpe.train_bpe([str(second), str(first)], 300, [], workers=1)
+    trained = [bpe.train_bpe(paths, 300, [], workers=1) for paths in ([first, second], [str(second), str(first)])]
+    assert trained[0] == trained[1]
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------
@@ -890,7 +898,8 @@ def assert_scanned_as_regex_does(texts, wall="\ue000\ue001"):
 
 @only_c
 def test_the_scanner_knows_every_code_point():
-    points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)  # without surrogates, and without the wall
+    # without surrogates, and without the wall
+    points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)
     assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x3000]])
     # where neighbours are of one kind, eight at once: no word may end between them, and what they join tells their kind
     runs = regex.findall(r"\p{L}{1,8}|\p{N}{1,8}|\s{1,8}|[^\s\p{L}\p{N}]{1,8}", points)
@@ -908,7 +917,8 @@ def test_the_scanner_on_all_short_strings():
 @only_c
 def test_the_scanner_on_random_strings():
     rng = random.Random(4)
-    assert_scanned_as_regex_does([random_text(rng, [*TRICKY, "'ve", "'re", "'t", "e", " "], rng.randint(0, 40)) for _ in range(10_000)])
+    parts = [*TRICKY, "'ve", "'re", "'t", "e", " "]
+    assert_scanned_as_regex_does([random_text(rng, parts, rng.randint(0, 40)) for _ in range(10_000)])
 
 
 @only_c
@@ -1600,8 +1610,9 @@ def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path,
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 100)
     arguments = [*["text.txt"] * 100, "--encode", "ids.npy", "--output-dir", "model", "--workers", "2", "--engine", engine]
     # slices that are soon encoded, so that some ids are there in the middle of the work
-    program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main(sys.argv[1:]))"
-    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
+    program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main())"
+    command = [sys.executable, "-c", program, *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
     wait_for(lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")))
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
@@ -1715,10 +1726,12 @@ def test_only_new_characters_are_left_out():
     theirs = need("tokenizers").pre_tokenizers.ByteLevel(add_prefix_space=False)
     find = regex.compile(GPT2).finditer
     kinds = ["".join(group) for _, group in itertools.groupby(KNOWN, unicodedata.category)]
-    runs = [kind[start : start + 8] for kind in kinds for start in range(0, len(kind), 8)]  # a word that ends in one shows
+    # eight at once: it shows if a word ends between them
+    runs = [kind[start : start + 8] for kind in kinds for start in range(0, len(kind), 8)]
     for start in range(0, len(runs), 100):
         text = "".join(f"a{run}1" for run in runs[start : start + 100])
-        assert [span for _, span in theirs.pre_tokenize_str(text)] == [match.span() for match in find(text)], hex(ord(runs[start][0]))
+        spans = [span for _, span in theirs.pre_tokenize_str(text)]
+        assert spans == [match.span() for match in find(text)], hex(ord(runs[start][0]))
 
 
 def huggingface_train(pieces, size, special_tokens):
@@ -2060,7 +2073,7 @@ def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
     script = f"""
         import dask, os, signal, threading, time, bpe
         from distributed import Client, LocalCluster
-        dask.config.set({{"distributed.comm.timeouts.connect": "5s"}})  # it may ask a worker that was killed for so long
+        dask.config.set({{"distributed.comm.timeouts.connect": "5s"}})  # so long it may wait for a killed worker
         bpe.SLICE_BYTES = 20_000
         if __name__ == "__main__":
             expected = bpe.count_words({str(corpus)!r}, ["{END}"], workers=1)
@@ -2155,7 +2168,7 @@ def test_codes_and_segments_equal_those_of_subword_nmt(tmp_path, name):
     codes.seek(0)
     encoder = apply_bpe.BPE(codes)
     for start in range(0, 500, 50):  # fifty lines at once, since segment begins with a look at all merges
-        segments = [segment for line in lines[start : start + 50] for segment in encoder.segment(line.strip("\r\n ")).split(" ")]
+        segments = " ".join(encoder.segment(line.strip("\r\n ")) for line in lines[start : start + 50]).split(" ")
         undone = [part[:-2] if part.endswith("@@") else part + "</w>" for part in segments if part]
         assert bpe.segment("".join(lines[start : start + 50]), merges[:800]) == undone, start
 
@@ -3202,7 +3215,7 @@ def test_where_no_worker_can_start_one_process_counts_and_says_so(tmp_path, meth
 def test_ctrl_c_while_workers_start_prints_no_traceback_of_theirs(tmp_path, method):
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
     calls = 'sys.stderr.write("counting\\n"); sys.exit(bpe.main(["text.txt", "300", "--engine", "python", "--quiet"]))'
-    script = script_of(method, '__name__ == "__main__"', calls) + "open('started', 'a'); time.sleep(5)\n"  # a worker that starts gets here
+    script = script_of(method, '__name__ == "__main__"', calls) + "open('started', 'a'); time.sleep(5)\n"  # workers get here
     (tmp_path / "script.py").write_text(script)
     command = [sys.executable, "script.py"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path, start_new_session=True)

@@ -42,13 +42,34 @@ import regex
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it, and so would theirs
 HERE = pathlib.Path(__file__).parent
-BUILD = subprocess.run([sys.executable, str(HERE / "build_ffi.py")], capture_output=True, text=True, cwd=HERE)
+
+
+def is_built():
+    """Whether a C engine stands here that is newer than its sources, loads, and has nothing to warn of."""
+    library = HERE / f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    newest = max((HERE / name).stat().st_mtime for name in ("bpe_fast.c", "build_ffi.py"))
+    if not library.exists() or library.stat().st_mtime <= newest:
+        return False
+    script = "import bpe; bpe.count_words(None, [], texts=['a'], engine='c')"
+    # in a process of its own, since no module loads twice
+    result = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, cwd=HERE)
+    return result.returncode == 0
+
+
+def build():
+    """Build the C engine: -> what the compiler, or what is missing, has to say."""
+    return subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=HERE).stderr
+
+
+BUILD_ERRORS = "" if is_built() else build()
 
 import bpe  # noqa: E402 (the C engine has to be built before it is looked for)
 
 FIXTURES = HERE / "fixtures"
 CORPUS = FIXTURES / "corpus.txt"
+FIXTURE = CORPUS.read_bytes().decode()
 END = "<|endoftext|>"
+PART = END.join(FIXTURE.split(END)[3::7])  # 16 KB of many scripts, with line ends of both kinds
 EXPECTED_SIZES = (300, 500, 2000)
 CORPORA = os.environ.get("BPE_CORPORA")  # a folder with novels.txt, tinystories_2M.txt, ...: large real texts
 
@@ -67,6 +88,8 @@ def naive_words(text, special_tokens=(), pattern=GPT2):
 
 
 def naive_merge(word, pair):
+    if pair[0] not in word:  # most of the time: the oracle takes a third of the time
+        return word
     merged, at = [], 0
     while at < len(word):
         if word[at : at + 2] == pair:
@@ -96,6 +119,18 @@ def naive_train(words, vocab_size, special_tokens=()):
     return dict(enumerate(vocab)), merges
 
 
+@functools.cache
+def oracle(text, vocab_size, special_tokens=()):
+    """What training on a text has to give: worked out once, for both engines."""
+    return naive_train(naive_words(text, special_tokens), vocab_size, special_tokens)
+
+
+@functools.cache
+def words_of_the_fixture():
+    """{word: count} of the fixture, by the oracle."""
+    return {b"".join(word): count for word, count in naive_words(FIXTURE, [END]).items()}
+
+
 def naive_files(vocab, merges):
     """The text of GPT-2's vocab.json (as an object) and merges.txt, from its published table of bytes."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
@@ -108,9 +143,8 @@ def naive_files(vocab, merges):
 
 
 def write_expected():
-    text = CORPUS.read_bytes().decode()
     for size in EXPECTED_SIZES:
-        ids, merges = naive_files(*naive_train(naive_words(text, [END]), size, [END]))
+        ids, merges = naive_files(*oracle(FIXTURE, size, (END,)))
         folder = FIXTURES / f"vocab{size}"
         folder.mkdir(exist_ok=True)
         with open(folder / "vocab.json", "w", encoding="utf-8", newline="\n") as file:
@@ -132,7 +166,7 @@ def engine(request, monkeypatch):
     if request.param == "python":
         monkeypatch.setattr(bpe, "find_engine", lambda: (None, "the C engine is not built: python build_ffi.py builds one"))
     elif C is None:
-        reason = (BUILD.stderr.strip().splitlines() or [WHY_NO_C])[-1]
+        reason = (BUILD_ERRORS.strip().splitlines() or [WHY_NO_C])[-1]
         if os.environ.get("BPE_REQUIRE_C"):
             pytest.fail(f"BPE_REQUIRE_C is set, and there is no C engine: {reason}")
         pytest.skip(f"no C engine: {reason}")
@@ -161,6 +195,14 @@ def train(tmp_path):
     return call
 
 
+@pytest.fixture(scope="session")
+def part(tmp_path_factory):
+    """The path of PART: for what is about files and options, where more text would say no more."""
+    path = tmp_path_factory.mktemp("part") / "part.txt"
+    path.write_bytes(PART.encode())
+    return path
+
+
 @pytest.fixture
 def small_slices(monkeypatch):
     """Cut every file into slices of a few bytes, whatever its size."""
@@ -186,6 +228,13 @@ def run(*arguments, cwd=None, **options):
         os.chdir(before)
         warnings.showwarning = showwarning
     return subprocess.CompletedProcess(arguments, status, *(stream.buffer.getvalue() for stream in streams))
+
+
+def wait_for(event, seconds=30):
+    """Wait until event() is true, or no longer than so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not event() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def one_line(stderr):
@@ -290,7 +339,7 @@ def test_any_text_can_be_a_special_token(train, special):
         return
     text = f"some {special}{special}text {special} here a a a a a b"
     vocab, merges = train(text, 300, [special])
-    assert (vocab, merges) == naive_train(naive_words(text, [special]), 300, [special])
+    assert (vocab, merges) == oracle(text, 300, (special,))
 
 
 # --- Part I, the lesson ----------------------------------------------------------------------------------------------
@@ -315,7 +364,7 @@ def test_part_one_cuts_a_text_into_words():
     expected = {"It": 1, "'s": 1, " ": 1, " new": 1, "\n": 2, "x": 1, "1": 1, "!": 1}  # by hand, with GPT-2's pattern
     assert lesson().words_of("It's  new\n\nx1!") == {letters(word): count for word, count in expected.items()}
     assert lesson().words_of("字字") == {(b"\xe5", b"\xad", b"\x97", b"\xe5", b"\xad", b"\x97"): 1} and lesson().words_of("") == {}
-    text = CORPUS.read_bytes().decode()
+    text = FIXTURE
     assert lesson().words_of(text) == naive_words(text)
 
 
@@ -365,7 +414,7 @@ def test_part_one_encodes_with_the_merges_in_their_order(word, merges, tokens):
 
 
 def test_part_one_and_the_rest_learn_the_same(train):
-    text = CORPUS.read_bytes().decode()[:30_000].replace(END, "")
+    text = FIXTURE[:30_000].replace(END, "")
     merges = lesson().train_by_definition(lesson().words_of(text), 60)
     assert len(merges) == 60 and train(text, 256 + 60)[1] == merges
 
@@ -377,26 +426,25 @@ def test_part_one_and_the_rest_learn_the_same(train):
 def test_random_corpora_full_of_ties_and_runs(train, seed):
     rng = random.Random(seed)
     text = random_text(rng, "ab cd"[: rng.randint(2, 5)] + " ", rng.randint(0, 300))
-    assert train(text, 330) == naive_train(naive_words(text), 330)
+    assert train(text, 330) == oracle(text, 330)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_unicode(train, seed):
     rng = random.Random(seed)
     text = random_text(rng, rng.choices(WIDE, k=rng.randint(2, 60)) + TRICKY + [END], rng.randint(1, 600))
-    assert train(text, 400, [END]) == naive_train(naive_words(text, [END]), 400, [END])
+    assert train(text, 400, [END]) == oracle(text, 400, (END,))
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_long_words(train, seed):
     rng = random.Random(seed)
     text = random_text(rng, "ab" if seed % 2 else "abcdefg", 1500)
-    assert train(text, 400) == naive_train(naive_words(text), 400)
+    assert train(text, 400) == oracle(text, 400)
 
 
 def test_the_fixture_live():
-    text = CORPUS.read_bytes().decode()
-    assert bpe.train_bpe(CORPUS, 290, [END]) == naive_train(naive_words(text, [END]), 290, [END])
+    assert bpe.train_bpe(CORPUS, 275, [END]) == oracle(FIXTURE, 275, (END,))
 
 
 @pytest.mark.parametrize("size", EXPECTED_SIZES)
@@ -427,26 +475,26 @@ def test_the_fixture_trains_in_under_one_and_a_half_seconds():
 # --- properties ------------------------------------------------------------------------------------------------------
 
 
-def test_fewer_merges_are_a_prefix_of_more():
-    merges = bpe.train_bpe(CORPUS, 700, [END])[1]
+def test_fewer_merges_are_a_prefix_of_more(part):
+    merges = bpe.train_bpe(part, 700, [END])[1]
     for size in (257, 258, 300, 431, 699):
-        assert bpe.train_bpe(CORPUS, size, [END])[1] == merges[: size - 257]
+        assert bpe.train_bpe(part, size, [END])[1] == merges[: size - 257]
 
 
-def test_the_order_of_documents_changes_nothing(train):
-    documents = CORPUS.read_bytes().decode().split(END)
+def test_the_order_of_documents_changes_nothing(train, part):
+    documents = PART.split(END)
     backwards = END.join(reversed(documents))
-    assert train(backwards, 600, [END]) == bpe.train_bpe(CORPUS, 600, [END])
+    assert train(backwards, 600, [END]) == bpe.train_bpe(part, 600, [END])
 
 
-def test_counts_times_k_change_nothing():
-    words = bpe.count_words(CORPUS, [END])
+def test_counts_times_k_change_nothing(part):
+    words = bpe.count_words(part, [END])
     once = [(left, right, 7 * count) for left, right, count in steps(words, 600)]
     assert steps({word: 7 * count for word, count in words.items()}, 600) == once
 
 
-def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it():
-    vocab, merges = bpe.train_bpe(CORPUS, 800, [END])
+def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it(part):
+    vocab, merges = bpe.train_bpe(part, 800, [END])
     known = set(list(vocab.values())[:256])
     for left, right in merges:
         assert left in known and right in known
@@ -468,9 +516,9 @@ def test_min_frequency(train):
 
 
 def test_max_token_length(train):
-    text = CORPUS.read_bytes().decode()[:20000]
-    vocab, merges = train(text, 400, max_token_length=4)
-    assert max(map(len, vocab.values())) == 4 and len(merges) == 144
+    text = FIXTURE[:6000]
+    vocab, merges = train(text, 340, max_token_length=4)
+    assert max(map(len, vocab.values())) == 4 and len(merges) == 84
     words = naive_words(text)
     for merge in merges:  # the oracle, with the limit
         counts = collections.Counter()
@@ -521,7 +569,7 @@ def test_cuts_change_nothing_in_text_that_is_not_utf8(tmp_path, monkeypatch):
     path = tmp_path / "text.txt"
     parts = [b"a", b"a ", b"\xff", b"\xe5\xad", b"\x97", b"\xf0\x9f", b" ", b"<|", b"|>", b"x", b"\r", b"\n", "字".encode()]
     for specials in [[], ["<||>"], ["a a"], ["a", "a\ufffd"][1:]]:
-        for _ in range(60):
+        for _ in range(30):
             data = b"".join(rng.choice(parts) for _ in range(rng.randint(0, 150)))
             path.write_bytes(data)
             expected = naive_words(data.decode(errors="replace"), specials)
@@ -547,7 +595,7 @@ def test_the_cutting_tests_do_cut(tmp_path, small_slices):
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_the_number_of_workers_changes_nothing(monkeypatch, workers):
     monkeypatch.setattr(bpe, "SLICE_BYTES", 3000)
-    expected = {b"".join(word): n for word, n in naive_words(CORPUS.read_bytes().decode(), [END]).items()}
+    expected = words_of_the_fixture()
     assert bpe.count_words(CORPUS, [END], workers=workers) == expected
 
 
@@ -557,7 +605,8 @@ def test_several_files_are_walls_and_any_order_is_the_same(tmp_path):
     second.write_text("y ab")
     counts = bpe.count_words([first, second], [])
     assert counts == {b"ab": 1, b" ab": 2, b" x": 1, b"y": 1}
-    assert bpe.train_bpe([first, second], 300, []) == bpe.train_bpe([str(second), str(first)], 300, [])
+    trained = [bpe.train_bpe(paths, 300, [], workers=1) for paths in ([first, second], [str(second), str(first)])]
+    assert trained[0] == trained[1]
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------
@@ -566,7 +615,7 @@ def test_several_files_are_walls_and_any_order_is_the_same(tmp_path):
 @only_python
 @pytest.mark.parametrize("name", ["gpt2", "cl100k", "o200k"])
 def test_chunks_do_not_change_the_words_of_a_named_pattern(name):
-    text = CORPUS.read_bytes().decode()
+    text = FIXTURE
     expected = collections.Counter(match[0].encode() for match in regex.finditer(bpe.PATTERNS[name], text))
     assert bpe.count_text([text], bpe.Options(pattern=name)) == (expected, 0)
 
@@ -697,11 +746,12 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_offset(train, monkeypatch
     text = b"word and word. " * 2000
     place = len(text) if place is None else place
     data = text[:place] + bad + text[place:]
+    workers = 2 if bad == b"\xff" else 1  # where it is found is the same in a worker, which takes its time to start
     with pytest.raises(UnicodeDecodeError) as expected:
         data.decode()
     with pytest.raises(ValueError, match=rf"text\.txt: not valid UTF-8 at byte {expected.value.start} "):
-        train(data, 300)
-    assert train(data, 300, errors="replace") == train(data.decode(errors="replace"), 300)
+        train(data, 300, workers=workers)
+    assert train(data, 300, errors="replace", workers=workers) == train(data.decode(errors="replace"), 300, workers=1)
 
 
 def test_the_first_bad_byte_is_the_one_reported(train, monkeypatch):
@@ -715,7 +765,7 @@ def test_the_first_bad_byte_is_the_one_reported(train, monkeypatch):
 def test_newlines(train):
     text = "one\r\ntwo\r\n\r\nthree\rfour\n"
     assert train(text, 300, newlines="lf") == train(text.replace("\r\n", "\n"), 300)
-    assert train(text, 300) == naive_train(naive_words(text), 300) != train(text, 300, newlines="lf")
+    assert train(text, 300) == oracle(text, 300) != train(text, 300, newlines="lf")
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path):
@@ -764,7 +814,7 @@ def test_no_permission(tmp_path):
 
 @only_c
 def test_the_c_engine_is_the_c_engine(train, monkeypatch):
-    expected = naive_train(naive_words("low lower lowest low"), 262)
+    expected = oracle("low lower lowest low", 262)
     for name in ("count_text", "learn_merges", "merge_in_words", "merge_by_rank", "find_words"):
         monkeypatch.setattr(bpe, name, None)  # nothing of the Python engine is left to fall back to
     vocab, merges = train("low lower lowest low", 262, engine="c")
@@ -818,7 +868,7 @@ def test_a_library_inside_a_package_is_found_beside_the_file(tmp_path):
 
 @only_c
 def test_other_character_classes_are_said_and_counted_with_regex(monkeypatch):
-    expected = {b"".join(word): n for word, n in naive_words(CORPUS.read_bytes().decode(), [END]).items()}
+    expected = words_of_the_fixture()
     monkeypatch.setattr(regex, "__version__", "0.0")
     monkeypatch.delitem(vars(C), "patterns", raising=False)  # it is found once
     with warnings.catch_warnings():
@@ -848,9 +898,13 @@ def assert_scanned_as_regex_does(texts, wall="\ue000\ue001"):
 
 @only_c
 def test_the_scanner_knows_every_code_point():
-    points = [chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002]  # without surrogates, and without the wall
-    assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x14000] + points[0x14000::16]])
-    assert_scanned_as_regex_does([f" {point}" for point in points])
+    # without surrogates, and without the wall
+    points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)
+    assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x3000]])
+    # where neighbours are of one kind, eight at once: no word may end between them, and what they join tells their kind
+    runs = regex.findall(r"\p{L}{1,8}|\p{N}{1,8}|\s{1,8}|[^\s\p{L}\p{N}]{1,8}", points)
+    assert "".join(runs) == points
+    assert_scanned_as_regex_does([f"{run}a{run}1{run}.{run} {run}" for run in runs])
 
 
 @only_c
@@ -863,9 +917,8 @@ def test_the_scanner_on_all_short_strings():
 @only_c
 def test_the_scanner_on_random_strings():
     rng = random.Random(4)
-    for _ in range(3):
-        texts = [random_text(rng, [*TRICKY, "'ve", "'re", "'t", "e", " "], rng.randint(0, 40)) for _ in range(10_000)]
-        assert_scanned_as_regex_does(texts)
+    parts = [*TRICKY, "'ve", "'re", "'t", "e", " "]
+    assert_scanned_as_regex_does([random_text(rng, parts, rng.randint(0, 40)) for _ in range(10_000)])
 
 
 @only_c
@@ -883,7 +936,7 @@ def test_the_scanner_where_words_end_at_the_end_of_a_window():
 @pytest.mark.parametrize("special_tokens", [*SPECIAL_SETS, ["<a>", "字字", "1 1", " 's"]])
 def test_special_tokens_are_walls_for_the_scanner(special_tokens):
     rng = random.Random(repr(special_tokens))
-    for _ in range(300):
+    for _ in range(100):
         text = random_text(rng, TRICKY + 2 * special_tokens, rng.randint(0, 200))
         expected = {b"".join(word): count for word, count in naive_words(text, special_tokens).items()}
         assert scan(text, special_tokens) == expected
@@ -895,7 +948,7 @@ def test_bytes_that_are_not_utf8_are_found_where_python_finds_them():
     bad = [*BAD_UTF8, b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xbf\xbf", b"\xf0\x8f\xbf\xbf", b"\xf5\x80\x80\x80", b"\xe5", b"\xf0\x9f\x98"]
     good = ["a", " ", "字", "é", "😀", "\n", "word ", END]
     offset = C.ffi.new("size_t *")
-    for _ in range(20_000):
+    for _ in range(6000):
         parts = [rng.choice(bad) if rng.random() < 0.03 else rng.choice(good).encode() for _ in range(rng.randint(1, 60))]
         data = b"".join(parts)[: rng.choice([None, -1, -2])]
         status = C.lib.bpe_words_scan(C.words([END], "gpt2").table(), C.ffi.from_buffer("uint8_t[]", data), len(data), offset)
@@ -906,14 +959,21 @@ def test_bytes_that_are_not_utf8_are_found_where_python_finds_them():
             assert (status, offset[0]) == (C.lib.BPE_BAD_UTF8, error.start), data
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_learners_agree_with_the_oracle_on_words_of_all_kinds(seed):
+@functools.cache
+def words_of_all_kinds(seed):
+    """({word: count}, what the oracle learns from them)."""
     rng = random.Random(seed)
     letters = bytes(rng.choices(range(256), k=rng.randint(1, 5)))
     words = {bytes(rng.choices(letters, k=rng.randint(1, rng.choice([3, 12, 60])))): rng.randint(1, rng.choice([2, 5, 5000]))
              for _ in range(rng.randint(0, 60))}  # fmt: skip
     naive = collections.Counter({tuple(bytes([byte]) for byte in word): count for word, count in words.items()})
-    assert bpe.train_from_counts(words, 400) == naive_train(naive, 400)
+    return words, naive_train(naive, 400)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_learners_agree_with_the_oracle_on_words_of_all_kinds(seed):
+    words, expected = words_of_all_kinds(seed)
+    assert bpe.train_from_counts(words, 400) == expected
 
 
 def test_counts_near_the_limit_are_exact():
@@ -949,12 +1009,12 @@ def test_the_fixture_trains_in_under_thirty_milliseconds_in_c():
 
 
 def test_one_long_word(train, engine):
-    """A word costs what a merge changes in it, however long it is (2 MB in C, 200 KB in Python)."""
+    """A word costs what a merge changes in it, however long it is (2 MB in C, 100 KB in Python)."""
     rng = random.Random(8)
-    text = "".join(rng.choices("abcdefghijkl", k=2_000_000 if engine == "c" else 200_000))
+    text = "".join(rng.choices("abcdefghijkl", k=2_000_000 if engine == "c" else 100_000))
     start = time.process_time()
     merges = train(text, 1000)[1]
-    assert len(merges) == 744 and time.process_time() - start < 10
+    assert len(merges) == 744 and time.process_time() - start < 5
 
 
 # --- the tokenizer ---------------------------------------------------------------------------------------------------
@@ -986,7 +1046,7 @@ def test_encoding_makes_the_merges_in_their_order():
     vocab, merges = trained(1000)
     tokenizer = bpe.Tokenizer(vocab, merges)
     rng = random.Random(1)
-    words = sorted(set(regex.findall(GPT2, CORPUS.read_bytes().decode())))
+    words = sorted(set(regex.findall(GPT2, FIXTURE)))
     for word in rng.sample(words, 200) + [random_text(rng, "aeinst", length) for length in (1, 2, 15, 16, 17, 40, 64, 65, 90, 200)]:
         assert tokenizer.encode(word) == naive_encode(word.encode(), vocab, merges), word
 
@@ -1013,9 +1073,9 @@ def test_decoding_gives_back_every_text(pattern):
     vocab, merges = trained(600, pattern)
     tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
     rng = random.Random(pattern)
-    for text in TEXTS + [random_text(rng, [*WIDE, *TRICKY, END], rng.randint(0, 200)) for _ in range(300)]:
-        assert tokenizer.decode(tokenizer.encode(text)) == text
-        assert tokenizer.decode_bytes(tokenizer.encode(text)) == text.encode()
+    for text in TEXTS + [random_text(rng, [*WIDE, *TRICKY, END], rng.randint(0, 200)) for _ in range(200)]:
+        ids = tokenizer.encode(text)
+        assert tokenizer.decode(ids) == text and tokenizer.decode_bytes(ids) == text.encode()
 
 
 def split_anywhere(rng, text):
@@ -1032,7 +1092,7 @@ def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
         tokenizer._cached = tokenizer.encode_word = lambda word: [word]  # compare the words themselves: other words may have the same ids
     rng = random.Random(repr((pattern, special_tokens)))
     parts = [*TRICKY, "'LL", "'v", "e", "ABCDEFGHIJKL", "中國", "ʰ", "don", "123", "\n\n", "!!", "<a>", "<b>", "<c>", *special_tokens, "\ud83d", "\ude00", "ſ"]
-    texts = TEXTS + [random_text(rng, parts, rng.randint(0, 60)) for _ in range(150)] + ["中ABCDEFGHIJKLm", "e\u0301ABCDEFGHIJKLMNx"]
+    texts = TEXTS + [random_text(rng, parts, rng.randint(0, 60)) for _ in range(60 if pattern in bpe.PATTERNS else 100)] + ["中ABCDEFGHIJKLm", "e\u0301ABCDEFGHIJKLMNx"]
     for text in texts:
         whole = tokenizer.encode(text)
         assert list(tokenizer.encode_iterable(text)) == whole, text  # in single characters
@@ -1041,7 +1101,7 @@ def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
 
 
 def test_a_stream_of_blocks_is_encoded_like_the_whole(monkeypatch):
-    text = CORPUS.read_bytes().decode()
+    text = PART + FIXTURE[:20_000]
     for pattern in bpe.PATTERNS:
         tokenizer = bpe.Tokenizer(*trained(600, pattern), [END], pattern)
         whole = tokenizer.encode(text)
@@ -1063,26 +1123,26 @@ def test_a_stream_is_lazy_and_takes_little_memory():
     ids = tokenizer.encode_iterable(endless())
     assert [next(ids) for _ in range(5)] and len(seen) < 4
     tracemalloc.start()
-    for _ in itertools.islice(tokenizer.encode_iterable(endless()), 60_000):
+    for _ in itertools.islice(tokenizer.encode_iterable(endless()), 20_000):
         pass
-    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    assert tracemalloc.get_traced_memory()[1] < 100_000  # as text they take more, and in a list
     tracemalloc.stop()
 
 
-@pytest.mark.parametrize("text", ["a" * 100_000, "ab" * 50_000, "the quick " * 10_000 + "x" * 100_000, " " * 100_000], ids=["a", "ab", "quick", "spaces"])
+@pytest.mark.parametrize("text", ["a" * 50_000, "ab" * 25_000, "the quick " * 2_000 + "x" * 50_000, " " * 50_000], ids=["a", "ab", "quick", "spaces"])
 def test_long_words_do_not_take_quadratic_time(text):
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
     start = time.process_time()
     ids = tokenizer.encode(text)
     assert list(tokenizer.encode_iterable(text)) == ids
-    assert time.process_time() - start < 4 and tokenizer.decode(ids) == text
+    assert time.process_time() - start < 2 and tokenizer.decode(ids) == text
 
 
 @only_python
 def test_the_memory_of_words_is_bounded():
     tokenizer = bpe.Tokenizer(*trained(600))
     tokenizer._cached = functools.lru_cache(maxsize=10)(tokenizer.encode_word)
-    text = CORPUS.read_bytes().decode()[:5000]
+    text = FIXTURE[:5000]
     assert tokenizer.decode(tokenizer.encode(text)) == text and tokenizer._cached.cache_info().currsize == 10
     before = tokenizer._cached.cache_info()
     assert tokenizer.encode("x" * 100) == 100 * [120] and tokenizer._cached.cache_info() == before  # long words are not kept
@@ -1144,12 +1204,11 @@ def test_from_files_reads_what_save_wrote_and_files_without_a_version_line(tmp_p
     vocab, merges = trained(600)
     bpe.save(vocab, merges, tmp_path)
     paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
-    text = CORPUS.read_bytes().decode()
-    ids = bpe.Tokenizer(vocab, merges, [END]).encode(text)
-    assert bpe.Tokenizer.from_files(*paths, [END]).encode(text) == ids
+    ids = bpe.Tokenizer(vocab, merges, [END]).encode(PART)
+    assert bpe.Tokenizer.from_files(*paths, [END]).encode(PART) == ids
     lines = paths[1].read_text(encoding="utf-8").split("\n", 1)[1]
     paths[1].write_text(lines + "\n", encoding="utf-8")
-    assert bpe.Tokenizer.from_files(*paths, special_tokens=[END]).encode(text) == ids
+    assert bpe.Tokenizer.from_files(*paths, special_tokens=[END]).encode(PART) == ids
     paths[1].write_text(lines[:-3], encoding="utf-8")  # cut off in the middle of a merge
     with pytest.raises(ValueError, match=r"not in the vocabulary|line 343 "):
         bpe.Tokenizer.from_files(*paths)
@@ -1174,9 +1233,9 @@ def test_both_engines_give_the_same_ids(monkeypatch, pattern, like):
         in_c, in_python = (bpe.Tokenizer(vocab, merges, special_tokens, pattern) for _ in range(2))
         in_python.__dict__["coder"] = None
         assert in_c.coder is not None
-        for text in [*TEXTS, *(nested(rng, special_tokens) for _ in range(300))]:
+        for text in [*TEXTS, *(nested(rng, special_tokens) for _ in range(100))]:
             assert in_c.encode(text) == in_python.encode(text), text
-    whole = CORPUS.read_bytes().decode()
+    whole = FIXTURE
     assert in_c.encode(whole) == in_python.encode(whole)
 
 
@@ -1206,7 +1265,7 @@ def test_ids_may_be_any_numbers():
     rng = random.Random(2)
     ids = rng.sample(range(2**31), 599) + [2**32 - 2]
     tokenizer = bpe.Tokenizer({ids[token_id]: token for token_id, token in vocab.items()}, merges, [END])
-    text = CORPUS.read_bytes().decode()[:20_000]
+    text = FIXTURE[:20_000]
     assert tokenizer.encode(text) == [ids[token_id] for token_id in bpe.Tokenizer(vocab, merges, [END]).encode(text)]
 
 
@@ -1221,7 +1280,7 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern):
 
 def test_threads_share_a_tokenizer():
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
-    texts = CORPUS.read_bytes().decode().split(END)
+    texts = PART.split(END)
     expected = list(map(bpe.Tokenizer(*trained(2000), [END]).encode, texts))
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(tokenizer.encode, texts * 5)) == expected * 5
@@ -1236,19 +1295,19 @@ def test_what_is_no_text_is_a_type_error():
         list(tokenizer.encode_iterable(["abc", b"abc"]))
 
 
-def test_train_save_load(tmp_path):
-    tokenizer = bpe.Tokenizer.train(CORPUS, 400, [END], pattern="cl100k_base", max_token_length=4)
-    vocab, merges = bpe.train_bpe(CORPUS, 400, [END], pattern="cl100k", max_token_length=4)
+def test_train_save_load(tmp_path, part):
+    tokenizer = bpe.Tokenizer.train(part, 400, [END], pattern="cl100k_base", max_token_length=4)
+    vocab, merges = bpe.train_bpe(part, 400, [END], pattern="cl100k", max_token_length=4)
     assert (tokenizer.vocab, tokenizer.merges, len(tokenizer)) == (vocab, merges, 400)
     assert repr(tokenizer) == "Tokenizer(400 tokens, 1 of them special, pattern 'cl100k')"
     tokenizer.save(tmp_path / "a" / "model")
     again = bpe.Tokenizer.load(tmp_path / "a" / "model")
     assert (again.vocab, again.merges, repr(again), again.special_ids) == (vocab, merges, repr(tokenizer), {END: 256})
-    assert bpe.Tokenizer.train([CORPUS], vocab_size=300).vocab == bpe.train_bpe(CORPUS, 300)[0]
+    assert bpe.Tokenizer.train([part], vocab_size=300).vocab == bpe.train_bpe(part, 300)[0]
     with_texts = bpe.Tokenizer.train(texts=["ab ab<x>", "ab"], vocab_size=259, special_tokens=["<x>"])
     assert with_texts.merges == [(b"a", b"b"), (b" ", b"ab")] and with_texts.encode(" ab<x>") == [258, 256]
     with pytest.raises(ValueError, match="level='char'"):
-        bpe.Tokenizer.train(CORPUS, 3000, level="char")
+        bpe.Tokenizer.train(part, 3000, level="char")
 
 
 def test_training_on_texts_takes_each_as_a_text_of_its_own():
@@ -1292,12 +1351,12 @@ def test_encoding_a_file_equals_encoding_its_text(tmp_path, monkeypatch, pattern
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_the_number_of_workers_changes_no_id(tmp_path, monkeypatch, workers):
+def test_the_number_of_workers_changes_no_id(tmp_path, part, monkeypatch, workers):
     (tmp_path / "other.txt").write_text("  one more text  ")
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
-    ids = [token_id for path in (CORPUS, tmp_path / "other.txt", CORPUS) for token_id in tokenizer.encode(path.read_bytes().decode())]
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 3000)
-    paths = [CORPUS, tmp_path / "other.txt", str(CORPUS)]
+    ids = [token_id for path in (part, tmp_path / "other.txt", part) for token_id in tokenizer.encode(path.read_bytes().decode())]
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 700)
+    paths = [part, tmp_path / "other.txt", str(part)]
     assert tokenizer.encode_files(paths, tmp_path / "ids.npy", workers=workers) == len(ids)
     assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
     assert tokenizer.encode_files(paths, tmp_path / "ids.bin", workers=workers) == len(ids)
@@ -1307,22 +1366,22 @@ def test_the_number_of_workers_changes_no_id(tmp_path, monkeypatch, workers):
 
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
 @pytest.mark.parametrize("pattern", ["o200k", r"\w+|\W"])
-def test_any_executor_encodes_the_same(tmp_path, monkeypatch, kind, pattern):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 9000)
+def test_any_executor_encodes_the_same(tmp_path, part, monkeypatch, kind, pattern):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 1500)
     tokenizer = bpe.Tokenizer(*trained(600), [END], pattern)
     with getattr(concurrent.futures, kind)(2) as executor:
-        tokenizer.encode_files([CORPUS, CORPUS], tmp_path / "ids.npy", executor=executor)
-    assert read_ids(tmp_path / "ids.npy") == ("u2", 2 * tokenizer.encode(CORPUS.read_bytes().decode()))
+        tokenizer.encode_files([part, part], tmp_path / "ids.npy", executor=executor)
+    assert read_ids(tmp_path / "ids.npy") == ("u2", 2 * tokenizer.encode(PART))
 
 
-def test_ids_take_two_bytes_where_all_fit(tmp_path):
+def test_ids_take_two_bytes_where_all_fit(tmp_path, part):
     vocab, merges = trained(300)
     for largest, kind in ((2**16 - 1, "u2"), (2**16, "u4"), (2**32 - 2, "u4")):
         shifted = {token_id + largest - 299: token for token_id, token in vocab.items()}
         tokenizer = bpe.Tokenizer(shifted, merges, [END])
         for name in ("ids.npy", "ids.bin"):
-            tokenizer.encode_files(CORPUS, tmp_path / name)
-            ids = tokenizer.encode(CORPUS.read_bytes().decode())
+            tokenizer.encode_files(part, tmp_path / name)
+            ids = tokenizer.encode(PART)
             assert read_ids(tmp_path / name, kind if name == "ids.bin" else None) == (kind, ids) and max(ids) <= largest
     with_new = bpe.Tokenizer({token_id + 2**16 - 300: token for token_id, token in vocab.items()}, merges, ["<new>"])  # its id is 65536
     (tmp_path / "new.txt").write_text("<new>")
@@ -1334,7 +1393,7 @@ def test_ids_take_two_bytes_where_all_fit(tmp_path):
 def test_numpy_opens_encoded_files(tmp_path):
     numpy = need("numpy")
     tokenizer = bpe.Tokenizer(*trained(600), [END])
-    ids = tokenizer.encode(CORPUS.read_bytes().decode())
+    ids = tokenizer.encode(FIXTURE)
     for name, n in (("ids.npy", len(ids)), ("ids.bin", len(ids)), ("empty.npy", 0)):
         assert tokenizer.encode_files(CORPUS if n else os.devnull, tmp_path / name) == n
     data = numpy.load(tmp_path / "ids.npy", mmap_mode="r")
@@ -1352,13 +1411,13 @@ def test_nothing_to_encode_is_a_result(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_pipes_are_encoded_like_files(tmp_path, monkeypatch, workers):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
+def test_pipes_are_encoded_like_files(tmp_path, part, monkeypatch, workers):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
     tokenizer = bpe.Tokenizer(*trained(600), [END])
     os.mkfifo(tmp_path / "pipe")
-    with subprocess.Popen(["sh", "-c", f"cat '{CORPUS}' > '{tmp_path}/pipe'"]):
-        tokenizer.encode_files([tmp_path / "pipe", CORPUS], tmp_path / "ids.npy", workers=workers)
-    assert read_ids(tmp_path / "ids.npy") == ("u2", 2 * tokenizer.encode(CORPUS.read_bytes().decode()))
+    with subprocess.Popen(["sh", "-c", f"cat '{part}' > '{tmp_path}/pipe'"]):
+        tokenizer.encode_files([tmp_path / "pipe", part], tmp_path / "ids.npy", workers=workers)
+    assert read_ids(tmp_path / "ids.npy") == ("u2", 2 * tokenizer.encode(PART))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -1383,7 +1442,7 @@ def test_text_that_can_not_be_encoded_names_its_file(tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text("ab ab" * 100 + " abx ab")
     tokenizer = bpe.Tokenizer({0: b"a", 1: b" ", 2: b"b"}, [])
     with pytest.raises(ValueError, match=r"text\.txt, bytes \d+ to \d+: .*no token for the byte b'x'"):
-        tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy")
+        tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy", workers=1)
     tokenizer = bpe.Tokenizer(*trained(300), [" "  "b"], r"\w+")
     with pytest.raises(ValueError, match=r"text\.txt, bytes \d+ to \d+: the pattern skips or reorders"):
         tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy")
@@ -1391,8 +1450,8 @@ def test_text_that_can_not_be_encoded_names_its_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("break_at", ["the first ids", "the last ids", "the rename"])
-def test_a_break_while_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, break_at):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 20_000)
+def test_a_break_while_encoding_leaves_the_earlier_file(tmp_path, part, monkeypatch, break_at):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 3000)
     calls = []
 
     def stop(*arguments):
@@ -1411,40 +1470,40 @@ def test_a_break_while_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, b
         monkeypatch.setattr(bpe, "with_progress", advance)
     (tmp_path / "ids.npy").write_bytes(b"earlier")
     with pytest.raises(KeyboardInterrupt):
-        bpe.Tokenizer(*trained(300), [END]).encode_files(CORPUS, tmp_path / "ids.npy", workers=1)
+        bpe.Tokenizer(*trained(300), [END]).encode_files(part, tmp_path / "ids.npy", workers=1)
     assert (tmp_path / "ids.npy").read_bytes() == b"earlier" and os.listdir(tmp_path) == ["ids.npy"]
 
 
-def test_where_ids_can_not_be_written(tmp_path):
+def test_where_ids_can_not_be_written(tmp_path, part):
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "file").touch()
     tokenizer = bpe.Tokenizer(*trained(300))
     with pytest.raises(ValueError, match=r"folder\.npy is not a regular file"):
-        tokenizer.encode_files(CORPUS, tmp_path / "folder.npy")
+        tokenizer.encode_files(part, tmp_path / "folder.npy")
     with pytest.raises(ValueError, match="file is not a folder"):
-        tokenizer.encode_files(CORPUS, tmp_path / "file" / "ids.npy")
+        tokenizer.encode_files(part, tmp_path / "file" / "ids.npy")
     with pytest.raises(ValueError, match="/dev/null is not a regular file"):
-        tokenizer.encode_files(CORPUS, "/dev/null")
+        tokenizer.encode_files(part, "/dev/null")
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.npy"]
 
 
-def test_bad_options_of_encode_files(tmp_path):
+def test_bad_options_of_encode_files(tmp_path, part):
     tokenizer = bpe.Tokenizer(*trained(300))
     for options, error in [({"workers": 0}, ValueError), ({"errors": "ignore"}, ValueError), ({"newlines": "x"}, ValueError), ({"colour": 1}, TypeError)]:
         with pytest.raises(error, match=next(iter(options))):
-            tokenizer.encode_files(CORPUS, tmp_path / "ids.npy", **options)
+            tokenizer.encode_files(part, tmp_path / "ids.npy", **options)
     with pytest.raises(FileNotFoundError):
-        tokenizer.encode_files([CORPUS, tmp_path / "missing.txt"], tmp_path / "ids.npy")
+        tokenizer.encode_files([part, tmp_path / "missing.txt"], tmp_path / "ids.npy")
     with pytest.raises(ValueError, match="no corpus file"):
         tokenizer.encode_files([], tmp_path / "ids.npy")
     with pytest.raises(ValueError, match=r"counts\.npz"):  # it has words, but no text
         write_npz(tmp_path / "counts.npz")
-        tokenizer.encode_files([CORPUS, tmp_path / "counts.npz"], tmp_path / "ids.npy")
+        tokenizer.encode_files([part, tmp_path / "counts.npz"], tmp_path / "ids.npy")
     assert os.listdir(tmp_path) == ["counts.npz"]
 
 
-def test_encode_on_the_command_line(tmp_path):
-    vocab, merges = bpe.train_bpe(CORPUS, 500, ["<x>", END], pattern="o200k", output_dir=tmp_path / "model")
+def test_encode_on_the_command_line(tmp_path, part):
+    vocab, merges = bpe.train_bpe(part, 500, ["<x>", END], pattern="o200k", output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_text(f"Some 12345 words'LL<x>{END}x" * 20)
     expected = bpe.Tokenizer(vocab, merges, ["<x>", END], "o200k").encode((tmp_path / "text.txt").read_text())
     result = run("text.txt", "--encode", "ids.npy", "--output-dir", "model", cwd=tmp_path)
@@ -1455,20 +1514,20 @@ def test_encode_on_the_command_line(tmp_path):
     assert run("-", "--encode", "ids.bin", "--output-dir", "model", cwd=tmp_path, stdin=(tmp_path / "text.txt").read_bytes()).returncode == 0
     assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", expected)
     # with a size it trains first
-    result = run("text.txt", CORPUS, 400, "--encode", "both.npy", "--output-dir", "new", "--quiet", cwd=tmp_path)
+    result = run("text.txt", part, 400, "--encode", "both.npy", "--output-dir", "new", "--quiet", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, b"")
-    tokenizer = bpe.Tokenizer(*bpe.train_bpe([tmp_path / "text.txt", CORPUS], 400, [END]), [END])
+    tokenizer = bpe.Tokenizer(*bpe.train_bpe([tmp_path / "text.txt", part], 400, [END], workers=1), [END])
     assert bpe.load(tmp_path / "new") == (tokenizer.vocab, tokenizer.merges)
-    both = [token_id for path in (tmp_path / "text.txt", CORPUS) for token_id in tokenizer.encode(path.read_bytes().decode())]
+    both = [token_id for path in (tmp_path / "text.txt", part) for token_id in tokenizer.encode(path.read_bytes().decode())]
     assert read_ids(tmp_path / "both.npy") == ("u2", both)
 
 
-def test_encode_takes_everything_from_the_folder(tmp_path, monkeypatch, engine):
+def test_encode_takes_everything_from_the_folder(tmp_path, part, monkeypatch, engine):
     """Also where its texts may be cut: with "a b" as a special token, not between a and b."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("xa bx a bx a b" * 20)
     for special_tokens, pattern in ((["a b"], "gpt2"), (["<x>"], r"\w+ \w+|\w|\W")):
-        tokenizer = bpe.Tokenizer.train(CORPUS, 300, special_tokens, pattern=pattern)
+        tokenizer = bpe.Tokenizer.train(part, 300, special_tokens, pattern=pattern)
         tokenizer.save("bpeModel")
         with monkeypatch.context() as small:
             small.setattr(bpe, "SLICE_BYTES", 10)
@@ -1484,27 +1543,27 @@ def test_encode_takes_everything_from_the_folder(tmp_path, monkeypatch, engine):
     (["--no-special-tokens"], "bpeModel was trained with the special tokens ['<|endoftext|>'], not []"),
     (["--level", "char"], "bpeModel was trained with the level 'byte', not 'char'"),
 ])  # fmt: skip
-def test_encode_refuses_what_contradicts_the_folder(tmp_path, options, text):
-    bpe.train_bpe(CORPUS, 300, [END], output_dir=tmp_path / "bpeModel")
-    result = run(CORPUS, "--encode", "ids.npy", *options, cwd=tmp_path)
+def test_encode_refuses_what_contradicts_the_folder(tmp_path, part, options, text):
+    bpe.train_bpe(part, 300, [END], output_dir=tmp_path / "bpeModel")
+    result = run(part, "--encode", "ids.npy", *options, cwd=tmp_path)
     assert result.returncode == 2 and text in one_line(result.stderr)
     assert os.listdir(tmp_path) == ["bpeModel"]
 
 
 @only_python
-def test_encode_is_refused_before_training(tmp_path):
+def test_encode_is_refused_before_training(tmp_path, part):
     write_npz(tmp_path / "counts.npz")
-    for arguments, text in [(["counts.npz", 300, "--no-special-tokens"], "counts.npz"), ([CORPUS, 3000, "--level", "char"], "level"), (["-", 300], "standard input")]:
+    for arguments, text in [(["counts.npz", 300, "--no-special-tokens"], "counts.npz"), ([part, 3000, "--level", "char"], "level"), (["-", 300], "standard input")]:
         result = run(*arguments, "--encode", "ids.npy", cwd=tmp_path, stdin=b"ab")
         assert result.returncode == 2 and text in one_line(result.stderr) and os.listdir(tmp_path) == ["counts.npz"]
 
 
 @only_python
-def test_encode_without_a_model_says_so(tmp_path):
-    result = run(CORPUS, "--encode", "ids.npy", cwd=tmp_path)
+def test_encode_without_a_model_says_so(tmp_path, part):
+    result = run(part, "--encode", "ids.npy", cwd=tmp_path)
     assert result.returncode == 2 and "bpeModel" in one_line(result.stderr) and os.listdir(tmp_path) == []
-    bpe.train_bpe(CORPUS, 3000, [END], level="char", output_dir=tmp_path / "bpeModel")
-    result = run(CORPUS, "--encode", "ids.npy", cwd=tmp_path)
+    bpe.train_bpe(part, 3000, [END], level="char", output_dir=tmp_path / "bpeModel")
+    result = run(part, "--encode", "ids.npy", cwd=tmp_path)
     assert result.returncode == 2 and "bpeModel was trained with level='char'" in one_line(result.stderr)
     assert os.listdir(tmp_path) == ["bpeModel"]
 
@@ -1517,14 +1576,14 @@ def limit_files(n_bytes):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit for the size of files")
-def test_a_full_disk_is_an_error_with_a_name_and_leaves_everything_as_it_was(tmp_path):
-    assert run(CORPUS, 300, "--output-dir", tmp_path / "model").returncode == 0
+def test_a_full_disk_is_an_error_with_a_name_and_leaves_everything_as_it_was(tmp_path, part):
+    assert run(part, 300, "--output-dir", tmp_path / "model").returncode == 0
     for name in ("ids.npy", "ids.bin", "counts.npz"):
         (tmp_path / name).write_bytes(b"earlier")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    for arguments, name in [([2000], "json"), (["--encode", tmp_path / "ids.npy"], "ids.npy"), (["--encode", tmp_path / "ids.bin"], "ids.bin"),
+    for arguments, name in [([500], "json"), (["--encode", tmp_path / "ids.npy"], "ids.npy"), (["--encode", tmp_path / "ids.bin"], "ids.bin"),
                             (["--save-counts", tmp_path / "counts.npz"], "counts.npz")]:  # fmt: skip
-        result = run(CORPUS, *arguments, "--output-dir", tmp_path / "model", preexec_fn=limit_files(10_000))
+        result = run(part, *arguments, "--output-dir", tmp_path / "model", preexec_fn=limit_files(3000))
         assert result.returncode == 2 and f"{name}: File too large" in one_line(result.stderr), result
         assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
 
@@ -1532,28 +1591,29 @@ def test_a_full_disk_is_an_error_with_a_name_and_leaves_everything_as_it_was(tmp
 @only_c
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux counts it")
 def test_encoding_takes_little_memory(tmp_path):
-    """Less than the ids alone, which take 307 MB."""
+    """Less than the ids alone, which take 205 MB."""
     bpe.train_bpe(CORPUS, 2000, [END], output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 300)  # 32 MB
     result = call_in_script(tmp_path, f"""
         import bpe
         tokenizer = bpe.Tokenizer.load({str(tmp_path / "model")!r})
-        n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 12, {str(tmp_path / "ids.bin")!r}, workers=2)
+        n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 8, {str(tmp_path / "ids.bin")!r}, workers=2)
         print(n_ids, *[int(line.split()[1]) // 1000 for line in open("/proc/self/status") if line.startswith("VmHWM")])
     """)
     n_ids, megabytes = map(int, result.stdout.split())
-    assert n_ids * 2 == (tmp_path / "ids.bin").stat().st_size > 300_000_000 and megabytes < 250
+    assert n_ids * 2 == (tmp_path / "ids.bin").stat().st_size > 200_000_000 and megabytes < 180
     (tmp_path / "ids.bin").unlink()
 
 
-def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
-    bpe.train_bpe(CORPUS, 600, [END], output_dir=tmp_path / "model")
+def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path, part, engine):
+    bpe.train_bpe(part, 600, [END], output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 100)
     arguments = [*["text.txt"] * 100, "--encode", "ids.npy", "--output-dir", "model", "--workers", "2", "--engine", engine]
-    process = subprocess.Popen([sys.executable, str(HERE / "bpe.py"), *arguments], stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
-    deadline = time.monotonic() + 30
-    while not any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    # slices that are soon encoded, so that some ids are there in the middle of the work
+    program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main())"
+    command = [sys.executable, "-c", program, *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
+    wait_for(lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")))
     assert process.poll() is None
     os.killpg(process.pid, signal.SIGINT)
     start = time.perf_counter()
@@ -1570,11 +1630,13 @@ def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path,
 KNOWN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
 
 
+@functools.cache
 def texts_for_others(seed):
     rng = random.Random(seed)
     texts = TEXTS + [random_text(rng, rng.choices(KNOWN, k=40) + TRICKY + [END], rng.randint(0, 300)) for _ in range(60)]
-    texts += [random_text(rng, [*(c for c in map(chr, range(0x3001)) if c.isspace()), "a", "1", "."], 60) for _ in range(60)]
-    texts += [CORPUS.read_bytes().decode()]
+    spaces = [c for c in map(chr, range(0x3001)) if c.isspace()]
+    texts += [random_text(rng, [*spaces, "a", "1", "."], 60) for _ in range(60)]
+    texts += [FIXTURE if seed > 5000 else PART]
     if CORPORA:
         texts += (pathlib.Path(CORPORA) / "languages.txt").read_text(encoding="utf-8").split(END)[::7]
     return texts
@@ -1626,35 +1688,23 @@ def test_gpt2s_two_files_load_in_tokenizers_as_they_are(tmp_path):
     bpe.save(vocab, merges, tmp_path)
     theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")))
     theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    text = CORPUS.read_bytes().decode().replace(END, "")
+    text = FIXTURE.replace(END, "")
     assert theirs.encode(text).ids == bpe.Tokenizer(vocab, merges).encode(text)
 
 
 @only_c
-def test_transformers_loads_a_folder(tmp_path):
-    need("transformers")
-    text = CORPUS.read_bytes().decode()
+def test_transformers_loads_a_folder(tmp_path, part):
+    transformers = need("transformers")
     for pattern, like in [("gpt2", None), ("cl100k", "huggingface"), ("o200k", None)]:
         vocab, merges = trained(600, pattern, like)
         bpe.save(vocab, merges, tmp_path / pattern, [END], pattern)
-    _, merges = bpe.train_bpe(CORPUS, 3000, [END], level="char", output_dir=tmp_path / "char")
-    # in a process of its own: it takes long to import, and warns of much
-    result = call_in_script(tmp_path, f"""
-        import json, sys, transformers
-        answer = {{}}
-        text = open({str(CORPUS)!r}, encoding="utf-8", newline="").read()
-        for name in ("gpt2", "cl100k", "o200k", "char"):
-            theirs = transformers.AutoTokenizer.from_pretrained({str(tmp_path)!r} + "/" + name)
-            ids = theirs(text)["input_ids"]
-            answer[name] = theirs.convert_ids_to_tokens(ids) if name == "char" else ids
-        json.dump(answer, sys.stdout)
-    """)
-    answer = json.loads(result.stdout.splitlines()[-1])
+    _, merges = bpe.train_bpe(part, 3000, [END], level="char", output_dir=tmp_path / "char")
     for pattern in ("gpt2", "cl100k", "o200k"):
-        assert answer[pattern] == bpe.Tokenizer.load(tmp_path / pattern).encode(text)
-    documents = text.split(END)
-    expected = [token for document in documents for token in [*bpe.segment(document, merges), END]][:-1]
-    assert answer["char"] == expected
+        theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / pattern))
+        assert theirs(PART)["input_ids"] == bpe.Tokenizer.load(tmp_path / pattern).encode(PART)
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "char"))
+    expected = [token for document in PART.split(END) for token in [*bpe.segment(document, merges), END]][:-1]
+    assert theirs.convert_ids_to_tokens(theirs(PART)["input_ids"]) == expected
 
 
 @only_python
@@ -1675,9 +1725,13 @@ def test_tokenizers_loads_a_folder_of_characters(tmp_path):
 def test_only_new_characters_are_left_out():
     theirs = need("tokenizers").pre_tokenizers.ByteLevel(add_prefix_space=False)
     find = regex.compile(GPT2).finditer
-    for character in KNOWN:
-        text = f"a{character}1"
-        assert [span for _, span in theirs.pre_tokenize_str(text)] == [match.span() for match in find(text)], hex(ord(character))
+    kinds = ["".join(group) for _, group in itertools.groupby(KNOWN, unicodedata.category)]
+    # eight at once: it shows if a word ends between them
+    runs = [kind[start : start + 8] for kind in kinds for start in range(0, len(kind), 8)]
+    for start in range(0, len(runs), 100):
+        text = "".join(f"a{run}1" for run in runs[start : start + 100])
+        spans = [span for _, span in theirs.pre_tokenize_str(text)]
+        assert spans == [match.span() for match in find(text)], hex(ord(runs[start][0]))
 
 
 def huggingface_train(pieces, size, special_tokens):
@@ -1707,7 +1761,7 @@ def test_like_huggingface_on_random_corpora_full_of_ties(train, seed):
 
 
 def test_like_huggingface_on_the_fixture():
-    pieces = CORPUS.read_bytes().decode().split(END)
+    pieces = FIXTURE.split(END)
     ours = bpe.train_bpe(CORPUS, 1500, [END, "<pad>"], like="huggingface")
     assert printable(*ours) == huggingface_train(pieces, 1500, [END, "<pad>"])
 
@@ -1759,7 +1813,7 @@ def test_counts_saved_and_read_back_train_to_the_same_merges(tmp_path):
         result = run(path, size, "--output-dir", tmp_path / "out")
         assert result.returncode == 0, result
         assert (tmp_path / "out" / "merges.txt").read_bytes() == (FIXTURES / f"vocab{size}" / "merges.txt").read_bytes()
-    expected = {b"".join(word): n for word, n in naive_words(CORPUS.read_bytes().decode(), [END]).items()}
+    expected = words_of_the_fixture()
     assert read_npz(path) == (expected, {"pattern": "gpt2", "special_tokens": [END]})
     assert bpe.count_words(path, [END]) == expected == bpe.count_words([path], [END])
     bpe.save_counts(expected, tmp_path / "again.npz", [END])
@@ -1777,7 +1831,7 @@ def test_numpy_opens_a_file_of_counts(tmp_path):
 
 
 def test_shards_counted_apart_and_added_up_equal_the_whole(tmp_path):
-    documents = CORPUS.read_bytes().decode().split(END)
+    documents = FIXTURE.split(END)
     shards = [tmp_path / f"{number}.npz" for number in range(3)]
     for number, shard in enumerate(shards):
         (tmp_path / f"{number}.txt").write_bytes(END.join(documents[number::3]).encode())
@@ -1868,10 +1922,10 @@ def test_a_file_of_counts_with_any_bit_turned_is_refused_or_the_same(tmp_path):
             bpe.count_words(bad, [])
 
 
-def test_where_counts_can_not_be_written(tmp_path):
+def test_where_counts_can_not_be_written(tmp_path, part):
     (tmp_path / "folder.npz").mkdir()
     for target, text in (("counts.txt", "counts.txt does not end in .npz"), ("folder.npz", "folder.npz is not a regular file")):
-        result = run(CORPUS, "--save-counts", tmp_path / target)
+        result = run(part, "--save-counts", tmp_path / target)
         assert result.returncode == 2 and text in one_line(result.stderr)
         assert sorted(os.listdir(tmp_path)) == ["folder.npz"]
     with pytest.raises((ValueError, OverflowError)):
@@ -1902,20 +1956,26 @@ def test_counts_that_add_up_to_too_much(tmp_path, engine):
 
 
 @pytest.mark.parametrize("like", [None, "huggingface"])
-def test_going_on_equals_training_at_once(like, tmp_path):
-    vocab, merges = bpe.train_bpe(CORPUS, 800, [END], like=like)
+def test_going_on_equals_training_at_once(like, tmp_path, part):
+    vocab, merges = bpe.train_bpe(part, 800, [END], like=like)
     for size in (257, 258, 500, 800):
-        assert bpe.train_bpe(CORPUS, 800, [END], like=like, merges=merges[: size - 257]) == (vocab, merges)
+        assert bpe.train_bpe(part, 800, [END], like=like, merges=merges[: size - 257]) == (vocab, merges)
     options = ["--output-dir", tmp_path] + (["--like", like] if like else [])
-    assert run(CORPUS, 600, *options).returncode == 0
-    assert run(CORPUS, 800, *options, "--continue-from", tmp_path).returncode == 0
+    assert run(part, 600, *options).returncode == 0
+    assert run(part, 800, *options, "--continue-from", tmp_path).returncode == 0
     assert bpe.load(tmp_path) == (vocab, merges)
+
+
+@functools.cache
+def first_merges(max_token_length):
+    return bpe.train_bpe(CORPUS, 330, [], max_token_length=max_token_length)[1]
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_given_merges_are_made_first_whatever_their_counts(train, seed):
     rng = random.Random(seed)
-    given = bpe.train_bpe(CORPUS, rng.randint(256, 330), [], max_token_length=rng.choice([None, 3]))[1]
+    n_given = rng.randint(0, 74)
+    given = first_merges(rng.choice([None, 3]))[:n_given]
     text = random_text(rng, ["th", "e", "in", " ", "a", "aa", "er", "字", "the "], 500)
     vocab, merges = train(text, 360, merges=given, min_frequency=2)
     words = naive_words(text)
@@ -1943,21 +2003,21 @@ def test_impossible_merges_are_an_error(train, merges, text):
         train("abc", 300, merges=merges)
 
 
-def test_going_on_with_other_special_tokens_is_an_error(tmp_path):
-    assert run(CORPUS, 300, "--special-token", "<x>", "--output-dir", tmp_path).returncode == 0
-    assert run(CORPUS, 310, "--continue-from", tmp_path, "--output-dir", tmp_path).returncode == 0  # it takes them from there
+def test_going_on_with_other_special_tokens_is_an_error(tmp_path, part):
+    assert run(part, 300, "--special-token", "<x>", "--output-dir", tmp_path).returncode == 0
+    assert run(part, 310, "--continue-from", tmp_path, "--output-dir", tmp_path).returncode == 0  # it takes them from there
     assert bpe.load(tmp_path)[0][256] == b"<x>"
     for options, contradiction in [
         (["--special-token", "<y>"], "with the special tokens ['<x>'], not ['<y>']"), (["--no-special-tokens"], "with the special tokens ['<x>'], not []"),
         (["--like", "huggingface"], "without --like huggingface"), (["--pattern", "o200k"], "with the pattern 'gpt2', not 'o200k'"),
     ]:  # fmt: skip
-        result = run(CORPUS, 320, "--continue-from", tmp_path, *options, "--output-dir", tmp_path)
+        result = run(part, 320, "--continue-from", tmp_path, *options, "--output-dir", tmp_path)
         assert result.returncode == 2 and f"{tmp_path} was trained {contradiction}" in one_line(result.stderr)
 
 
-def test_texts_from_an_iterable_are_counted_lazily(monkeypatch):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 500)
-    documents = CORPUS.read_bytes().decode().split(END)
+def test_texts_from_an_iterable_are_counted_lazily(part, monkeypatch):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 100)
+    documents = PART.split(END)
     taken = []
 
     def stream():
@@ -1965,7 +2025,7 @@ def test_texts_from_an_iterable_are_counted_lazily(monkeypatch):
             taken.append(document)
             yield document
 
-    assert bpe.count_words(None, [], texts=stream(), workers=1) == bpe.count_words(CORPUS, [END])
+    assert bpe.count_words(None, [], texts=stream(), workers=1) == bpe.count_words(part, [END], workers=1)
     slices = bpe.slices_of_texts(stream(), bpe.Options())
     taken.clear()
     next(slices)
@@ -1981,16 +2041,16 @@ def test_texts_from_an_iterable_are_counted_lazily(monkeypatch):
     with pytest.raises(TypeError, match="is one string"):
         bpe.count_words(None, [], texts="hello")
     with pytest.raises(ValueError, match="either paths or texts"):
-        bpe.count_words(CORPUS, [], texts=["a"])
+        bpe.count_words(part, [], texts=["a"])
 
 
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
-def test_any_executor_counts_the_same(monkeypatch, kind):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
+def test_any_executor_counts_the_same(part, monkeypatch, kind):
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
     with getattr(concurrent.futures, kind)(2) as executor:
         for pattern in ("gpt2", "cl100k"):
-            expected = bpe.count_words(CORPUS, [END], workers=1, pattern=pattern)
-            assert bpe.count_words(CORPUS, [END], executor=executor, pattern=pattern) == expected
+            expected = bpe.count_words(part, [END], workers=1, pattern=pattern)
+            assert bpe.count_words(part, [END], executor=executor, pattern=pattern) == expected
         assert bpe.count_words(None, [], texts=["a b", "a"], executor=executor) == {b"a": 2, b" b": 1}
 
 
@@ -2006,12 +2066,14 @@ def test_a_task_that_always_fails_gives_its_path_and_range(monkeypatch):
 
 @only_c
 def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
-    need("distributed")
+    if not importlib.util.find_spec("distributed"):  # the script imports it
+        need("distributed")
     corpus = tmp_path / "corpus.txt"
     corpus.write_bytes(CORPUS.read_bytes() * 10)
     script = f"""
-        import os, signal, threading, time, bpe
+        import dask, os, signal, threading, time, bpe
         from distributed import Client, LocalCluster
+        dask.config.set({{"distributed.comm.timeouts.connect": "5s"}})  # so long it may wait for a killed worker
         bpe.SLICE_BYTES = 20_000
         if __name__ == "__main__":
             expected = bpe.count_words({str(corpus)!r}, ["{END}"], workers=1)
@@ -2055,16 +2117,23 @@ def naive_char_words(text, special_tokens=()):
     return collections.Counter((*[c.encode() for c in word[:-1]], word[-1].encode() + b"</w>") for word in words)
 
 
+@functools.cache
+def character_oracle(text, special_tokens):
+    """(symbols, 60 merges) of a text."""
+    words = naive_char_words(text, special_tokens)
+    return sorted({symbol for word in words for symbol in word}), naive_train(words, 256 + 60)[1]
+
+
 @pytest.mark.parametrize("seed", range(16))
 def test_characters_agree_with_the_oracle(train, small_slices, seed):
     rng = random.Random(seed)
     text = random_text(rng, [*rng.choices(WIDE, k=5), *"ab  \n", "\r\n", "<x>"], rng.randint(1, 250))
     special_tokens = rng.choice([[], ["<x>"]])
-    words = naive_char_words(text, special_tokens)
-    symbols = sorted({symbol for word in words for symbol in word})
-    vocab, merges = train(text, len(symbols) + len(special_tokens) + 60, special_tokens, level="char")
+    symbols, expected = character_oracle(text, tuple(special_tokens))
+    workers = 2 if seed == 0 else 1  # they take their time to start
+    vocab, merges = train(text, len(symbols) + len(special_tokens) + 60, special_tokens, level="char", workers=workers)
     assert [*vocab.values()][: len(symbols) + len(special_tokens)] == symbols + [s.encode() for s in special_tokens]
-    assert merges == naive_train(words, 256 + 60)[1]
+    assert merges == expected
 
 
 def test_bad_options_at_the_level_of_characters(train):
@@ -2098,15 +2167,15 @@ def test_codes_and_segments_equal_those_of_subword_nmt(tmp_path, name):
     assert bpe.train_bpe(corpus, symbols + 800, [], level="char", min_frequency=2)[1] == merges[:800]
     codes.seek(0)
     encoder = apply_bpe.BPE(codes)
-    for line in lines[:500]:
-        segments = encoder.segment(line.strip("\r\n ")).split(" ")
+    for start in range(0, 500, 50):  # fifty lines at once, since segment begins with a look at all merges
+        segments = " ".join(encoder.segment(line.strip("\r\n ")) for line in lines[start : start + 50]).split(" ")
         undone = [part[:-2] if part.endswith("@@") else part + "</w>" for part in segments if part]
-        assert bpe.segment(line, merges[:800]) == undone, line
+        assert bpe.segment("".join(lines[start : start + 50]), merges[:800]) == undone, start
 
 
 EXPLAINED = [
     ([3000], [], 8), ([3000, "--like", "huggingface"], [], 8), ([3000, "--level", "char"], [], 8), ([400, "--max-token-length", 2], [], 8),
-    ([400, "--min-frequency", 110], [], 8), ([260], [], 8), ([400, "--pattern", "o200k"], [], 8), ([400], [300], 8), ([400, "--like", "huggingface"], [300], 3),
+    ([400, "--min-frequency", 55], [], 8), ([260], [], 8), ([400, "--pattern", "o200k"], [], 8), ([400], [300], 8), ([400, "--like", "huggingface"], [300], 3),
     ([280], [], 20), ([280, "--like", "huggingface"], [], 20),  # of the textbook example, where pairs of new tokens tie
 ]  # fmt: skip
 
@@ -2115,7 +2184,7 @@ EXPLAINED = [
 def test_an_explanation_is_of_the_merges_that_are_made(tmp_path, options, first, rounds):
     """Its pairs and counts are those of the oracle, and its choices those of the training."""
     corpus = tmp_path / "corpus.txt"
-    corpus.write_bytes(TEXTBOOK.encode() if rounds == 20 else CORPUS.read_bytes()[:8000])  # only English
+    corpus.write_bytes(TEXTBOOK.encode() if rounds == 20 else CORPUS.read_bytes()[:4000])  # only English
     if first:
         assert run(corpus, first[0], "--quiet", "--output-dir", tmp_path / "first", *options[1:]).returncode == 0
         options = [*options, "--continue-from", tmp_path / "first"]
@@ -2154,17 +2223,17 @@ def test_an_explanation_says_one_time(tmp_path):
     )
 
 
-def test_an_explanation_without_a_folder_saves_nothing(tmp_path):
-    assert run(CORPUS, 400, "--quiet", cwd=tmp_path).returncode == 0
+def test_an_explanation_without_a_folder_saves_nothing(tmp_path, part):
+    assert run(part, 400, "--quiet", cwd=tmp_path).returncode == 0
     before = {path.name: path.read_bytes() for path in (tmp_path / "bpeModel").iterdir()}
-    result = run(CORPUS, 262, "--explain", 6, cwd=tmp_path)
+    result = run(part, 262, "--explain", 6, cwd=tmp_path)
     assert result.returncode == 0 and b"round 5" in result.stdout and b"saved" not in result.stderr
     assert {path.name: path.read_bytes() for path in (tmp_path / "bpeModel").iterdir()} == before
     assert os.listdir(tmp_path) == ["bpeModel"]
 
 
-def test_show(tmp_path):
-    assert run(CORPUS, 600, "--output-dir", tmp_path).returncode == 0
+def test_show(tmp_path, part):
+    assert run(part, 600, "--output-dir", tmp_path).returncode == 0
     text = f"The ferry 字{END}"
     tokenizer = bpe.Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [END])
     ids = tokenizer.encode(text)
@@ -2173,7 +2242,7 @@ def test_show(tmp_path):
     for argument, options in ((text, {}), ("-", {"stdin": text.encode()})):
         result = run("--show", argument, "--output-dir", tmp_path, **options)
         assert result.stdout.decode() == expected and "\\x" in expected
-    assert run("--show", "x", CORPUS, "--output-dir", tmp_path).returncode == 2
+    assert run("--show", "x", part, "--output-dir", tmp_path).returncode == 2
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -2208,21 +2277,21 @@ MODELS = [  # how to train what stands in a folder
     {"vocab_size": 310, "special_tokens": [END], "like": "huggingface"},
     {"vocab_size": 300, "special_tokens": ["<y>", "<x>", "<x><y>"], "pattern": "o200k"},
     {"vocab_size": 290, "special_tokens": [], "pattern": r"\d|\p{L}+|[^\p{L}\d]"},
-    {"vocab_size": 1700, "special_tokens": [END], "level": "char"},
+    {"vocab_size": 1100, "special_tokens": [END], "level": "char"},
 ]
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(tmp_path_factory, part):
     """[(folder, (vocab, merges)), ...] of MODELS."""
     folders = [tmp_path_factory.mktemp("model") for _ in MODELS]
-    return [(folder, bpe.train_bpe(CORPUS, **options, output_dir=folder)) for folder, options in zip(folders, MODELS)]
+    return [(folder, bpe.train_bpe(part, **options, output_dir=folder)) for folder, options in zip(folders, MODELS)]
 
 
 @only_python
-def test_retraining_leaves_no_file_of_the_old_model(tmp_path):
+def test_retraining_leaves_no_file_of_the_old_model(tmp_path, part):
     for number in (0, 1, 5, 2, 5, 3, 4, 0):
-        expected = bpe.train_bpe(CORPUS, **MODELS[number], output_dir=tmp_path)
+        expected = bpe.train_bpe(part, **MODELS[number], output_dir=tmp_path)
         assert bpe.load(tmp_path) == expected and sorted(os.listdir(tmp_path)) == ["merges.txt", "tokenizer.json", "vocab.json"]
         tokenizer = json.loads((tmp_path / "tokenizer.json").read_bytes())
         assert tokenizer["model"]["vocab"] == json.loads((tmp_path / "vocab.json").read_bytes())
@@ -2231,9 +2300,9 @@ def test_retraining_leaves_no_file_of_the_old_model(tmp_path):
 
 
 @pytest.mark.parametrize("number", range(5))
-def test_what_reads_a_folder_takes_everything_from_it(tmp_path, number):
+def test_what_reads_a_folder_takes_everything_from_it(tmp_path, part, number):
     options = MODELS[number]
-    vocab, merges = bpe.train_bpe(CORPUS, **options, output_dir=tmp_path)
+    vocab, merges = bpe.train_bpe(part, **options, output_dir=tmp_path)
     pattern, special_tokens = options.get("pattern", "gpt2"), options["special_tokens"]
     tokenizer = bpe.Tokenizer.load(tmp_path)
     assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges)
@@ -2245,19 +2314,19 @@ def test_what_reads_a_folder_takes_everything_from_it(tmp_path, number):
     assert shown.stdout.decode().splitlines()[-2] == " ".join(map(str, ids))
     arguments = [f"--{name.replace('_', '-')}={options[name]}" for name in ("like", "max_token_length") if name in options]
     size = options["vocab_size"] + 50
-    result = run(CORPUS, size, "--continue-from", tmp_path, *arguments, "--output-dir", tmp_path)
+    result = run(part, size, "--continue-from", tmp_path, *arguments, "--output-dir", tmp_path)
     assert result.returncode == 0, result
-    assert bpe.load(tmp_path) == bpe.train_bpe(CORPUS, **{**options, "vocab_size": size})
+    assert bpe.load(tmp_path) == bpe.train_bpe(part, **{**options, "vocab_size": size})
     assert bpe.Tokenizer.load(tmp_path).options == tokenizer.options
 
 
 @only_python
-def test_a_folder_of_characters_is_for_segment(tmp_path):
-    _, merges = bpe.train_bpe(CORPUS, **MODELS[5], output_dir=tmp_path)
+def test_a_folder_of_characters_is_for_segment(tmp_path, part):
+    _, merges = bpe.train_bpe(part, **MODELS[5], output_dir=tmp_path)
     with pytest.raises(ValueError, match=f"{tmp_path} was trained with level='char'"):
         bpe.Tokenizer.load(tmp_path)
     assert run("--show", "low lower", "--output-dir", tmp_path).stdout.decode() == " ".join(bpe.segment("low lower", merges)) + "\n"
-    result = run(CORPUS, 3000, "--continue-from", tmp_path)
+    result = run(part, 3000, "--continue-from", tmp_path)
     assert result.returncode == 2 and "level" in one_line(result.stderr) and "huggingface" not in one_line(result.stderr)
 
 
@@ -2382,13 +2451,13 @@ def test_threads_may_save_into_one_folder(tmp_path):
 
 
 @only_python
-def test_a_model_that_would_lose_a_token_is_refused(tmp_path):
-    vocab, merges = bpe.train_bpe(CORPUS, 300, ["§"])
+def test_a_model_that_would_lose_a_token_is_refused(tmp_path, part):
+    vocab, merges = bpe.train_bpe(part, 300, ["§"])
     for special, text in (("§", "special token '§' can't be saved"), ("<y>", "'<y>' is not in the vocabulary")):
         with pytest.raises(ValueError, match=text):
             bpe.save(vocab, merges, tmp_path / "model", [special])
     with pytest.raises(ValueError, match="special token '§' can't be saved"):
-        bpe.train_bpe(CORPUS, 300, ["§"], output_dir=tmp_path / "model")
+        bpe.train_bpe(part, 300, ["§"], output_dir=tmp_path / "model")
     assert not os.path.exists(tmp_path / "model") or not os.listdir(tmp_path / "model")
 
 
@@ -2478,7 +2547,7 @@ def test_the_command_line_writes_what_the_library_does(tmp_path):
     size = CORPUS.stat().st_size
     for part in (f"{size:,} bytes", "300 = 256 bytes + 1 special token + 43 merges\n", "bytes per token", "counting", "MB", "distinct"):
         assert part in text
-    words = naive_words(CORPUS.read_bytes().decode(), [END])
+    words = naive_words(FIXTURE, [END])
     for merge in bpe.load(tmp_path / "out")[1]:
         words = collections.Counter({naive_merge(word, merge): count for word, count in words.items()})
     in_words = sum(len(b"".join(word)) * count for word, count in words.items())
@@ -2487,9 +2556,9 @@ def test_the_command_line_writes_what_the_library_does(tmp_path):
     assert f"{sum(words.values()):,}, {len(words):,} of them distinct" in text
 
 
-def test_options_may_stand_anywhere(tmp_path):
+def test_options_may_stand_anywhere(tmp_path, part):
     expected = None
-    arguments = [str(CORPUS), "400"]
+    arguments = [str(part), "400"]
     options = ["--output-dir", str(tmp_path), "--quiet"]
     for order in ([*options, *arguments], [*arguments, *options], [arguments[0], *options, arguments[1]]):
         result = run(*order)
@@ -2582,33 +2651,39 @@ def test_help_is_there():
     assert result.returncode == 0 and b"--special-token" in result.stdout
 
 
+def running():
+    """{process id: that of its parent} of all processes that have not ended."""
+    if os.path.isdir("/proc/self"):
+        stats = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError):  # it has just ended
+                stats.append(f"{path.parent.name} {path.read_text().rpartition(')')[2]}".split()[:3])
+    else:
+        listed = subprocess.run(["ps", "-A", "-o", "pid=,stat=,ppid="], capture_output=True, text=True).stdout
+        stats = map(str.split, listed.splitlines())
+    return {int(pid): int(parent) for pid, state, parent in stats if state[0] not in "ZX"}
+
+
 def children_of(pid):
     """The processes that a process has started."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True).stdout.split()
-    return [int(child) for child, parent in zip(listed[::2], listed[1::2]) if int(parent) == pid]
+    return [child for child, parent in running().items() if parent == pid]
 
 
 def all_end(pids, seconds):
     """Whether all of some processes have ended after so many seconds."""
-    end = time.monotonic() + seconds
-    while any(map(is_running, pids)) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not any(map(is_running, pids))
-
-
-def is_running(pid):
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
-    return state.strip()[:1] not in ("", "Z")
+    wait_for(lambda: running().keys().isdisjoint(pids), seconds)
+    return running().keys().isdisjoint(pids)
 
 
 def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
     corpus = tmp_path / "big.txt"
-    corpus.write_bytes(CORPUS.read_bytes() * 600)  # 64 MB
+    corpus.write_bytes(CORPUS.read_bytes() * 100)
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "bpe.py"), *[str(corpus)] * 60, "30000", "--workers", "2", "--output-dir", str(tmp_path / "out"),
+        [sys.executable, str(HERE / "bpe.py"), *[str(corpus)] * 400, "30000", "--workers", "2", "--output-dir", str(tmp_path / "out"),
          "--engine", engine], stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
-    time.sleep(1.2)
+    wait_for((tmp_path / "out").exists)
+    time.sleep(0.3)  # now it counts 4 GB
     assert process.poll() is None
     workers = children_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the parent and the workers
@@ -2626,7 +2701,8 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     corpus.write_bytes(CORPUS.read_bytes() * 600)
     command = [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--engine", "python"]
     process = subprocess.Popen(command, cwd=tmp_path)
-    time.sleep(1.0)
+    wait_for(lambda: len(children_of(process.pid)) == 2)
+    time.sleep(0.3)  # now they count
     workers = children_of(process.pid)
     process.kill()
     process.wait()
@@ -2646,13 +2722,13 @@ def test_a_copy_alone_inside_a_package(tmp_path):
 
 
 @only_python
-def test_the_progress_line_is_for_terminals(monkeypatch):
+def test_the_progress_line_is_for_terminals(part, monkeypatch):
     class Terminal(io.StringIO):
         isatty = lambda self: True  # noqa: E731
 
     for stream, shown in ((Terminal(), True), (io.StringIO(), False)):
         monkeypatch.setattr(sys, "stderr", stream)
-        assert bpe.train_bpe(CORPUS, 300, progress=True) == bpe.train_bpe(CORPUS, 300)
+        assert bpe.train_bpe(part, 300, progress=True) == bpe.train_bpe(part, 300)
         assert ("counting words: preparing\r" in stream.getvalue()) == shown
         assert ("learning merges: preparing\r" in stream.getvalue()) == shown
         assert stream.getvalue().endswith("\r\x1b[K" * shown) and ("\n" not in stream.getvalue())
@@ -2767,10 +2843,16 @@ def shell(script, *arguments, **options):
     return subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, timeout=60, **options)
 
 
+def shells(script, *commands):
+    """shell() for several command lines at the same time."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda arguments: shell(script, *arguments), commands))
+
+
 # 1, 2: text is never lost without a word
 
 
-def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt):
+def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt, engine):
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
 
@@ -2784,7 +2866,7 @@ def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt):
     thread = threading.Thread(target=feed)
     thread.start()
     with open(reading, "rb") as pipe:
-        command = [sys.executable, HERE / "bpe.py", "-", "300", "--output-dir", "pipe", "--quiet"]
+        command = [sys.executable, HERE / "bpe.py", "-", "300", "--output-dir", "pipe", "--quiet", "--engine", engine]
         assert subprocess.run(command, stdin=pipe, timeout=60).returncode == 0
     thread.join()
     assert run("words.txt", 300, "--output-dir", "file", "--quiet").returncode == 0
@@ -2903,8 +2985,7 @@ def test_special_tokens_beside_the_byte_alphabet_are_those_of_tokenizers(tmp_pat
 
 @only_python
 def test_a_closed_standard_input_is_an_error_of_one_line(words_txt):
-    for arguments in (["-", 300], ["words.txt", "-", 300], ["--show", "-"]):
-        result = shell('"$@" <&-', *arguments)
+    for result in shells('"$@" <&-', ["-", 300], ["words.txt", "-", 300], ["--show", "-"]):
         assert result.returncode == 2 and "standard input is closed" in one_line(result.stderr)
 
 
@@ -2912,11 +2993,11 @@ def test_a_closed_standard_input_is_an_error_of_one_line(words_txt):
 @pytest.mark.parametrize("redirection", ["<&-", "2>&-", ">&-", "2>/dev/full", "<&- >&- 2>&-", ">/dev/full 2>&1"])
 @only_python
 def test_a_closed_or_full_stream_costs_nothing(words_txt, redirection):
-    script = f'"$@" {redirection}'
-    result = shell(script, "words.txt", 300, "--log-every", 1, "--output-dir", "model")
+    commands = ["words.txt", 300, "--log-every", 1, "--output-dir", "model"], ["nowhere.txt", 300]
+    result, failure = shells(f'"$@" {redirection}', *commands)
     assert result.returncode == 0, result.stderr
     assert (words_txt / "model" / "merges.txt").read_text().startswith("#version: 0.2\ns t\n")
-    assert shell(script, "nowhere.txt", 300).returncode == 2
+    assert failure.returncode == 2
 
 
 @only_python
@@ -3273,11 +3354,11 @@ def test_the_search_for_special_tokens_does_not_grow_with_their_number(tmp_path)
 @only_python
 def test_thousands_of_special_tokens_are_found_fast_in_python_too(tmp_path):
     rng = random.Random(5)
-    specials = ["".join(rng.choices("abcdefgh<>|", k=12)) for _ in range(20_000)]
-    text = "abc defg hab " * 10_000 + specials[7] + "bad"
-    start = time.perf_counter()
+    specials = ["".join(rng.choices("abcdefgh<>|", k=12)) for _ in range(5000)]
+    text = "abc defg hab " * 40_000 + specials[7] + "bad"
+    start = time.process_time()
     assert list(bpe.pretokenize(text, specials))[-2:] == [b" ", b"bad"]
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 1.5
 
 
 def test_more_workers_than_cores_are_not_started(words_txt, monkeypatch, engine):
@@ -3376,11 +3457,15 @@ def test_the_progress_wipes_its_line_after_an_error_too(monkeypatch, error):
 
 
 def test_the_progress_does_not_boast(monkeypatch):
-    def texts():  # 3.3 MB/s at the most
+    seconds = 0
+
+    def texts():  # 3.3 MB/s
+        nonlocal seconds
         for _ in range(6):
-            time.sleep(0.15)
+            seconds += 0.15
             yield "low " * 125_000
 
+    monkeypatch.setattr(time, "monotonic", lambda: seconds)
     monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
     monkeypatch.setattr(sys, "stderr", Terminal())
     bpe.count_words(None, [], texts=texts(), progress=True, workers=1)
@@ -3449,42 +3534,70 @@ def without_measurements(text):
     return regex.sub(r"[\d,]+ MB/s", "", text).strip()
 
 
-def check_python_block(code, variables):
-    """Run a block; what stands behind an expression as a comment has to be its value."""
+def what_runs(language, code):
+    """A block without comments, and without the commands that made what this test runs in."""
+    if language == "python":
+        return ast.unparse(ast.parse(code))
+    return "".join(line for line in code.splitlines(keepends=True) if not line.startswith(NOT_RUN))
+
+
+def statements(code):
+    """[(statement, the comment behind it), ...] of a block of Python."""
     lines = code.splitlines()
-    for statement in ast.parse(code).body:
-        source = "\n".join(lines[statement.lineno - 1 : statement.end_lineno])
-        if isinstance(statement, ast.Expr):
-            comment = lines[statement.end_lineno - 1][statement.end_col_offset :].strip().lstrip("#").strip()
-            value = eval(ast.unparse(statement), variables)
-            assert not comment or repr(value) == comment, source
+    found = ((ast.unparse(part), lines[part.end_lineno - 1][part.end_col_offset :]) for part in ast.parse(code).body)
+    return [(statement, comment.strip().lstrip("#").strip()) for statement, comment in found]
+
+
+def outputs_of_blocks(blocks, folder):
+    """What each of these (language, code without comments) prints or, in Python, the value of each expression."""
+    for file in ("bpe.py", "build_ffi.py", "bpe_fast.c", "fixtures", *(path.name for path in HERE.glob("_bpe_fast*.*"))):
+        (folder / file).symlink_to(HERE / file)
+    variables, outputs = {}, []
+    for language, code in blocks:
+        if language == "sh":
+            result = subprocess.run(["sh", "-e", "-c", code], capture_output=True, text=True, timeout=60)
+            assert result.returncode == 0, (code, result.stderr)
+            outputs.append(result.stdout + result.stderr)
+        elif "__main__" in code:  # about processes, which import the script
+            (folder / "block.py").write_text(code)
+            result = subprocess.run([sys.executable, "block.py"], capture_output=True, text=True, timeout=60)
+            assert result.returncode == 0, (code, result.stderr)
+            outputs.append(result.stdout.split())
         else:
-            exec(source, variables)
+            values = []
+            for statement, _ in statements(code):
+                is_value = isinstance(ast.parse(statement).body[0], ast.Expr)
+                values.append(repr(eval(statement, variables)) if is_value else exec(statement, variables))
+            outputs.append(values)
+    return outputs
 
 
+OUTPUTS = {}  # of the blocks of a README, whose comments may be in any language
+
+
+@pytest.mark.parametrize("engine", ENGINES[-1:], indirect=True)  # the other one gives the same, as all other tests say
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
 def test_every_block_of_the_readme_runs_and_prints_what_stands_there(tmp_path, monkeypatch, name):
-    for file in ("bpe.py", "build_ffi.py", "bpe_fast.c", "fixtures", *(path.name for path in HERE.glob("_bpe_fast*.*"))):
-        (tmp_path / file).symlink_to(HERE / file)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}")
-    variables, printed = {}, ""
-    for package, language, code in readme_blocks(name):
-        if package and not os.environ.get("BPE_REQUIRE_PACKAGES") and not importlib.util.find_spec(package):
-            continue
-        if language == "sh":
-            lines = [line for line in code.splitlines(keepends=True) if not line.startswith(NOT_RUN)]
-            result = subprocess.run(["sh", "-e", "-c", "".join(lines)], capture_output=True, text=True, timeout=60)
-            assert result.returncode == 0, (code, result.stderr)
-            printed = result.stdout + result.stderr
-        elif language == "text":
+    everything = bool(os.environ.get("BPE_REQUIRE_PACKAGES"))
+    found = [block[1:] for block in readme_blocks(name) if not block[0] or everything or importlib.util.find_spec(block[0])]
+    blocks = tuple((language, what_runs(language, code)) for language, code in found if language != "text")
+    if blocks not in OUTPUTS:  # the two READMEs have the same blocks, or else each has a run of its own
+        OUTPUTS[blocks] = outputs_of_blocks(blocks, tmp_path)
+    outputs, printed = iter(OUTPUTS[blocks]), ""
+    for language, code in found:
+        if language == "text":
             assert without_measurements(printed) == without_measurements(code)
-        elif "__main__" in code:  # about processes, which import the script
-            (tmp_path / "block.py").write_text(code)
-            result = subprocess.run([sys.executable, "block.py"], capture_output=True, text=True, timeout=60)
-            assert result.stdout.split() == regex.findall(r"print\(.*# (.+)", code), (code, result.stderr)
+            continue
+        output = next(outputs)
+        if language == "sh":
+            printed = output
+        elif "__main__" in code:
+            assert output == regex.findall(r"print\(.*# (.+)", code)
         else:
-            check_python_block(code, variables)
+            for value, (statement, comment) in zip(output, statements(code)):
+                assert value is None or not comment or value == comment, statement
 
 
 # --- the exercises in the README: their figures come from here -------------------------------------------------------
@@ -3520,16 +3633,16 @@ def count_without_overlap(words):
 
 @only_python
 def test_the_figures_of_the_exercises():
-    whole = CORPUS.read_bytes().decode()
+    whole = FIXTURE
     text = whole[:20_000]
     words = bpe.words_of(text)
-    merges = bpe.train_by_definition(words, 200)
+    merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # those of train_by_definition, which a block runs
     figures = {}
     other = train_variant(words, 200, best=lambda counts: min(counts, key=lambda pair: (-counts[pair], pair)))
     first = next(number for number in range(200) if merges[number] != other[number])
     assert (merges[first], other[first]) == ((b"e", b"n"), (b" a", b"nd"))
     figures[1] = (first + 1, len(set(merges) & set(other)))
-    tokens = [left + right for left, right in train_variant({tuple(bytes([byte]) for byte in text.encode()): 1}, 200)]
+    tokens = [left + right for left, right in bpe.train_from_counts({text.encode(): 1}, 256 + 200)[1]]  # fast, and the same
     assert tokens[0] == b"e "
     figures[2] = (sum(b" " in token[1:] for token in tokens),)
     vocab = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
@@ -3541,7 +3654,7 @@ def test_the_figures_of_the_exercises():
     counted = bpe.count_pairs(runs), count_without_overlap(runs)
     assert [max(counts.items(), key=lambda item: item[1]) for counts in counted] == [((b"a", b"a"), 4), ((b"a", b"b"), 3)]
     figures[5] = (len(set(whole)),)
-    half = bpe.train_by_definition(bpe.words_of(text[:10_000]), 200)
+    half = bpe.train_bpe(None, 256 + 200, texts=[text[:10_000]])[1]
     figures[6] = (len(set(merges) & set(half)), next(number for number in range(200) if merges[number] != half[number]) + 1)
     for name in ("README.md", "README.zh.md"):
         rows = dict(regex.findall(r"^\| (\d) (\|.*)$", (HERE / name).read_text(encoding="utf-8"), regex.MULTILINE))

@@ -58,10 +58,14 @@ def compare(seconds: float) -> None:
         assert tokenizer.coder is not None
         for text in texts:
             ids = tokenizer.encode(text)
-            assert list(tokenizer.encode_iterable(text)) == ids, f"{place}: other ids in a stream"
+            cuts = [0, *sorted(rng.choices(range(len(text) + 1), k=rng.randint(0, 30))), len(text)]
+            pieces = [text[start:end] for start, end in zip(cuts, cuts[1:])]
             tokenizer.coder, coder = None, tokenizer.coder
             assert tokenizer.encode(text) == ids, f"{place}: other ids"
+            assert list(tokenizer.encode_iterable(pieces)) == ids, f"{place}: other ids in a stream (python)"
             tokenizer.coder = coder
+            for stream in (text, pieces):
+                assert list(tokenizer.encode_iterable(stream)) == ids, f"{place}: other ids in a stream"
             assert tokenizer.decode(ids) == text, f"{place}: another text"
         compare_cut(bpe, rng, tokenizer, texts[0], place)
     print(f"{rounds} random texts, from seed {seed}: both engines agree")

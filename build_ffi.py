@@ -26,7 +26,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What Python may call. cffi reads this, and it stands in front of the C: if the two disagree, it does not compile.
 PROTOTYPES = """
-enum { BPE_VERSION = 6 }; /* of the functions; a module that was built with another one is not used */
+enum { BPE_VERSION = 7 }; /* of the functions; a module that was built with another one is not used */
 enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP };
 enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K };
 
@@ -54,7 +54,7 @@ int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n
                     const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
                     bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
-bpe_memory *bpe_memory_new(const bpe_encoder *e);
+bpe_memory *bpe_memory_new(const bpe_encoder *e, uint64_t seed);
 void bpe_memory_free(bpe_memory *m);
 int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
                size_t *bad_offset);
@@ -238,7 +238,7 @@ class Encoder:
         """
         ffi, lib = self.engine.ffi, self.engine.lib
         if not hasattr(self.local, "memory"):
-            self.local.memory = ffi.gc(lib.bpe_memory_new(self.handle), lib.bpe_memory_free)
+            self.local.memory = ffi.gc(lib.bpe_memory_new(self.handle, self.engine.seed), lib.bpe_memory_free)
             self.local.ids = ()
             if not self.local.memory:
                 raise MemoryError
@@ -261,8 +261,8 @@ class Encoder:
 
 
 def joined(special_tokens: Collection[str]) -> tuple[bytes, list[int], int, list[str]]:
-    """Special tokens as C takes them, longest first: (all one after the other, lengths, how many, in which order)."""
-    order = sorted(special_tokens, key=lambda token: len(token.encode("utf-8")), reverse=True)
+    """Special tokens as C takes them, in the order of their bytes: (one after the other, lengths, how many, the order)."""
+    order = sorted(special_tokens)  # code points have the order of their bytes in UTF-8
     tokens = [token.encode("utf-8") for token in order]
     return b"".join(tokens), list(map(len, tokens)), len(tokens), order
 

@@ -44,8 +44,8 @@ static void *test_aligned(size_t align, size_t size) { return fails() ? NULL : a
         }                                                                                                              \
     } while (0)
 
-static const uint8_t special_bytes[] = "<|endoftext|><|";
-static const size_t special_lengths[] = {13, 2};
+static const uint8_t special_bytes[] = "<|<|endoftext|>";
+static const size_t special_lengths[] = {2, 13};
 static int pattern = BPE_GPT2;
 
 enum { MOST = 2000 };
@@ -170,7 +170,7 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     if (status == BPE_OK)
         status = new_encoder(&list, &encoder);
     if (status == BPE_OK)
-        status = (memory = bpe_memory_new(encoder)) ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
+        status = (memory = bpe_memory_new(encoder, 5)) ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
     if (status == BPE_OK)
         status = bpe_words_replay(encoder, words, rows);
     *sum = list.sum + encoded;
@@ -222,7 +222,7 @@ static void *count_job(void *argument)
 static void *encode_job(void *argument)
 {
     job *j = argument;
-    bpe_memory *memory = bpe_memory_new(j->encoder);
+    bpe_memory *memory = bpe_memory_new(j->encoder, 5);
     CHECK(memory && encode(j->encoder, memory, j->text, j->length, &j->sum) == BPE_OK);
     bpe_memory_free(memory);
     return NULL;

@@ -259,14 +259,6 @@ static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
     }
 }
 
-static slot *empty_slot(const table *t, uint64_t key0, uint64_t key1)
-{
-    size_t i = home_of(t, key0, key1);
-    while (t->slots[i].key[1])
-        i = (i + 1) & (t->capacity - 1);
-    return t->slots + i;
-}
-
 /* make it a table of so many slots, a power of two, with what is in it now */
 static int resize(table *t, size_t capacity)
 {
@@ -279,12 +271,12 @@ static int resize(table *t, size_t capacity)
     t->shift = 64 - highest_bit(capacity);
     for (size_t i = 0; i < old.capacity; i++)
         if (old.slots[i].key[1])
-            *empty_slot(t, old.slots[i].key[0], old.slots[i].key[1]) = old.slots[i];
+            *find(t, old.slots[i].key[0], old.slots[i].key[1]) = old.slots[i];
     free(old.slots);
     return BPE_OK;
 }
 
-/* a slot for a key that is new, or is that of another long word; NULL without memory */
+/* a slot for a new key; NULL without memory */
 static slot *add_key(table *t, uint64_t key0, uint64_t key1)
 {
     const size_t times = t->capacity < LARGE_TABLE ? 4 : 2; /* new memory costs more than keys do */
@@ -292,7 +284,7 @@ static slot *add_key(table *t, uint64_t key0, uint64_t key1)
     if (t->used >= t->capacity / 3 * 2 && resize(t, t->capacity * times) != BPE_OK)
         return NULL;
     t->used++;
-    s = empty_slot(t, key0, key1);
+    s = find(t, key0, key1);
     s->key[0] = key0;
     s->key[1] = key1;
     return s;
@@ -351,11 +343,9 @@ static slot *find_word(const table *t, const uint8_t *word, size_t length, uint6
         key[0] = fold(key[0] ^ load8(p) ^ t->seed[0], load8(p + 8) ^ t->seed[1]);
     }
     key[1] = little((uint64_t)LONG_WORD << 56 | length);
-    for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
-        slot *s = t->slots + i;
-        if (!s->key[1])
-            return s;
-        if (s->key[0] == key[0] && s->key[1] == key[1] && !memcmp(t->arena + s->is.word.where, word, length))
+    for (;; key[0]++) { /* if another word has this key, take the next one */
+        slot *s = find(t, key[0], key[1]);
+        if (!s->key[1] || !memcmp(t->arena + s->is.word.where, word, length))
             return s;
     }
 }
@@ -544,29 +534,24 @@ int bpe_words_add(bpe_words *w, const bpe_words *other)
     return status;
 }
 
-/* add count * length, with a length below 2^32, to a sum of 128 bits */
-static void add_product(uint64_t *low, uint64_t *high, uint64_t count, uint64_t length)
-{
-    uint64_t upper = (count >> 32) * length, lower = (count & UINT32_MAX) * length;
-    *low += upper << 32;
-    *high += (upper >> 32) + (*low < upper << 32);
-    *low += lower;
-    *high += *low < lower;
-}
-
-/* how many distinct words, their bytes, all their occurrences, and the bytes of these: the last two may pass 2^64 */
+/*
+ * How many distinct words, their bytes, all their occurrences, and the bytes of these. The last two may pass 2^64, so
+ * the upper and the lower halves of the counts have sums of their own.
+ */
 void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
 {
     const table *t = &w->table;
     memset(totals, 0, sizeof *totals);
     totals->words = t->used;
     for (size_t i = 0; i < t->capacity; i++) {
-        const slot *s = t->slots + i;
+        const uint64_t count = t->slots[i].is.word.count;
         size_t length;
-        (void)word_of(t, s, &length); /* 0 in an empty slot */
+        (void)word_of(t, t->slots + i, &length); /* 0 in an empty slot */
         totals->bytes += length;
-        add_product(&totals->pretokens, &totals->pretokens_high, s->is.word.count, 1);
-        add_product(&totals->bytes_in_words, &totals->bytes_in_words_high, s->is.word.count, length);
+        totals->pretokens += count & UINT32_MAX;
+        totals->pretokens_high += count >> 32;
+        totals->bytes_in_words += (count & UINT32_MAX) * length;
+        totals->bytes_in_words_high += (count >> 32) * length;
     }
 }
 
@@ -1034,32 +1019,22 @@ typedef struct {
     uint64_t key, count;
 } heap_entry;
 
-typedef struct {
-    uint32_t span, length; /* in slots of the array, in bytes */
-    size_t where;          /* of the bytes */
-    uint64_t start;        /* the first 8 bytes as a number: decides nearly all comparisons */
-} token;
-
 typedef struct { /* words of equal count, one behind the other */
     uint64_t count;
     size_t end; /* the slot behind the last of them */
 } group;
 
-typedef struct { /* of one token beside another one: how often, in how many places, and where the next of these goes */
+typedef struct { /* of one token beside another: how often, in how many places, and where the next of these goes */
     uint64_t count;
     size_t n;
     uint32_t *list;
 } neighbour;
 
-typedef struct { /* the tokens that were met on one side of another one */
-    neighbour *of; /* by token id; all zero where none was met */
-    uint32_t *met;
-    size_t n, of_capacity, met_capacity;
-} side;
-
 typedef struct {
-    uint32_t at, beside[2];
-} replaced_pair;
+    uint32_t span, length; /* in slots of the array, in bytes */
+    size_t where;          /* of the bytes */
+    uint64_t start;        /* the first 8 bytes as a number: decides nearly all comparisons */
+} token;
 
 struct bpe_learner {
     uint32_t *seq;
@@ -1072,6 +1047,9 @@ struct bpe_learner {
     uint32_t n_single; /* tokens below are one slot long */
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
+    neighbour (*beside)[2]; /* by id, on the left and on the right of what is being merged; all zero between merges */
+    uint32_t (*met)[2];     /* the ids that are not zero there */
+    size_t n_met[2], beside_capacity, met_capacity;
 
     table pairs; /* those that occur at least `threshold` times; the key is the pair, and 1 */
     heap_entry *heap;
@@ -1079,10 +1057,6 @@ struct bpe_learner {
     uint64_t threshold, least;
     size_t longest;
     int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
-
-    side sides[2]; /* left and right of what is being merged */
-    replaced_pair *replaced;
-    size_t replaced_capacity;
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
@@ -1147,19 +1121,13 @@ static inline uint64_t count_at(const bpe_learner *l, size_t p)
     return g->count;
 }
 
-/* a token was met on this side: -> the sum of the counts so far */
-static inline uint64_t meet(side *s, uint32_t id, uint64_t count)
+/* a token was met on one side of a pair that is merged */
+static inline void meet(bpe_learner *l, unsigned k, uint32_t id, uint64_t count)
 {
-    neighbour *one = s->of + id;
+    neighbour *one = &l->beside[id][k];
     if (!one->n++)
-        s->met[s->n++] = id;
-    return one->count += count;
-}
-
-static void forget_met(side *s)
-{
-    while (s->n)
-        memset(s->of + s->met[--s->n], 0, sizeof *s->of);
+        l->met[l->n_met[k]++][k] = id;
+    one->count += count;
 }
 
 /* put a new pair into the table, with room for its list, and into the heap, if it may be merged */
@@ -1271,24 +1239,23 @@ static int index_pairs(bpe_learner *l)
 static int make_room(bpe_learner *l, size_t length)
 {
     const size_t n = l->n_tokens + 1;
-    int status = n >= UINT32_MAX || length > UINT32_MAX ? BPE_OVERFLOW : BPE_OK;
-    if (status == BPE_OK)
-        status = grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens);
-    if (status == BPE_OK)
-        status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1); /* + 1: there is a block at once */
-    for (side *s = l->sides; s < l->sides + 2 && status == BPE_OK; s++) {
-        status = grow(&s->of, &s->of_capacity, n, sizeof *s->of);
-        if (status == BPE_OK)
-            status = grow(&s->met, &s->met_capacity, n, sizeof *s->met);
-    }
-    return status;
+    if (n >= UINT32_MAX || length > UINT32_MAX)
+        return BPE_OVERFLOW;
+    if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
+        grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
+        grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
+        return BPE_NO_MEMORY;
+    return grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1); /* + 1: there is a block at once */
 }
 
 /* add the token whose bytes were put behind those of the others */
 static void add_token(bpe_learner *l, size_t length, size_t span)
 {
-    l->tokens[l->n_tokens++] =
-        (token){(uint32_t)span, (uint32_t)length, l->n_bytes, first_bytes(l->bytes + l->n_bytes, length)};
+    token *t = l->tokens + l->n_tokens++;
+    t->span = (uint32_t)span;
+    t->length = (uint32_t)length;
+    t->where = l->n_bytes;
+    t->start = first_bytes(l->bytes + l->n_bytes, length);
     l->n_bytes += length;
 }
 
@@ -1320,70 +1287,84 @@ static int best_pair(bpe_learner *l, slot **best)
 }
 
 /*
- * Write c over the pairs (a, b) in the list: -> how many, weighted by the counts of their words, in *weight. The places
- * and their neighbours go to l->replaced, the sums for each neighbour to l->sides.
+ * Write c over the pairs (a, b) in the list, of which the places remain where it was done: -> how many. Their sum,
+ * weighted by the counts of the words, goes to *weight, those of the neighbours to l->beside.
  */
-static size_t replace_pairs(bpe_learner *l, const uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
+static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
 {
     uint32_t *seq = l->seq;
-    const size_t span_a = l->tokens[a].span, span = span_a + l->tokens[b].span;
+    const size_t span_a = l->tokens[a].span, span = l->tokens[c].span;
     size_t made = 0;
     *weight = 0;
     for (size_t i = 0; i < n; i++) {
-        const size_t p = list[i];
+        const uint32_t p = list[i];
         if (i + AHEAD < n) {
             PREFETCH(seq + list[i + AHEAD] - 1);
             PREFETCH(seq + list[i + AHEAD] + span);
         }
         if (seq[p] == a && seq[p + span_a] == b) {
             const uint64_t count = count_at(l, p);
-            const uint32_t x = seq[p - 1], y = seq[p + span];
+            meet(l, 0, seq[p - 1], count);
+            meet(l, 1, seq[p + span], count);
             seq[p + span_a - 1] = seq[p + span_a] = DEAD;
             seq[p] = seq[p + span - 1] = c;
-            (void)meet(l->sides, x, count);
-            (void)meet(l->sides + 1, y, count);
             *weight += count;
-            l->replaced[made++] = (replaced_pair){(uint32_t)p, {x, y}};
+            list[made++] = p;
         }
     }
     return made;
 }
 
-/* bring the table up to date after (a, b) became c in `made` places */
-static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, size_t made)
+/* write the places at which c has come to be into the lists of its pairs with its neighbours */
+static void fill_lists(bpe_learner *l, const uint32_t *list, size_t n, uint32_t c)
 {
-    neighbour *left = l->sides[0].of, *right = l->sides[1].of;
+    const size_t span = l->tokens[c].span;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t p = list[i], x = l->seq[p - 1], y = l->seq[p + span];
+        neighbour *left = &l->beside[x][0], *right = &l->beside[y][1];
+        if (i + AHEAD < n) {
+            PREFETCH(l->seq + list[i + AHEAD] - 1);
+            PREFETCH(l->seq + list[i + AHEAD] + span);
+        }
+        if (left->list)
+            *left->list++ = p - l->tokens[x].span;
+        if (right->list)
+            *right->list++ = p;
+    }
+}
+
+/* bring the table up to date after (a, b) became c at n places */
+static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, const uint32_t *list, size_t n)
+{
+    neighbour *after = &l->beside[a][1];
+    const neighbour *twice = &l->beside[c][0];
     int status = BPE_OK;
     for (unsigned k = 0; k < 2; k++)
-        for (size_t i = 0; i < l->sides[k].n; i++) {
-            const uint32_t *met = l->sides[k].met + i;
-            slot *s = find_pair(l, k ? pair_key(b, *met) : pair_key(*met, a));
-            if (i + 4 < l->sides[k].n)
-                PREFETCH(l->pairs.slots + home_of(&l->pairs, k ? pair_key(b, met[4]) : pair_key(met[4], a), 1));
+        for (size_t i = 0; i < l->n_met[k]; i++) {
+            const uint32_t id = l->met[i][k], later = l->met[i + 4 < l->n_met[k] ? i + 4 : i][k];
+            slot *s = find_pair(l, k ? pair_key(b, id) : pair_key(id, a));
+            PREFETCH(l->pairs.slots + home_of(&l->pairs, k ? pair_key(b, later) : pair_key(later, a), 1));
             if (!s->key[1])
                 continue; /* it was too rare already */
-            s->is.pair.count -= l->sides[k].of[*met].count;
+            s->is.pair.count -= l->beside[id][k].count;
             if (s->is.pair.count < l->threshold) {
                 free(s->is.pair.list);
                 drop_pair(l, s);
             }
         }
-    right[a].count -= left[c].count; /* c beside c: the left one saw an (a, b) on its right, and counted (c, a) */
+    after->count -= twice->count; /* c beside c: the left one saw an (a, b) on its right, and counted (c, a) */
+    after->n -= twice->n;
     for (unsigned k = 0; k < 2; k++)
-        for (size_t i = 0; i < l->sides[k].n && status == BPE_OK; i++) {
-            uint32_t id = l->sides[k].met[i];
-            status = add_pair(l, k ? c : id, k ? id : c, l->sides[k].of + id);
+        for (size_t i = 0; i < l->n_met[k] && status == BPE_OK; i++) {
+            const uint32_t id = l->met[i][k];
+            status = add_pair(l, k ? c : id, k ? id : c, &l->beside[id][k]);
         }
-    for (const replaced_pair *r = l->replaced; r < l->replaced + made && status == BPE_OK; r++) {
-        neighbour *x = left + r->beside[0], *y = right + r->beside[1];
-        if (y->list)
-            *y->list++ = r->at;
-        if (x->list)
-            *x->list++ = r->at - l->tokens[r->beside[0]].span;
-    }
-    forget_met(l->sides);
-    forget_met(l->sides + 1);
+    if (status == BPE_OK)
+        fill_lists(l, list, n, c);
+    for (unsigned k = 0; k < 2; k++)
+        while (l->n_met[k])
+            l->beside[l->met[--l->n_met[k]][k]][k] = (neighbour){0, 0, NULL};
     return status;
 }
 
@@ -1399,13 +1380,11 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     merge->right = b - FIRST_ID;
     merge->count = pair->is.pair.count;
     drop_pair(l, pair);
-    if (status == BPE_OK)
-        status = grow(&l->replaced, &l->replaced_capacity, list[0], sizeof *l->replaced);
     if (status == BPE_OK) {
         memcpy(l->bytes + l->n_bytes, l->bytes + x.where, x.length);
         memcpy(l->bytes + l->n_bytes + x.length, l->bytes + y.where, y.length);
         add_token(l, length, (size_t)x.span + y.span);
-        status = update_pairs(l, a, b, c, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
+        status = update_pairs(l, a, b, c, list + 1, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
     }
     free(list);
     return status;
@@ -1532,11 +1511,8 @@ void bpe_learner_free(bpe_learner *l)
     free(l->tokens);
     free(l->bytes);
     free(l->heap);
-    for (side *s = l->sides; s < l->sides + 2; s++) {
-        free(s->of);
-        free(s->met);
-    }
-    free(l->replaced);
+    free(l->beside);
+    free(l->met);
     free(l);
 }
 
@@ -1717,28 +1693,22 @@ int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n
                     const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
                     bpe_encoder **encoder)
 {
-    const int fits = n_merges < NO_ID && n_specials < NO_ID;
-    bpe_encoder *e = *encoder = fits ? calloc(1, sizeof *e) : NULL;
+    const size_t n_ids = 3 * n_merges + 256; /* at most: a merge may have three ids of its own */
+    bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     size_t capacity = 1024;
     table ids = {0};
-    int status = !fits ? BPE_OVERFLOW : e ? BPE_OK : BPE_NO_MEMORY;
-    while (status == BPE_OK && capacity / 3 * 2 < 3 * n_merges + 256) /* a merge has at most three ids of its own */
+    int status = n_merges >= NO_ID || n_specials >= NO_ID ? BPE_OVERFLOW : BPE_NO_MEMORY;
+    while (capacity / 3 * 2 < n_ids && status == BPE_NO_MEMORY)
         capacity *= 2;
-    if (status == BPE_OK)
-        status = new_table(&ids, capacity, 0);
-    if (status == BPE_OK)
-        status = new_specials(&e->specials, special_bytes, lengths, n_specials);
-    if (status == BPE_OK) {
+    if (status == BPE_NO_MEMORY && e && new_specials(&e->specials, special_bytes, lengths, n_specials) == BPE_OK &&
+        (e->pairs = allocate(n_merges * 2 + BUCKET, sizeof *e->pairs, 0)) &&
+        (e->made = allocate(n_merges + n_ids + n_specials, sizeof *e->made, 0)) &&
+        new_table(&ids, capacity, 0) == BPE_OK) {
         e->pattern = pattern;
         e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
-        e->pairs = allocate(e->n_buckets * BUCKET, sizeof *e->pairs, 0);
-        e->made = allocate(4 * n_merges + 256 + n_specials, sizeof *e->made, 0);
-        status = e->pairs && e->made ? BPE_OK : BPE_NO_MEMORY;
-    }
-    if (status == BPE_OK) {
         memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
-        e->special_ids = e->made + n_merges;
-        e->outside = e->special_ids + n_specials;
+        e->outside = e->made + n_merges;
+        e->special_ids = e->outside + n_ids;
         memcpy(e->special_ids, special_ids, n_specials * sizeof *special_ids);
         status = number_tokens(e, id_of_byte, merges, n_merges, &ids);
     }

@@ -192,8 +192,8 @@ class Words:
         """(distinct words, words, bytes in words, bytes in distinct words)."""
         totals = self.engine.ffi.new("bpe_totals *")
         self.engine.lib.bpe_words_totals(self.handle(), totals)
-        pretokens = totals.pretokens_high << 64 | totals.pretokens
-        return totals.words, pretokens, totals.bytes_in_words_high << 64 | totals.bytes_in_words, totals.bytes
+        pretokens = (totals.pretokens_high << 32) + totals.pretokens
+        return totals.words, pretokens, (totals.bytes_in_words_high << 32) + totals.bytes_in_words, totals.bytes
 
     def arrays(self) -> tuple[bytearray, array[int], array[int]]:
         """All words one after the other, their lengths and their counts, by falling count and then by bytes."""

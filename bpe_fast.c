@@ -1013,16 +1013,11 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
 
 enum { WALL = 0, DEAD = 1, FIRST_ID = 2 }; /* inside, the ids are those outside + 2 */
-enum { BLOCK = 64 };                       /* slots of the array whose first group is known */
+enum { BLOCK = 32 };                       /* slots of the array, in words of the same count */
 
 typedef struct {
     uint64_t key, count;
 } heap_entry;
-
-typedef struct { /* words of equal count, one behind the other */
-    uint64_t count;
-    size_t end; /* the slot behind the last of them */
-} group;
 
 typedef struct { /* of one token beside another: how often, in how many places, and where the next of these goes */
     uint64_t count;
@@ -1039,8 +1034,7 @@ typedef struct {
 struct bpe_learner {
     uint32_t *seq;
     size_t n_slots;
-    group *groups;
-    uint32_t *group_at; /* that of the first slot of each block */
+    uint64_t *counts; /* of the words in each block */
 
     token *tokens;
     size_t n_tokens, token_capacity;
@@ -1113,13 +1107,7 @@ static int heap_push(bpe_learner *l, uint64_t key, uint64_t count)
 /* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
 
 /* the count of the word that a slot of the array lies in */
-static inline uint64_t count_at(const bpe_learner *l, size_t p)
-{
-    const group *g = l->groups + l->group_at[p / BLOCK];
-    while (p >= g->end)
-        g++;
-    return g->count;
-}
+static inline uint64_t count_at(const bpe_learner *l, size_t p) { return l->counts[p / BLOCK]; }
 
 /* a token was met on one side of a pair that is merged */
 static inline void meet(bpe_learner *l, unsigned k, uint32_t id, uint64_t count)
@@ -1185,18 +1173,15 @@ static inline slot *sums_of(const table *all, size_t square, uint32_t left, uint
 static int count_pairs(bpe_learner *l, table *all, size_t square)
 {
     const uint32_t *seq = l->seq;
-    const group *g = l->groups;
     for (size_t p = 1, next; p < l->n_slots - 1; p = next) {
         const uint32_t left = seq[p], right = seq[next = p + span_of(l, left)];
         slot *s = sums_of(all, square, left, right);
-        while (p >= g->end)
-            g++;
         if (!s->key[1] && !square && !(s = add_key(all, pair_key(left, right), 1)))
             return BPE_NO_MEMORY;
         s->key[0] = pair_key(left, right);
         s->key[1] = 1;
         s->is.word.where++; /* in how many places */
-        s->is.word.count += g->count;
+        s->is.word.count += count_at(l, p);
         if (s->is.word.count > COUNT_MAX && left != WALL && right != WALL)
             return BPE_OVERFLOW;
     }
@@ -1412,7 +1397,7 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 
 /* ---- 2. learning: from words to the array ------------------------------------------------------------------------ */
 
-/* write a word and a wall behind it from *at on */
+/* write a word from *at on, and leave a wall behind it */
 static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, uint64_t *at)
 {
     const size_t unit = id_of_byte ? 1 : 4;
@@ -1426,48 +1411,32 @@ static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const 
             return BPE_OVERFLOW;
         l->seq[(*at)++] = id + FIRST_ID;
     }
-    l->seq[(*at)++] = WALL;
+    ++*at;
     return BPE_OK;
 }
 
-static int by_falling_count(const void *x, const void *y)
-{
-    const group *a = x, *b = y;
-    return (a->count < b->count) - (a->count > b->count);
-}
-
-/* say where the words of each count go; `counts` has how many slots they take, and gets where the first of them is */
+/* give the words of each count their blocks; `counts` has how many slots they take, and gets where they begin */
 static int lay_out(bpe_learner *l, table *counts)
 {
-    size_t n = 0, block = 0, at = 1;
-    for (size_t i = 0; i < counts->capacity; i++)
-        at += counts->slots[i].is.word.where;
-    if (at >= UINT32_MAX)
-        return BPE_OVERFLOW;
-    l->n_slots = at;
-    l->seq = allocate(at, sizeof *l->seq, 0);
-    l->groups = allocate(counts->used, sizeof *l->groups, 0);
-    l->group_at = allocate(at / BLOCK + 1, sizeof *l->group_at, 0);
-    if (!l->seq || !l->groups || !l->group_at)
-        return BPE_NO_MEMORY;
-    l->seq[0] = WALL;
-    for (size_t i = 0; i < counts->capacity; i++)
-        if (counts->slots[i].key[1])
-            l->groups[n++].count = counts->slots[i].key[0];
-    qsort(l->groups, n, sizeof *l->groups, by_falling_count);
-    at = 1;
-    for (size_t i = 0; i < n; i++) {
-        slot *s = find(counts, l->groups[i].count, 1);
-        const size_t start = at;
-        l->groups[i].end = at += s->is.word.where;
-        s->is.word.where = start;
-        while (block * BLOCK < at)
-            l->group_at[block++] = (uint32_t)i;
+    l->n_slots = BLOCK;
+    for (size_t i = 0; i < counts->capacity; i++) {
+        uint64_t *where = &counts->slots[i].is.word.where, n = (*where + BLOCK - 1) / BLOCK * BLOCK;
+        *where = l->n_slots;
+        l->n_slots += n;
     }
+    if (l->n_slots >= UINT32_MAX)
+        return BPE_OVERFLOW;
+    l->seq = allocate(l->n_slots, sizeof *l->seq, 1);
+    l->counts = allocate(l->n_slots / BLOCK, sizeof *l->counts, 0);
+    if (!l->seq || !l->counts)
+        return BPE_NO_MEMORY;
+    for (size_t i = counts->capacity, end = l->n_slots; i--; end = counts->slots[i].is.word.where)
+        for (size_t p = counts->slots[i].is.word.where; p < end; p += BLOCK)
+            l->counts[p / BLOCK] = counts->slots[i].key[0];
     return BPE_OK;
 }
 
-/* all words, by falling count; the threshold is a guess at the count of the last merge: a wrong one costs time only */
+/* all words; the threshold is a guess at the count of the last merge: a wrong one costs time only */
 static int write_words(bpe_learner *l, const table *words, const uint32_t *id_of_byte, uint64_t merges_wanted)
 {
     table counts = {0};
@@ -1506,8 +1475,7 @@ void bpe_learner_free(bpe_learner *l)
         clear_pairs(l);
     free_table(&l->pairs);
     free(l->seq);
-    free(l->groups);
-    free(l->group_at);
+    free(l->counts);
     free(l->tokens);
     free(l->bytes);
     free(l->heap);

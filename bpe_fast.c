@@ -99,8 +99,6 @@
 #define INLINE_MAX 15
 #define LONG_WORD 255
 #define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
-#define LARGE_TEXT ((size_t)2 << 20) /* bytes from which on a text gets a table that need not grow so often */
-#define LARGE_TABLE ((size_t)1 << 18) /* slots */
 #define AHEAD 48 /* how many places ahead memory is asked for */
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
@@ -279,9 +277,8 @@ static int resize(table *t, size_t capacity)
 /* a slot for a new key; NULL without memory */
 static slot *add_key(table *t, uint64_t key0, uint64_t key1)
 {
-    const size_t times = t->capacity < LARGE_TABLE ? 4 : 2; /* new memory costs more than keys do */
     slot *s;
-    if (t->used >= t->capacity / 3 * 2 && resize(t, t->capacity * times) != BPE_OK)
+    if (t->used >= t->capacity / 3 * 2 && resize(t, 2 * t->capacity) != BPE_OK)
         return NULL;
     t->used++;
     s = find(t, key0, key1);
@@ -364,8 +361,8 @@ typedef struct {
     uint8_t *bytes; /* of all, one after the other, in their order */
     size_t *start;  /* n + 1 of them: where in bytes each begins */
     size_t n;
-    int one_start;        /* the first byte, if there is only one; else -1 */
-    uint8_t starts[256];  /* whether one begins with this byte */
+    int one_start;       /* the first byte, if there is only one; else -1 */
+    uint8_t starts[256]; /* whether one begins with this byte */
 } specials;
 
 static void free_specials(specials *s)
@@ -404,21 +401,6 @@ static size_t first_from(const specials *s, size_t low, size_t high, size_t dept
     return low;
 }
 
-/* 1 + the index of the longest special token that text begins with, or 0 */
-static size_t special_at(const specials *s, const uint8_t *text, const uint8_t *end)
-{
-    size_t low = 0, high = s->n, found = 0;
-    for (size_t depth = 0; low < high; depth++) { /* all of low..high - 1 begin with so many bytes of the text */
-        if (s->start[low + 1] - s->start[low] == depth)
-            found = ++low;
-        if (text + depth == end)
-            break;
-        low = first_from(s, low, high, depth, text[depth]);
-        high = first_from(s, low, high, depth, text[depth] + 1u);
-    }
-    return found;
-}
-
 /*
  * The first special token at or behind text, and of those that begin there the longest: its length, its place in *at,
  * and its index in *which. 0 if there is none, with *at = end.
@@ -427,10 +409,17 @@ static size_t find_special(const specials *s, const uint8_t *text, const uint8_t
                            size_t *which)
 {
     for (; s->n && text < end; text++) {
-        size_t found;
+        size_t low = 0, high = s->n, found = 0;
         if (s->one_start >= 0 && !(text = memchr(text, s->one_start, (size_t)(end - text))))
             break;
-        found = s->starts[*text] ? special_at(s, text, end) : 0;
+        for (size_t depth = 0; s->starts[*text] && low < high; depth++) {
+            if (s->start[low + 1] - s->start[low] == depth) /* all of low..high - 1 begin with this part of the text */
+                found = ++low;
+            if (text + depth == end)
+                break;
+            low = first_from(s, low, high, depth, text[depth]);
+            high = first_from(s, low, high, depth, text[depth] + 1u);
+        }
         if (found) {
             *at = text;
             *which = found - 1;
@@ -608,7 +597,8 @@ enum { OTHER, UPPER, LOWER, BOTH, MARK, NUMBER, SPACE, LINE_END, NONE };
 #define SPACES (SET(SPACE) | SET(LINE_END))
 
 typedef struct { /* a bit a byte; blank is U+0020, tail any byte of a character but its first */
-    uint64_t high, letter, number, space, blank, quote, tail, line_end, upper, lower, both, mark, slash;
+    uint64_t of[NONE]; /* each class but OTHER: all bytes of its characters */
+    uint64_t high, blank, quote, slash, tail;
 } masks;
 
 /*
@@ -644,16 +634,16 @@ static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 static inline void ascii_masks(int pattern, const uint8_t *w, masks *m)
 {
     m->high = in_range(w, 0, 0x80, 128);
-    m->letter = in_range(w, 0x20, 'a', 26); /* in both cases */
-    m->number = in_range(w, 0, '0', 10);
+    m->of[LOWER] = in_range(w, 0x20, 'a', 26); /* in both cases */
+    m->of[NUMBER] = in_range(w, 0, '0', 10);
     m->blank = in_range(w, 0, ' ', 1);
-    m->space = m->blank | in_range(w, 0, '\t', 5);
+    m->of[SPACE] = m->blank | in_range(w, 0, '\t', 5);
     m->quote = in_range(w, 0, '\'', 1);
-    if (pattern != BPE_GPT2)
-        m->line_end = in_range(w, 0, '\n', 1) | in_range(w, 0, '\r', 1);
+    if (pattern != BPE_GPT2) /* else they are whitespace like any other */
+        m->of[LINE_END] = in_range(w, 0, '\n', 1) | in_range(w, 0, '\r', 1);
     if (pattern == BPE_O200K) {
-        m->upper = in_range(w, 0, 'A', 26);
-        m->lower = m->letter & ~m->upper;
+        m->of[UPPER] = in_range(w, 0, 'A', 26);
+        m->of[LOWER] &= ~m->of[UPPER];
         m->slash = in_range(w, 0, '/', 1);
     }
 }
@@ -688,13 +678,12 @@ static inline unsigned class_of(uint32_t character)
  */
 static inline unsigned wide_masks(const uint8_t *window, unsigned *n, size_t left, masks *m)
 {
-    uint64_t high = m->high & bits_below(*n), of_class[NONE] = {0};
-    uint64_t tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
+    uint64_t high = m->high & bits_below(*n), tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
     uint64_t lead = CJK_ARE_LETTERS ? in_range(window, 0, 0xE4, 6) : 0;
     if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 with B8 or more behind it, and two more bytes */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
-        of_class[BOTH] = lead | lead << 1 | lead << 2;
-        high &= ~of_class[BOTH];
+        m->of[BOTH] = lead | lead << 1 | lead << 2;
+        high &= ~m->of[BOTH];
     }
     while (high) {
         uint32_t character;
@@ -709,16 +698,8 @@ static inline unsigned wide_masks(const uint8_t *window, unsigned *n, size_t lef
         }
         bits = bits_below(length) << i;
         high &= ~bits;
-        of_class[class_of(character)] |= bits;
+        m->of[class_of(character)] |= bits;
     }
-    m->tail = tail;
-    m->letter |= of_class[UPPER] | of_class[LOWER] | of_class[BOTH];
-    m->number |= of_class[NUMBER];
-    m->space |= of_class[SPACE];
-    m->upper |= of_class[UPPER];
-    m->lower |= of_class[LOWER];
-    m->both = of_class[BOTH];
-    m->mark = of_class[MARK];
     return 0;
 }
 
@@ -762,26 +743,20 @@ static inline uint64_t cut_contractions(int pattern, const uint8_t *window, size
 /* GPT-2: the bits at which words begin, in a window that begins with one */
 static inline uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
 {
-    uint64_t known = bits_below(n), other = ~(m->letter | m->number | m->space) & known;
-    uint64_t solid = (m->letter | m->number | other) & known, space = m->space & known;
-    uint64_t same = (m->letter & m->letter << 1) | (m->number & m->number << 1) | (other & other << 1);
+    uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
+    uint64_t space = m->of[SPACE] & known, solid = ~space & known, other = solid & ~(letter | number);
+    uint64_t same = (letter & letter << 1) | (number & number << 1) | (other & other << 1);
     uint64_t last = character_starts(space & solid >> 1, m->tail); /* whitespace that something follows */
     uint64_t starts = (solid & ~same & ~(m->blank << 1)) | (space & ~(space << 1)) | last | 1;
     return cut_contractions(BPE_GPT2, window, left, m->quote & starts & known, starts) & known;
 }
 
-/* every third character of each run of numbers */
-static inline uint64_t groups_of_three(uint64_t number, uint64_t tail)
+/* every third byte of each run of numbers, all of one byte */
+static inline uint64_t groups_of_three(uint64_t number)
 {
-    uint64_t at = number & ~(number << 1), groups = at;
-    while (at && number & number << 1 & number << 2 & number << 3) {
-        for (unsigned k = 0; k < 3; k++) {
-            for (at <<= 1; at & tail;)
-                at = (at & ~tail) | (at & tail) << 1;
-            at &= number;
-        }
-        groups |= at;
-    }
+    uint64_t groups = number & ~(number << 1);
+    for (uint64_t at = groups, run = number & number << 1 & number << 2 & number << 3; at; groups |= at)
+        at = at << 3 & run;
     return groups;
 }
 
@@ -798,35 +773,37 @@ static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t 
 /* cl100k and o200k: the same; *n falls to where the starts are known */
 static inline uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t left)
 {
-    int o200k = pattern == BPE_O200K;
-    uint64_t letter = o200k ? m->letter | m->mark : m->letter, other = ~(letter | m->number | m->space);
-    uint64_t hard = (m->mark & other << 1) | (m->upper & (m->both | m->mark) << 1), known = bits_below(*n);
-    uint64_t number, space, tail, behind, chain, plain, lone, quotes, starts;
-    if (o200k && hard & known) { /* for walk_word */
+    const int o200k = pattern == BPE_O200K;
+    const uint64_t upper = m->of[UPPER], both = m->of[BOTH], line_end = m->of[LINE_END], mark = o200k ? m->of[MARK] : 0;
+    uint64_t letter = upper | m->of[LOWER] | both | mark, number = m->of[NUMBER], space = m->of[SPACE] | line_end;
+    uint64_t other = ~(letter | number | space), known = bits_below(*n), hard = number & m->high;
+    uint64_t tail, behind, chain, lone, quotes, starts;
+    if (o200k)
+        hard |= (mark & other << 1) | (upper & (both | mark) << 1);
+    if (hard & known) { /* for walk_word */
         *n = lowest_bit(hard);
         known = bits_below(*n);
     }
     letter &= known;
-    number = m->number & known;
+    number &= known;
     tail = m->tail & known;
     /* line ends, and slashes behind them, that belong to the word of others before them */
-    behind = (o200k ? m->line_end | m->slash : m->line_end) & known;
-    chain = behind & m->line_end & other << 1;
+    behind = (o200k ? line_end | m->slash : line_end) & known;
+    chain = behind & line_end & other << 1;
     chain |= ((behind + chain) ^ behind) & behind;
     other &= known & ~chain;
-    space = m->space & known & ~chain;
-    plain = space & ~m->line_end;
+    space &= known & ~chain;
 
     starts = other & ~(other << 1) & ~(m->blank << 1);
     quotes = m->quote & (o200k ? letter << 1 : starts) & known;
     lone = starts; /* one other character goes with the letters behind it, as whitespace does */
     for (unsigned k = 0; tail && k < 3; k++)
         lone |= lone << 1 & tail;
-    starts |= letter & ~((letter | plain | lone) << 1);
+    starts |= letter & ~((letter | (space & ~line_end) | lone) << 1);
     if (o200k)
-        starts |= m->upper & m->lower << 1 & known;
-    starts |= space_starts(space, m->line_end & space, letter | number | other, tail);
-    starts |= groups_of_three(number, tail) | 1;
+        starts |= upper & m->of[LOWER] << 1 & known;
+    starts |= space_starts(space, line_end & space, letter | number | other, tail);
+    starts |= groups_of_three(number) | 1;
     starts = cut_contractions(pattern, window, left, quotes, starts);
     if (space >> (*n - 1) & 1 && (left > *n || !o200k)) { /* not known; at the end of a text, cl100k cuts nothing */
         uint64_t before = ~space & known;
@@ -999,8 +976,8 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
     const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
     table *t = &w->table;
     int status = t->slots ? BPE_OK : BPE_USED_UP;
-    if (status == BPE_OK && !t->used && length >= LARGE_TEXT)
-        status = resize(t, LARGE_TABLE / 2);
+    if (status == BPE_OK && !t->used && length > 2000000)
+        status = resize(t, 1 << 17); /* it need not grow so often */
     while (piece < end && status == BPE_OK) {
         size_t which, special = find_special(&w->specials, piece, end, &wall, &which);
         status = scan_piece(w->pattern, piece, wall, end, &bad, count_word, t);
@@ -1054,8 +1031,6 @@ struct bpe_learner {
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
-
-static slot *find_pair(const bpe_learner *l, uint64_t key) { return find(&l->pairs, key, 1); }
 
 /* the order of two tokens' bytes: below 0, 0, above 0 */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
@@ -1220,8 +1195,8 @@ static int index_pairs(bpe_learner *l)
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* make room for one more token of so many bytes; nothing is added yet */
-static int make_room(bpe_learner *l, size_t length)
+/* add a token whose bytes are there already */
+static int add_token(bpe_learner *l, size_t where, size_t length, size_t span)
 {
     const size_t n = l->n_tokens + 1;
     if (n >= UINT32_MAX || length > UINT32_MAX)
@@ -1230,45 +1205,9 @@ static int make_room(bpe_learner *l, size_t length)
         grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
         grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
         return BPE_NO_MEMORY;
-    return grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1); /* + 1: there is a block at once */
-}
-
-/* add the token whose bytes were put behind those of the others */
-static void add_token(bpe_learner *l, size_t length, size_t span)
-{
-    token *t = l->tokens + l->n_tokens++;
-    t->span = (uint32_t)span;
-    t->length = (uint32_t)length;
-    t->where = l->n_bytes;
-    t->start = first_bytes(l->bytes + l->n_bytes, length);
-    l->n_bytes += length;
-}
-
-/* the best pair, in *best; NULL there if none is left */
-static int best_pair(bpe_learner *l, slot **best)
-{
-    int status = BPE_OK;
-    while (status == BPE_OK) {
-        heap_entry *top = l->heap;
-        if (l->n_heap) {
-            slot *s = find_pair(l, top->key);
-            if (s->key[1] && s->is.pair.count == top->count) {
-                *best = s;
-                return BPE_OK;
-            }
-            if (s->key[1]) /* it fell since it was put in */
-                top->count = s->is.pair.count;
-            else
-                *top = l->heap[--l->n_heap];
-            heap_down(l, 0);
-        } else if (l->threshold > l->least) {
-            l->threshold = l->threshold / 8 > l->least ? l->threshold / 8 : l->least;
-            status = index_pairs(l);
-        } else
-            break;
-    }
-    *best = NULL;
-    return status;
+    l->tokens[l->n_tokens++] =
+        (token){(uint32_t)span, (uint32_t)length, where, first_bytes(l->bytes + where, length)};
+    return BPE_OK;
 }
 
 /*
@@ -1328,7 +1267,7 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, cons
     for (unsigned k = 0; k < 2; k++)
         for (size_t i = 0; i < l->n_met[k]; i++) {
             const uint32_t id = l->met[i][k], later = l->met[i + 4 < l->n_met[k] ? i + 4 : i][k];
-            slot *s = find_pair(l, k ? pair_key(b, id) : pair_key(id, a));
+            slot *s = find(&l->pairs, k ? pair_key(b, id) : pair_key(id, a), 1);
             PREFETCH(l->pairs.slots + home_of(&l->pairs, k ? pair_key(b, later) : pair_key(later, a), 1));
             if (!s->key[1])
                 continue; /* it was too rare already */
@@ -1358,19 +1297,19 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
     const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
     const token x = l->tokens[a], y = l->tokens[b];
-    const size_t length = (size_t)x.length + y.length;
+    const size_t length = (size_t)x.length + y.length, where = l->n_bytes;
     uint32_t *list = pair->is.pair.list;
-    int status = make_room(l, length);
-    merge->left = a - FIRST_ID;
-    merge->right = b - FIRST_ID;
-    merge->count = pair->is.pair.count;
+    int status = grow(&l->bytes, &l->bytes_capacity, where + length, 1);
+    *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->is.pair.count, 0};
     drop_pair(l, pair);
     if (status == BPE_OK) {
-        memcpy(l->bytes + l->n_bytes, l->bytes + x.where, x.length);
-        memcpy(l->bytes + l->n_bytes + x.length, l->bytes + y.where, y.length);
-        add_token(l, length, (size_t)x.span + y.span);
-        status = update_pairs(l, a, b, c, list + 1, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
+        memcpy(l->bytes + where, l->bytes + x.where, x.length);
+        memcpy(l->bytes + where + x.length, l->bytes + y.where, y.length);
+        l->n_bytes += length;
+        status = add_token(l, where, length, (size_t)x.span + y.span);
     }
+    if (status == BPE_OK)
+        status = update_pairs(l, a, b, c, list + 1, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
     free(list);
     return status;
 }
@@ -1382,17 +1321,26 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {
     size_t work = 0;
-    for (*made = 0; *made < most && work < 4000000; ++*made) {
-        slot *best;
-        int status = best_pair(l, &best);
-        if (status == BPE_OK && best) {
-            work += best->is.pair.list[0];
-            status = make_merge(l, best, merges + *made);
-        }
-        if (status != BPE_OK || !best)
-            return status;
+    int status = BPE_OK;
+    for (*made = 0; *made < most && work < 4000000 && status == BPE_OK;) {
+        heap_entry *top = l->heap;
+        slot *s = l->n_heap ? find(&l->pairs, top->key, 1) : NULL;
+        if (s && s->key[1] && s->is.pair.count == top->count) {
+            work += s->is.pair.list[0];
+            status = make_merge(l, s, merges + (*made)++);
+        } else if (s) { /* it fell since it was put in, or is merged */
+            if (s->key[1])
+                top->count = s->is.pair.count;
+            else
+                *top = l->heap[--l->n_heap];
+            heap_down(l, 0);
+        } else if (l->threshold > l->least) {
+            l->threshold = l->threshold / 8 > l->least ? l->threshold / 8 : l->least;
+            status = index_pairs(l);
+        } else
+            break;
     }
-    return BPE_OK;
+    return status;
 }
 
 /* ---- 2. learning: from words to the array ------------------------------------------------------------------------ */
@@ -1462,7 +1410,8 @@ static int write_words(bpe_learner *l, const table *words, const uint32_t *id_of
         if (!pass && status == BPE_OK)
             status = lay_out(l, &counts);
     }
-    l->threshold = pairs / 64 / (merges_wanted + 1);
+    pairs = pairs / 64 / (merges_wanted + 1);
+    l->threshold = pairs > l->least ? pairs : l->least;
     free_table(&counts);
     return status;
 }
@@ -1494,29 +1443,30 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
                     int smaller_ids, bpe_learner **learner)
 {
-    bpe_learner *l = *learner = w->table.slots ? calloc(1, sizeof *l) : NULL;
+    bpe_learner *l = *learner = calloc(1, sizeof *l);
     int status = !w->table.slots ? BPE_USED_UP : l ? new_table(&l->pairs, 1 << 12, 0) : BPE_NO_MEMORY;
+    size_t n_bytes = 0, where = 0;
+    for (size_t i = 0; i < n_tokens; i++)
+        n_bytes += lengths[i];
+    if (status == BPE_OK)
+        status = grow(&l->bytes, &l->bytes_capacity, n_bytes + 1, 1); /* + 1: there is a block at once */
+    if (status == BPE_OK && n_bytes)
+        memcpy(l->bytes, tokens, l->n_bytes = n_bytes);
     for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
-        size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
-        status = make_room(l, length);
-        if (status == BPE_OK) {
-            memcpy(l->bytes + l->n_bytes, tokens, length);
-            tokens += length;
-            add_token(l, length, 1);
-        }
+        const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
+        status = add_token(l, where, length, 1);
+        where += length;
     }
-    if (status == BPE_OK)
-        l->n_single = (uint32_t)l->n_tokens;
-    if (status == BPE_OK)
-        status = write_words(l, &w->table, id_of_byte, merges_wanted);
-    free_table(&w->table);
     if (status == BPE_OK) {
+        l->n_single = (uint32_t)l->n_tokens;
         l->least = min_frequency;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        l->threshold = l->threshold > l->least ? l->threshold : l->least;
-        status = index_pairs(l);
+        status = write_words(l, &w->table, id_of_byte, merges_wanted);
     }
+    free_table(&w->table);
+    if (status == BPE_OK)
+        status = index_pairs(l);
     if (status != BPE_OK) {
         bpe_learner_free(l);
         *learner = NULL;

@@ -5,14 +5,12 @@
  * build_ffi.py puts two things in front of it: the prototypes of its public functions, with the return codes and the
  * structures that Python sees, and the table of character classes, made from the installed regex package.
  *
- * THE HANDLES
+ * HANDLES  No global changes, so different threads may use different handles. Nothing here prints or exits.
  *
  *   bpe_words    distinct words and how often each occurs: the result of scanning text, or of a list from Python
  *   bpe_learner  takes the words over, and hands out merges, a batch at a time
  *   bpe_encoder  vocabulary, merges, special tokens, pattern; never changes, so threads may share one
  *   bpe_memory   the ids of words that an encoder has seen; each thread has one of its own
- *
- * No global changes, so different threads may use different handles. Nothing here prints or exits.
  *
  * RETURN CODES
  *
@@ -23,19 +21,23 @@
  *   BPE_OVERFLOW    a count above 2^63 - 1, 2^32 or more bytes in a word, distinct words or tokens, an unknown id
  *   BPE_USED_UP     the table of words has gone into a learner: it has totals of 0, and can only be freed
  *
- * PART 1, WORDS. An open-addressing table; a slot is 24 bytes and holds words of up to 15 bytes in place:
+ * THE TABLE  One open-addressing table serves for words, for pairs, and for what an encoder remembers. A slot is 32
+ * bytes, half of them the key; words of up to 15 bytes are keys themselves:
  *
- *     slot.key    n e w e s t . . | . . . . . . . 6     the bytes, zeros, and the length in the last byte
- *     slot.key    hash, 8 bytes   | where, 7 b.   255   a longer word: its bytes lie in the arena, length first
- *     slot.count  6                                     0: the slot is empty
+ *     key    n e w e s t . . | . . . . . . . 6     the bytes, zeros, and the length in the last byte
+ *     key    hash, 8 bytes   | length, 7 b.  255   a longer word: its bytes lie in the arena
+ *     key    left id, right id, 8 bytes | 1        a pair
+ *     value  count 6         | place in the arena  of a word; of a pair, its count and its list
+ *     value  n = 2 : new est .                     the ids of a known word, up to three; more lie in the arena
  *
- * The hash has a secret seed, so nobody can build words that collide. What leaves the table is sorted, by falling count
- * and then by bytes: neither seed nor hash can be seen in a result.
+ * The hash of words has a secret seed, so nobody can build words that collide. What leaves a table is sorted, by falling
+ * count and then by bytes: neither seed nor hash can be seen in a result.
  *
- * A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter, number, whitespace.
- * Shifts and ands of these masks give the bits at which words begin; the next window begins with the last of them, so
- * nothing is carried from one window to the next. What masks don't settle, walk_word reads character by character:
- * words longer than a window, and, in o200k, marks behind other characters and upper case behind letters of both cases.
+ * PART 1, WORDS. A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter,
+ * number, whitespace. Shifts and ands of these masks give the bits at which words begin; the next window begins with the
+ * last of them, so nothing is carried from one window to the next. What masks don't settle, walk_word reads character by
+ * character: words longer than a window, numbers beyond ASCII in cl100k and o200k, and, in o200k, marks behind other
+ * characters and upper case behind letters of both cases.
  * GPT-2's alone: gpt2_starts; contractions in lower case only; numbers of any length; only U+0020 goes along with what
  * follows; line ends are whitespace like any other. The other two share modern_starts.
  * To add a pattern to the three (bpe.py has them as expressions):
@@ -46,42 +48,34 @@
  *      below *n, for any text behind it; what that can't do, it leaves to walk_word by a smaller *n;
  *   5. put its traps, and an alphabet with all of its classes, into the tests, which compare with regex.
  *
- * PART 2, LEARNING. All distinct words lie one after the other in one array, the frequent ones first, one slot for each
- * byte (or other first symbol), with walls between them. A token's id stands in its first and in its last slot:
+ * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte (or other first
+ * symbol), with walls between them. A token's id stands in its first and in its last slot, DEAD inside:
  *
  *     bytes      n e w e s t           after  e+st -> est:     seq   # n e w est dead est # ...
  *     seq      # n e w e s t # ...            (st before it)             |        |
  *                                                                   first slot  last slot
  *
- * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. The index of a pair is a rising
- * list of first slots. An entry is stale, and skipped, if the two ids no longer stand there; DEAD marks slots inside a
- * token. Words of equal count lie together, so walking forward through these groups finds the count of a position.
- *
+ * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. Words of one count share blocks of
+ * the array, so that the block of a place says its count. The index of a pair is a rising list of first slots; an entry
+ * is stale, and skipped, if the two ids no longer stand there.
  * A merge (a, b) -> c goes through its list once and adds up, for each neighbour x on the left and y on the right, how
  * much the pairs (x, a), (b, y) lose and (x, c), (c, y) gain; then it touches the table of pairs once for each distinct
  * neighbour. Where c comes to stand beside c, the left one had an a on its right, and counted (c, a): that is taken off
  * again before anything is put into the table.
- *
  * Counts only fall, so a pair that is too rare to be merged soon need not be known now: only pairs with a count of at
  * least `threshold` are in the table, with their lists. When they run out, the threshold goes down and the table is
  * built anew from the array. The heap holds a stale count at worst, never one that is too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
- * word is merged once; then the memory has it, in a slot of 32 bytes with up to three ids:
+ * word is merged once; then the memory has it, until it is full and begins anew. The ranks of all pairs lie in a table
+ * that is small enough for the cache. A look-up costs more than anything else, so the bytes of a character become its
+ * token at once where that is safe (see number_tokens). In a word of up to 62 tokens, comparing all ranks finds the
+ * least, while the look-ups of new pairs are under way.
  *
- *     slot.key    n e w e s t . . | . . . . . . . 6     as in Part 1; of a longer word, its hash and its length
- *     slot.ids    n = 2:  new est .                     more ids, and the bytes of longer words, lie in the arena
- *
- * The ranks of all pairs lie in a table that is small enough for the cache. A look-up costs more than anything else, so
- * the bytes of a character become its token at once where that is safe (see number_tokens). In a word of up to 62
- * tokens, comparing all ranks finds the least, while the look-ups of new pairs are under way.
- *
- * COST  counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
- *       its list and its distinct neighbours. Encoding: a known word costs as much as counting it, a new one 30 ns a
- *       merge.
- * MEMORY  words: 24 bytes a slot, 1/3 to 2/3 full (small tables 1/6), and the bytes of long words; a list of them 32 to
- *       64 bytes a word while it is made. Learner: 4 bytes for each byte of distinct words, and for each position in a
- *       list. Encoder: 30 bytes a merge and 512 KB. Memory: up to 32 MB.
+ * COST    Counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
+ *         its list and its distinct neighbours. Encoding: a known word as in counting, a new one 30 ns a merge.
+ * MEMORY  Words: 32 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
+ *         distinct words, and for each position in a list. Encoder: 30 bytes a merge and 512 KB. Memory: up to 32 MB.
  */
 
 #include <stdlib.h>
@@ -93,16 +87,20 @@
 #include <immintrin.h>
 #endif
 
-#define COUNT_MAX ((uint64_t)INT64_MAX)
-#define WINDOW 64
-#define READABLE 80 /* a window, and 16 bytes from any place in it */
-#define INLINE_MAX 15
-#define LONG_WORD 255
-#define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
-#define AHEAD 48 /* how many places ahead memory is asked for */
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
 #endif
+#ifndef MEMORY_SLOTS                   /* of what an encoder remembers: 16 MB for its table, and as much for its arena */
+#define MEMORY_SLOTS ((size_t)1 << 19) /* a power of two */
+#define MEMORY_ARENA ((size_t)1 << 24)
+#endif
+#define COUNT_MAX ((uint64_t)INT64_MAX)
+#define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
+
+enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* bytes of a word that is a key, and what marks others */
+enum { REMEMBERED = 1023 };                /* bytes of a word that an encoder remembers, at most */
+enum { WINDOW = 64, READABLE = 80 };       /* bytes, and 16 bytes from any place in it */
+enum { AHEAD = 48 };                       /* how many places ahead memory is asked for */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -1728,16 +1726,17 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     int status = BPE_OK;
     *n = 0;
     for (size_t i = 0, size; i < length; i += size) {
-        uint32_t character = 0;
+        uint32_t character = 0, id = 0;
         size = decode(word + i, word + length, &character); /* 0 where words to replay are not UTF-8 */
-        if (size > 1 && character <= UINT16_MAX && e->characters[character]) {
-            out[(*n)++] = e->characters[character];
-            continue;
+        if (size > 1 && character <= UINT16_MAX)
+            id = e->characters[character];
+        if (!id) {
+            size = 1;
+            id = word[i];
+            if (e->outside[id] == UINT32_MAX)
+                return BPE_NO_TOKEN;
         }
-        size = 1;
-        if (e->outside[word[i]] == UINT32_MAX)
-            return BPE_NO_TOKEN;
-        out[(*n)++] = word[i];
+        out[(*n)++] = id;
     }
     if (*n <= SHORT)
         *n = merge_short(e, out, *n);
@@ -1749,14 +1748,6 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 }
 
 /* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
-
-#ifndef MEMORY_SLOTS
-#define MEMORY_SLOTS ((size_t)1 << 19) /* a power of two; 16 MB */
-#endif
-#ifndef MEMORY_ARENA
-#define MEMORY_ARENA ((size_t)1 << 24) /* bytes */
-#endif
-enum { REMEMBERED = 1023 }; /* bytes of a word that is remembered, at most */
 
 struct bpe_memory {
     const bpe_encoder *encoder;

@@ -345,6 +345,16 @@ static slot *find_word(const table *t, const uint8_t *word, size_t length, uint6
     }
 }
 
+/* a slot for a new word with this key; NULL without memory */
+static slot *new_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+{
+    const size_t where = t->arena_size;
+    slot *s = length <= INLINE_MAX || keep_bytes(t, word, length) == BPE_OK ? add_key(t, key[0], key[1]) : NULL;
+    if (s)
+        s->is.word.where = where;
+    return s;
+}
+
 /* the bytes and the length of the word in a slot */
 static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 {
@@ -444,19 +454,13 @@ static int add_count(uint64_t *count, uint64_t more)
     return BPE_OK;
 }
 
+/* count a word that is new */
 static NOINLINE int add_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
-    const size_t where = t->arena_size;
-    slot *s;
-    if (length > UINT32_MAX)
-        return BPE_OVERFLOW;
-    if (length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK)
-        return BPE_NO_MEMORY;
-    if (!(s = add_key(t, key[0], key[1])))
-        return BPE_NO_MEMORY;
-    s->is.word.count = count;
-    s->is.word.where = where;
-    return BPE_OK;
+    slot *s = length > UINT32_MAX ? NULL : new_word(t, key, word, length);
+    if (s)
+        s->is.word.count = count;
+    return s ? BPE_OK : length > UINT32_MAX ? BPE_OVERFLOW : BPE_NO_MEMORY;
 }
 
 static int put_word(table *t, const uint8_t *word, size_t length, uint64_t count)
@@ -671,12 +675,13 @@ static inline unsigned class_of(uint32_t character)
 
 /*
  * Add the characters beyond ASCII to the masks: all bytes of a character get its class. *n is how many bytes of the
- * window are known; it falls to the last whole character when the text goes on behind the window (left > n). Returned
- * is 0, or 1 + the offset of what is not UTF-8.
+ * window are known; it falls to the last whole character when the text goes on behind the window (left > n), and to what
+ * walk_word has to read. Returned is 0, or 1 + the offset of what is not UTF-8.
  */
-static inline unsigned wide_masks(const uint8_t *window, unsigned *n, size_t left, masks *m)
+static inline unsigned wide_masks(int pattern, const uint8_t *window, unsigned *n, size_t left, masks *m)
 {
-    uint64_t high = m->high & bits_below(*n), tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
+    const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
+    uint64_t hard, high = m->high & bits_below(*n);
     uint64_t lead = CJK_ARE_LETTERS ? in_range(window, 0, 0xE4, 6) : 0;
     if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 with B8 or more behind it, and two more bytes */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
@@ -698,6 +703,9 @@ static inline unsigned wide_masks(const uint8_t *window, unsigned *n, size_t lef
         high &= ~bits;
         m->of[class_of(character)] |= bits;
     }
+    hard = m->high & bits_below(*n) & (m->of[SPACE] | (pattern == BPE_GPT2 ? 0 : m->of[NUMBER]));
+    if (hard)
+        *n = lowest_bit(hard);
     return 0;
 }
 
@@ -710,14 +718,6 @@ static inline unsigned contraction(int pattern, const uint8_t *quote, size_t lef
     if ((a == 'l' && (b | lower) == 'l') || ((a == 'v' || a == 'r') && (b | lower) == 'e'))
         return 3;
     return lower && b == 0xBF && quote[1] == 0xC5 ? 3 : 0; /* U+017F, an s where case is ignored */
-}
-
-/* the first byte of each character of which x has a byte */
-static inline uint64_t character_starts(uint64_t x, uint64_t tail)
-{
-    while (x & tail)
-        x = (x & ~tail) | (x & tail) >> 1;
-    return x;
 }
 
 /* The starts of words after contractions are taken from left to right, at quotes where there may be one. */
@@ -744,8 +744,7 @@ static inline uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsign
     uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
     uint64_t space = m->of[SPACE] & known, solid = ~space & known, other = solid & ~(letter | number);
     uint64_t same = (letter & letter << 1) | (number & number << 1) | (other & other << 1);
-    uint64_t last = character_starts(space & solid >> 1, m->tail); /* whitespace that something follows */
-    uint64_t starts = (solid & ~same & ~(m->blank << 1)) | (space & ~(space << 1)) | last | 1;
+    uint64_t starts = (solid & ~same & ~(m->blank << 1)) | (space & ~(space << 1 & ~(solid >> 1))) | 1;
     return cut_contractions(BPE_GPT2, window, left, m->quote & starts & known, starts) & known;
 }
 
@@ -759,10 +758,10 @@ static inline uint64_t groups_of_three(uint64_t number)
 }
 
 /* cl100k and o200k: the bits at which runs of whitespace begin and are cut; solid is what is no whitespace */
-static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid, uint64_t tail)
+static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid)
 {
     uint64_t plain = space & ~line_end, behind_line = plain & line_end << 1, x;
-    uint64_t starts = (space & ~(space << 1)) | character_starts(plain & solid >> 1, tail) | behind_line;
+    uint64_t starts = (space & ~(space << 1)) | (plain & solid >> 1) | behind_line;
     for (x = (plain + behind_line) & line_end; x; x &= x - 1) /* it was not the last line end */
         starts &= ~((uint64_t)1 << highest_bit(behind_line & bits_below(lowest_bit(x))));
     return starts;
@@ -774,11 +773,10 @@ static inline uint64_t modern_starts(int pattern, const uint8_t *window, const m
     const int o200k = pattern == BPE_O200K;
     const uint64_t upper = m->of[UPPER], both = m->of[BOTH], line_end = m->of[LINE_END], mark = o200k ? m->of[MARK] : 0;
     uint64_t letter = upper | m->of[LOWER] | both | mark, number = m->of[NUMBER], space = m->of[SPACE] | line_end;
-    uint64_t other = ~(letter | number | space), known = bits_below(*n), hard = number & m->high;
+    uint64_t other = ~(letter | number | space), known = bits_below(*n), hard;
     uint64_t tail, behind, chain, lone, quotes, starts;
-    if (o200k)
-        hard |= (mark & other << 1) | (upper & (both | mark) << 1);
-    if (hard & known) { /* for walk_word */
+    hard = o200k ? ((mark & other << 1) | (upper & (both | mark) << 1)) & known : 0;
+    if (hard) { /* for walk_word */
         *n = lowest_bit(hard);
         known = bits_below(*n);
     }
@@ -800,7 +798,7 @@ static inline uint64_t modern_starts(int pattern, const uint8_t *window, const m
     starts |= letter & ~((letter | (space & ~line_end) | lone) << 1);
     if (o200k)
         starts |= upper & m->of[LOWER] << 1 & known;
-    starts |= space_starts(space, line_end & space, letter | number | other, tail);
+    starts |= space_starts(space, line_end & space, letter | number | other);
     starts |= groups_of_three(number) | 1;
     starts = cut_contractions(pattern, window, left, quotes, starts);
     if (space >> (*n - 1) & 1 && (left > *n || !o200k)) { /* not known; at the end of a text, cl100k cuts nothing */
@@ -898,7 +896,9 @@ static NOINLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t 
     *n = left < WINDOW ? (unsigned)left : WINDOW;
     *bad = 0;
     ascii_masks(pattern, window, &m);
-    if (m.high & bits_below(*n) && (*bad = wide_masks(window, n, left, &m)))
+    if (m.high & bits_below(*n))
+        *bad = wide_masks(pattern, window, n, left, &m);
+    if (*bad || !*n)
         return 0;
     if (pattern == BPE_GPT2)
         starts = gpt2_starts(window, &m, *n, left);
@@ -1784,22 +1784,15 @@ bpe_memory *bpe_memory_new(const bpe_encoder *e, uint64_t seed)
 /* keep the ids of a word; where there is no more room, all others are forgotten */
 static int remember(table *t, const uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
 {
-    const size_t bytes = length > INLINE_MAX ? length : 0, size = n * sizeof *ids;
-    const int in_slot = !bytes && n <= 3;
-    size_t where;
     slot *s;
-    if (t->used >= MEMORY_SLOTS / 3 * 2 || t->arena_size + bytes + size > MEMORY_ARENA)
+    if (t->used >= MEMORY_SLOTS / 3 * 2 || t->arena_size + length + n * sizeof *ids > MEMORY_ARENA)
         clear_table(t);
-    where = t->arena_size;
-    if (!in_slot && (keep_bytes(t, word, bytes) != BPE_OK || keep_bytes(t, ids, size) != BPE_OK))
-        return BPE_NO_MEMORY;
-    if (!(s = add_key(t, key[0], key[1])))
+    if (!(s = new_word(t, key, word, length)))
         return BPE_NO_MEMORY;
     s->is.known.n = (uint32_t)n;
-    if (in_slot)
-        memcpy(s->is.known.ids, ids, size);
-    else
-        s->is.word.where = where;
+    if (length > INLINE_MAX || n > 3)
+        return keep_bytes(t, ids, n * sizeof *ids);
+    memcpy(s->is.known.ids, ids, n * sizeof *ids);
     return BPE_OK;
 }
 
@@ -1842,11 +1835,11 @@ static inline int encode_word(void *state, const uint8_t *word, size_t length)
 }
 
 /*
- * The ids of a text; there is room for `length` of them. BPE_BAD_UTF8 and BPE_NO_TOKEN come with the offset of the
- * first byte that is not UTF-8, or has no token.
+ * The ids of a text; there is room for `length` of them. Where all are below 65536, `narrow` makes them 16 bits wide.
+ * BPE_BAD_UTF8 and BPE_NO_TOKEN come with the offset of the first byte that is not UTF-8, or has no token.
  */
 int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
-               size_t *bad_offset)
+               size_t *bad_offset, int narrow)
 {
     const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
     encoding s = {e, &m->words, ids, 0, length};
@@ -1867,18 +1860,13 @@ int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t 
             s.ids[s.n++] = e->special_ids[which];
         piece = wall + special;
     }
-    *n_ids = s.n;
-    *bad_offset = (size_t)(bad - text);
-    return status;
-}
-
-/* make n ids, each below 65536, 16 bits wide, in their place */
-void bpe_narrow(uint32_t *ids, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < s.n && narrow; i++) {
         uint16_t id = (uint16_t)ids[i];
         memcpy((uint8_t *)ids + 2 * i, &id, 2);
     }
+    *n_ids = s.n;
+    *bad_offset = (size_t)(bad - text);
+    return status;
 }
 
 /* put each word of a table, encoded, into another one: as a row of uint32_t ids, with its count */

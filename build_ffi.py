@@ -57,8 +57,7 @@ void bpe_encoder_free(bpe_encoder *e);
 bpe_memory *bpe_memory_new(const bpe_encoder *e, uint64_t seed);
 void bpe_memory_free(bpe_memory *m);
 int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
-               size_t *bad_offset);
-void bpe_narrow(uint32_t *ids, size_t n);
+               size_t *bad_offset, int narrow);
 int bpe_words_replay(const bpe_encoder *e, const bpe_words *words, bpe_words *rows);
 
 extern const char bpe_regex_version[];
@@ -244,13 +243,11 @@ class Encoder:
                 raise MemoryError
         if not len(text) <= len(self.local.ids) <= 1 << 24 or not text:
             self.local.ids = self.engine.new_ids("uint32_t[]", len(text))  # fresh memory costs a quarter of the time
-        ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
-        data = ffi.from_buffer("uint8_t[]", text)
-        self.engine.check(status := lib.bpe_encode(self.handle, self.local.memory, data, len(text), ids, n, offset))
+        ids, n, offset, data = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *"), ffi.from_buffer("uint8_t[]", text)
+        status = lib.bpe_encode(self.handle, self.local.memory, data, len(text), ids, n, offset, kind == "u2")
+        self.engine.check(status)
         if status != lib.BPE_OK:
             return None
-        if kind == "u2":
-            lib.bpe_narrow(ids, n[0])
         return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
 
     def replay(self, words: Words) -> Words:

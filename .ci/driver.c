@@ -112,13 +112,13 @@ static int encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size
     int status = BPE_OK;
     CHECK(ids);
     for (int round = 0; round < 2 && status == BPE_OK; round++) {
-        status = bpe_encode(e, m, text, length, ids, n + round, bad + round);
+        status = bpe_encode(e, m, text, length, ids, n + round, bad + round, 0);
         for (size_t i = 0; i < n[round] && status == BPE_OK; i++)
             sums[round] = sums[round] * 31 + ids[i];
     }
     if (status == BPE_OK) {
         CHECK(n[0] <= length && n[0] == n[1] && sums[0] == sums[1]);
-        bpe_narrow(ids, n[0]);
+        CHECK(bpe_encode(e, m, text, length, ids, n + 1, bad, 1) == BPE_OK && n[0] == n[1]);
     }
     free(ids);
     *sum = sums[0];

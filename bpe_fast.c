@@ -210,11 +210,6 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint32_t inside;                  /* the id that an encoder uses */
-    uint8_t flags, n_bytes, bytes[3]; /* what is known of the token so far; its bytes, if safe merges alone made it */
-} token_id;
-
-typedef struct {
     uint64_t key[2]; /* key[1] is 0 in an empty slot, and only there */
     union {
         struct {
@@ -227,7 +222,6 @@ typedef struct {
             uint64_t count;
             uint32_t *list; /* its length, then the first slots of the left tokens, rising */
         } pair;
-        token_id id;
     } is;
 } slot;
 
@@ -1474,17 +1468,20 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 
 /* ---- 3. encoding: the vocabulary --------------------------------------------------------------------------------- */
 
-/* Inside, the id of a byte's token is the byte, and those of the merges' tokens follow. */
+/* The caller has numbered the tokens: the id of a byte's token is the byte, and those of the merges' tokens follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_MADE = 4 };
+
+typedef struct { /* what is known of a token so far; its bytes, if safe merges alone made it */
+    uint8_t flags, n_bytes, bytes[3];
+} token_facts;
 
 struct bpe_encoder {
     uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones where it is empty */
     size_t n_buckets;
     uint32_t *made;    /* by rank: the token that the merge makes */
     int plain;         /* that is 256 + rank for all of them: a look-up less for each merge */
-    uint32_t *outside; /* the ids as the caller has them; UINT32_MAX for a byte without a token */
-    uint32_t n_ids;
+    uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
@@ -1527,7 +1524,7 @@ static void place_pair(bpe_encoder *e, uint64_t pair)
 }
 
 /* a safe merge makes c of a and b: if such merges alone make a character, keep its token */
-static void note_character(bpe_encoder *e, const token_id *a, const token_id *b, token_id *c)
+static void note_character(bpe_encoder *e, const token_facts *a, const token_facts *b, token_facts *c, uint32_t id)
 {
     unsigned n = (unsigned)a->n_bytes + b->n_bytes;
     uint32_t character = 0;
@@ -1537,50 +1534,33 @@ static void note_character(bpe_encoder *e, const token_id *a, const token_id *b,
     memcpy(c->bytes + a->n_bytes, b->bytes, b->n_bytes);
     c->n_bytes = (uint8_t)n;
     if (decode(c->bytes, c->bytes + n, &character) == n)
-        e->characters[character] = c->inside;
-}
-
-/* what is known of a token; at first, all of it is 0 but its inner id */
-static token_id *token_of_id(bpe_encoder *e, table *ids, uint32_t id)
-{
-    slot *s = find(ids, id, 1);
-    if (!s->key[1]) {
-        s = add_key(ids, id, 1); /* there is room for all of them */
-        s->is.id.inside = e->n_ids;
-        e->outside[e->n_ids++] = id;
-    }
-    return &s->is.id;
+        e->characters[character] = id;
 }
 
 /*
- * Number the tokens, and fill the table of pairs.
+ * Fill the table of pairs, and that of characters.
  *
  * A merge (a, b) -> c is safe, so that it may be made at once wherever a stands before b, if no earlier merge has a on
  * its right or b on its left, and a is not b: nothing can take one of them away before its turn comes. That needs an
  * ordered list, where no merge uses a token that a later one makes: else a pair with c could come before it.
  */
-static int number_tokens(bpe_encoder *e, const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges,
-                         table *ids)
+static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
     int ordered = 1;
-    e->plain = 1;
     for (size_t i = 0; i < 1 << 16; i++)
         e->byte_pairs[i] = NO_RANK;
-    for (unsigned i = 0; i < 256; i++, e->n_ids = i) {
-        e->outside[i] = id_of_byte[i];
-        if (id_of_byte[i] != UINT32_MAX)
-            *token_of_id(e, ids, id_of_byte[i]) = (token_id){i, IS_MADE, 1, {(uint8_t)i, 0, 0}};
-    }
-    for (uint32_t rank = 0; rank < n_merges && e->n_ids < NO_ID - 3; rank++, merges += 3) {
-        token_id *a = token_of_id(e, ids, merges[0]), *b = token_of_id(e, ids, merges[1]);
-        token_id *c = token_of_id(e, ids, merges[2]);
-        e->made[rank] = c->inside;
-        e->plain &= c->inside == 256 + rank;
-        place_pair(e, pair_bits(a->inside, b->inside) | rank);
-        if ((a->inside | b->inside) < 256)
-            e->byte_pairs[a->inside << 8 | b->inside] = rank;
+    for (unsigned i = 0; i < 256; i++)
+        facts[i] = (token_facts){IS_MADE, 1, {(uint8_t)i, 0, 0}};
+    e->plain = 1;
+    for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
+        const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
+        token_facts *a = facts + left, *b = facts + right, *c = facts + made;
+        e->plain &= made == 256 + rank;
+        place_pair(e, pair_bits(left, right) | rank);
+        if ((left | right) < 256)
+            e->byte_pairs[left << 8 | right] = rank;
         if (a != b && !(a->flags & WAS_RIGHT) && !(b->flags & WAS_LEFT))
-            note_character(e, a, b, c);
+            note_character(e, a, b, c, made);
         ordered &= a->flags && b->flags && !c->flags;
         a->flags |= WAS_LEFT;
         b->flags |= WAS_RIGHT;
@@ -1588,7 +1568,6 @@ static int number_tokens(bpe_encoder *e, const uint32_t *id_of_byte, const uint3
     }
     if (!ordered)
         memset(e->characters, 0, sizeof e->characters);
-    return e->n_ids < NO_ID - 3 ? BPE_OK : BPE_OVERFLOW;
 }
 
 void bpe_encoder_free(bpe_encoder *e)
@@ -1597,42 +1576,43 @@ void bpe_encoder_free(bpe_encoder *e)
         return;
     free(e->pairs);
     free(e->made);
+    free(e->outside);
+    free(e->special_ids);
     free_specials(&e->specials);
     free(e);
 }
 
 /*
- * id_of_byte is the id of each byte's token, UINT32_MAX where there is none; merges are rows of (left id, right id, id
- * of the new token) by rank, no pair twice. Special tokens are as in bpe_words_new.
+ * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, with UINT32_MAX where one has none; merges
+ * are rows of (left, right, new token) by rank, as places in ids, no pair twice. Special tokens are as in bpe_words_new.
  */
-int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges, const uint8_t *special_bytes,
-                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
-                    bpe_encoder **encoder)
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
+                    const uint8_t *special_bytes, const size_t *lengths, const uint32_t *special_ids, size_t n_specials,
+                    int pattern, bpe_encoder **encoder)
 {
-    const size_t n_ids = 3 * n_merges + 256; /* at most: a merge may have three ids of its own */
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
-    size_t capacity = 1024;
-    table ids = {0};
-    int status = n_merges >= NO_ID || n_specials >= NO_ID ? BPE_OVERFLOW : BPE_NO_MEMORY;
-    while (capacity / 3 * 2 < n_ids && status == BPE_NO_MEMORY)
-        capacity *= 2;
-    if (status == BPE_NO_MEMORY && e && new_specials(&e->specials, special_bytes, lengths, n_specials) == BPE_OK &&
-        (e->pairs = allocate(n_merges * 2 + BUCKET, sizeof *e->pairs, 0)) &&
-        (e->made = allocate(n_merges + n_ids + n_specials, sizeof *e->made, 0)) &&
-        new_table(&ids, capacity, 0) == BPE_OK) {
+    token_facts *facts = allocate(n_ids, sizeof *facts, 1);
+    int status = n_ids >= NO_ID || n_merges >= NO_ID ? BPE_OVERFLOW : BPE_OK;
+    for (size_t i = 0; i < 3 * n_merges && status == BPE_OK; i++)
+        status = merges[i] < n_ids ? BPE_OK : BPE_OVERFLOW;
+    if (status == BPE_OK &&
+        (!e || !facts || new_specials(&e->specials, special_bytes, lengths, n_specials) != BPE_OK ||
+         !(e->pairs = allocate(n_merges * 2 + BUCKET, sizeof *e->pairs, 0)) ||
+         !(e->made = allocate(n_merges, sizeof *e->made, 0)) || !(e->outside = allocate(n_ids, sizeof *ids, 0)) ||
+         !(e->special_ids = allocate(n_specials, sizeof *special_ids, 0))))
+        status = BPE_NO_MEMORY;
+    if (status == BPE_OK) {
         e->pattern = pattern;
         e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
         memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
-        e->outside = e->made + n_merges;
-        e->special_ids = e->outside + n_ids;
+        memcpy(e->outside, ids, n_ids * sizeof *ids);
         memcpy(e->special_ids, special_ids, n_specials * sizeof *special_ids);
-        status = number_tokens(e, id_of_byte, merges, n_merges, &ids);
-    }
-    free_table(&ids);
-    if (status != BPE_OK) {
+        index_merges(e, merges, (uint32_t)n_merges, facts);
+    } else {
         bpe_encoder_free(e);
         *encoder = NULL;
     }
+    free(facts);
     return status;
 }
 
@@ -1752,14 +1732,9 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 struct bpe_memory {
     const bpe_encoder *encoder;
     table words;
-};
-
-typedef struct {
-    const bpe_encoder *e;
-    table *words;
     uint32_t *ids; /* room for as many as the text has bytes, so there always is enough for those of the next word */
     size_t n, room;
-} encoding;
+};
 
 void bpe_memory_free(bpe_memory *m)
 {
@@ -1797,41 +1772,41 @@ static int remember(table *t, const uint64_t key[2], const uint8_t *word, size_t
 }
 
 /* what is not the usual case: a longer word, one of more than three ids, a new one */
-static int encode_other(encoding *to, const uint8_t *word, size_t length)
+static int encode_other(bpe_memory *m, const uint8_t *word, size_t length)
 {
     uint64_t key[2];
-    const slot *s = find_word(to->words, word, length, key);
-    uint32_t *ids = to->ids + to->n;
+    const slot *s = find_word(&m->words, word, length, key);
+    uint32_t *ids = m->ids + m->n;
     size_t n = s->is.known.n;
     int status = BPE_OK;
     if (!s->key[1]) {
-        status = merge_word(to->e, word, length, ids, &n);
+        status = merge_word(m->encoder, word, length, ids, &n);
         if (status == BPE_OK && length <= REMEMBERED)
-            status = remember(to->words, key, word, length, ids, n);
+            status = remember(&m->words, key, word, length, ids, n);
     } else if (length <= INLINE_MAX && n <= 3)
         memcpy(ids, s->is.known.ids, n * sizeof *ids);
     else
-        memcpy(ids, to->words->arena + s->is.word.where + (length > INLINE_MAX ? length : 0), n * sizeof *ids);
-    to->n += n;
+        memcpy(ids, m->words.arena + s->is.word.where + (length > INLINE_MAX ? length : 0), n * sizeof *ids);
+    m->n += n;
     return status;
 }
 
 /* the sink that encodes */
 static inline int encode_word(void *state, const uint8_t *word, size_t length)
 {
-    encoding *to = state;
+    bpe_memory *m = state;
     if (LIKELY(length <= INLINE_MAX)) {
         const slot *s;
         uint64_t key[2];
         short_key(word, length, key);
-        s = find(to->words, key[0], key[1]);
-        if (LIKELY(s->key[1] && s->is.known.n <= 3 && to->room - to->n >= 3)) {
-            memcpy(to->ids + to->n, s->is.known.ids, sizeof s->is.known.ids); /* three, so that there is no loop */
-            to->n += s->is.known.n;
+        s = find(&m->words, key[0], key[1]);
+        if (LIKELY(s->key[1] && s->is.known.n <= 3 && m->room - m->n >= 3)) {
+            memcpy(m->ids + m->n, s->is.known.ids, sizeof s->is.known.ids); /* three, so that there is no loop */
+            m->n += s->is.known.n;
             return BPE_OK;
         }
     }
-    return encode_other(to, word, length);
+    return encode_other(m, word, length);
 }
 
 /*
@@ -1842,29 +1817,31 @@ int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t 
                size_t *bad_offset, int narrow)
 {
     const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
-    encoding s = {e, &m->words, ids, 0, length};
     int status = BPE_OK;
     if (m->encoder != e) {
         clear_table(&m->words);
         m->encoder = e;
     }
+    m->ids = ids;
+    m->n = 0;
+    m->room = length;
     while (piece < end) {
         size_t which, special = find_special(&e->specials, piece, end, &wall, &which);
-        status = scan_piece(e->pattern, piece, wall, end, &bad, encode_word, &s);
+        status = scan_piece(e->pattern, piece, wall, end, &bad, encode_word, m);
         if (status == BPE_NO_TOKEN) /* the words before had one for each byte */
             for (bad = piece; e->outside[*bad] != UINT32_MAX;)
                 bad++;
         if (status != BPE_OK)
             break;
         if (special)
-            s.ids[s.n++] = e->special_ids[which];
+            ids[m->n++] = e->special_ids[which];
         piece = wall + special;
     }
-    for (size_t i = 0; i < s.n && narrow; i++) {
+    for (size_t i = 0; i < m->n && narrow; i++) {
         uint16_t id = (uint16_t)ids[i];
         memcpy((uint8_t *)ids + 2 * i, &id, 2);
     }
-    *n_ids = s.n;
+    *n_ids = m->n;
     *bad_offset = (size_t)(bad - text);
     return status;
 }

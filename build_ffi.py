@@ -12,6 +12,7 @@ This is the only file that knows cffi. bpe.py calls load_engine() and sees an En
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import os
@@ -50,9 +51,9 @@ void bpe_learner_free(bpe_learner *l);
 
 typedef struct bpe_encoder bpe_encoder; /* vocabulary, merges, special tokens, pattern: never changes */
 typedef struct bpe_memory bpe_memory;   /* the ids of words seen; each thread has one of its own */
-int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
-                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
-                    bpe_encoder **encoder);
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
+                    const uint8_t *specials, const size_t *lengths, const uint32_t *special_ids, size_t n_specials,
+                    int pattern, bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 bpe_memory *bpe_memory_new(const bpe_encoder *e, uint64_t seed);
 void bpe_memory_free(bpe_memory *m);
@@ -216,15 +217,18 @@ class Encoder:
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         ffi, lib = engine.ffi, engine.lib
         self.engine, self.local = engine, threading.local()
-        id_of_byte = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
+        numbers = collections.defaultdict(itertools.count(256).__next__)  # of the tokens in C: first those of the bytes
+        numbers.update((token_id, byte) for byte, token_id in enumerate(tokenizer.id_of_byte) if token_id is not None)
         rows = ((*pair, made) for pair, made in zip(tokenizer.ranks, tokenizer.merged))
-        merges = array("I", itertools.chain.from_iterable(rows))
+        merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(rows)))
+        ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
+        ids += [token_id for token_id, number in numbers.items() if number > 255]
         blob, lengths, n, order = joined(tokenizer.special_ids)
         special_ids = [tokenizer.special_ids[special] for special in order]
         new = ffi.new("bpe_encoder **")
         engine.check(
             lib.bpe_encoder_new(
-                id_of_byte, ffi.from_buffer("uint32_t[]", merges), len(merges) // 3, blob, lengths, special_ids, n,
+                ids, len(ids), ffi.from_buffer("uint32_t[]", merges), len(merges) // 3, blob, lengths, special_ids, n,
                 engine.patterns.get(tokenizer.options.pattern, 0), new,
             )
         )  # fmt: skip

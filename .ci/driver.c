@@ -97,10 +97,11 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
 static int new_encoder(const merge_list *list, bpe_encoder **encoder)
 {
     static const uint32_t special_ids[] = {70000, 70001};
-    uint32_t ids[256];
-    for (unsigned i = 0; i < 256; i++)
+    uint32_t ids[256 + MOST];
+    for (unsigned i = 0; i < 256 + list->n; i++)
         ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
-    return bpe_encoder_new(ids, list->rows, list->n, special_bytes, special_lengths, special_ids, 2, pattern, encoder);
+    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_bytes, special_lengths, special_ids, 2,
+                           pattern, encoder);
 }
 
 /* encode twice, the second time with all words known; ids that are wrong in number or make other bytes end the program */

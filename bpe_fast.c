@@ -1772,41 +1772,40 @@ static int remember(table *t, const uint64_t key[2], const uint8_t *word, size_t
 }
 
 /* what is not the usual case: a longer word, one of more than three ids, a new one */
-static int encode_other(bpe_memory *m, const uint8_t *word, size_t length)
+static NOINLINE int encode_other(bpe_memory *m, const slot *s, const uint64_t key[2], const uint8_t *word, size_t length)
 {
-    uint64_t key[2];
-    const slot *s = find_word(&m->words, word, length, key);
+    const int is_long = length > INLINE_MAX;
     uint32_t *ids = m->ids + m->n;
     size_t n = s->is.known.n;
-    int status = BPE_OK;
     if (!s->key[1]) {
-        status = merge_word(m->encoder, word, length, ids, &n);
+        int status = merge_word(m->encoder, word, length, ids, &n);
         if (status == BPE_OK && length <= REMEMBERED)
             status = remember(&m->words, key, word, length, ids, n);
-    } else if (length <= INLINE_MAX && n <= 3)
-        memcpy(ids, s->is.known.ids, n * sizeof *ids);
+        if (status != BPE_OK)
+            return status;
+    } else if (is_long || n > 3)
+        memcpy(ids, m->words.arena + s->is.word.where + (is_long ? length : 0), n * sizeof *ids);
     else
-        memcpy(ids, m->words.arena + s->is.word.where + (length > INLINE_MAX ? length : 0), n * sizeof *ids);
+        memcpy(ids, s->is.known.ids, n * sizeof *ids);
     m->n += n;
-    return status;
+    return BPE_OK;
 }
 
 /* the sink that encodes */
-static inline int encode_word(void *state, const uint8_t *word, size_t length)
+ALWAYS_INLINE int encode_word(void *state, const uint8_t *word, size_t length)
 {
     bpe_memory *m = state;
-    if (LIKELY(length <= INLINE_MAX)) {
-        const slot *s;
-        uint64_t key[2];
-        short_key(word, length, key);
-        s = find(&m->words, key[0], key[1]);
-        if (LIKELY(s->key[1] && s->is.known.n <= 3 && m->room - m->n >= 3)) {
-            memcpy(m->ids + m->n, s->is.known.ids, sizeof s->is.known.ids); /* three, so that there is no loop */
-            m->n += s->is.known.n;
-            return BPE_OK;
-        }
-    }
-    return encode_other(m, word, length);
+    uint64_t key[2];
+    const slot *s;
+    if (!LIKELY(length <= INLINE_MAX))
+        return encode_other(m, find_word(&m->words, word, length, key), key, word, length);
+    short_key(word, length, key);
+    s = find(&m->words, key[0], key[1]);
+    if (!LIKELY(s->key[1] && s->is.known.n <= 3 && m->room - m->n >= 3))
+        return encode_other(m, s, key, word, length);
+    memcpy(m->ids + m->n, s->is.known.ids, sizeof s->is.known.ids); /* three, so that there is no loop */
+    m->n += s->is.known.n;
+    return BPE_OK;
 }
 
 /*

@@ -7,10 +7,10 @@
  *
  * HANDLES  No global changes, so different threads may use different handles. Nothing here prints or exits.
  *
- *   bpe_words    distinct words and how often each occurs: the result of scanning text, or of a list from Python
+ *   bpe_words    a table of distinct words, and how often each occurs: the result of scanning text, or of a list from
+ *                Python; or their ids, as an encoder has seen them, where each thread has a table of its own
  *   bpe_learner  takes the words over, and hands out merges, a batch at a time
- *   bpe_encoder  vocabulary, merges, special tokens, pattern; never changes, so threads may share one
- *   bpe_memory   the ids of words that an encoder has seen; each thread has one of its own
+ *   bpe_encoder  vocabulary and merges; never changes, so threads may share one
  *
  * RETURN CODES
  *
@@ -67,7 +67,7 @@
  * built anew from the array. The heap holds a stale count at worst, never one that is too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
- * word is merged once; then the memory has it, until it is full and begins anew. The ranks of all pairs lie in a table
+ * word is merged once; then its table has the ids, until it is full and begins anew. The ranks of all pairs lie in a table
  * that is small enough for the cache. A look-up costs more than anything else, so the bytes of a character become its
  * token at once where that is safe (see number_tokens). In a word of up to 62 tokens, comparing all ranks finds the
  * least, while the look-ups of new pairs are under way.
@@ -75,7 +75,8 @@
  * COST    Counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
  *         its list and its distinct neighbours. Encoding: a known word as in counting, a new one 30 ns a merge.
  * MEMORY  Words: 32 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and for each position in a list. Encoder: 30 bytes a merge and 512 KB. Memory: up to 32 MB.
+ *         distinct words, and for each position in a list. Encoder: 30 bytes a merge, 512 KB, and up to 32 MB
+ *         for each table that it remembers words in.
  */
 
 #include <stdlib.h>
@@ -438,6 +439,9 @@ struct bpe_words {
     table table;
     int pattern;
     specials specials;
+    const bpe_encoder *encoder; /* whose ids are in the table; NULL if it has counts */
+    uint32_t *ids;              /* of the text; there is room for as many as it has bytes, so the next word's always fit */
+    size_t n, room;
 };
 
 static int add_count(uint64_t *count, uint64_t more)
@@ -949,10 +953,27 @@ ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *en
     return BPE_OK;
 }
 
+/* give the words of a text to the sink, and put the ids of special tokens between those of the words, if they have any */
+ALWAYS_INLINE int scan_text(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset, word_sink sink,
+                            const uint32_t *special_ids)
+{
+    const uint8_t *end = text + length, *wall, *bad = text;
+    int status = w->table.slots ? BPE_OK : BPE_USED_UP;
+    for (const uint8_t *piece = text; piece < end && status == BPE_OK;) {
+        size_t which, special = find_special(&w->specials, bad = piece, end, &wall, &which);
+        status = scan_piece(w->pattern, piece, wall, end, &bad, sink, w);
+        if (status == BPE_OK && special && special_ids)
+            w->ids[w->n++] = special_ids[which];
+        piece = wall + special;
+    }
+    *bad_offset = (size_t)(bad - text);
+    return status;
+}
+
 /* the sink that counts */
 ALWAYS_INLINE int count_word(void *words, const uint8_t *word, size_t length)
 {
-    table *t = words;
+    table *t = &((bpe_words *)words)->table;
     uint64_t key[2];
     slot *s;
     if (!LIKELY(length <= INLINE_MAX))
@@ -965,18 +986,9 @@ ALWAYS_INLINE int count_word(void *words, const uint8_t *word, size_t length)
 /* count the words of a text; on BPE_BAD_UTF8, *bad_offset is the first byte that is not UTF-8 */
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
 {
-    const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
-    table *t = &w->table;
-    int status = t->slots ? BPE_OK : BPE_USED_UP;
-    if (status == BPE_OK && !t->used && length > 2000000)
-        status = resize(t, 1 << 17); /* it need not grow so often */
-    while (piece < end && status == BPE_OK) {
-        size_t which, special = find_special(&w->specials, piece, end, &wall, &which);
-        status = scan_piece(w->pattern, piece, wall, end, &bad, count_word, t);
-        piece = wall + special;
-    }
-    *bad_offset = (size_t)(bad - text);
-    return status;
+    if (w->table.slots && !w->table.used && length > 2000000 && resize(&w->table, 1 << 17) != BPE_OK)
+        return BPE_NO_MEMORY; /* so large, it need not grow so often */
+    return scan_text(w, text, length, bad_offset, count_word, NULL);
 }
 
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
@@ -1485,8 +1497,6 @@ struct bpe_encoder {
     uint32_t *special_ids;
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
-    specials specials;
-    int pattern;
 };
 
 static inline uint64_t pair_bits(uint32_t left, uint32_t right)
@@ -1578,31 +1588,28 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
-    free_specials(&e->specials);
     free(e);
 }
 
 /*
  * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, with UINT32_MAX where one has none; merges
- * are rows of (left, right, new token) by rank, as places in ids, no pair twice. Special tokens are as in bpe_words_new.
+ * are rows of (left, right, new token) by rank, as places in ids, no pair twice; special_ids are in the order in which
+ * bpe_words_new takes the special tokens.
  */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
-                    const uint8_t *special_bytes, const size_t *lengths, const uint32_t *special_ids, size_t n_specials,
-                    int pattern, bpe_encoder **encoder)
+                    const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     token_facts *facts = allocate(n_ids, sizeof *facts, 1);
     int status = n_ids >= NO_ID || n_merges >= NO_ID ? BPE_OVERFLOW : BPE_OK;
     for (size_t i = 0; i < 3 * n_merges && status == BPE_OK; i++)
         status = merges[i] < n_ids ? BPE_OK : BPE_OVERFLOW;
-    if (status == BPE_OK &&
-        (!e || !facts || new_specials(&e->specials, special_bytes, lengths, n_specials) != BPE_OK ||
-         !(e->pairs = allocate(n_merges * 2 + BUCKET, sizeof *e->pairs, 0)) ||
-         !(e->made = allocate(n_merges, sizeof *e->made, 0)) || !(e->outside = allocate(n_ids, sizeof *ids, 0)) ||
-         !(e->special_ids = allocate(n_specials, sizeof *special_ids, 0))))
+    if (status == BPE_OK && (!e || !facts || !(e->pairs = allocate(n_merges * 2 + BUCKET, sizeof *e->pairs, 0)) ||
+                             !(e->made = allocate(n_merges, sizeof *e->made, 0)) ||
+                             !(e->outside = allocate(n_ids, sizeof *ids, 0)) ||
+                             !(e->special_ids = allocate(n_specials, sizeof *special_ids, 0))))
         status = BPE_NO_MEMORY;
     if (status == BPE_OK) {
-        e->pattern = pattern;
         e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
         memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
         memcpy(e->outside, ids, n_ids * sizeof *ids);
@@ -1729,33 +1736,6 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 
 /* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
 
-struct bpe_memory {
-    const bpe_encoder *encoder;
-    table words;
-    uint32_t *ids; /* room for as many as the text has bytes, so there always is enough for those of the next word */
-    size_t n, room;
-};
-
-void bpe_memory_free(bpe_memory *m)
-{
-    if (!m)
-        return;
-    free_table(&m->words);
-    free(m);
-}
-
-/* for the words of one thread, encoded with e; NULL without memory. The seed should be a secret. */
-bpe_memory *bpe_memory_new(const bpe_encoder *e, uint64_t seed)
-{
-    bpe_memory *m = calloc(1, sizeof *m);
-    if (m && new_table(&m->words, 1 << 12, seed) == BPE_OK) {
-        m->encoder = e;
-        return m;
-    }
-    free(m);
-    return NULL;
-}
-
 /* keep the ids of a word; where there is no more room, all others are forgotten */
 static int remember(table *t, const uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
 {
@@ -1772,76 +1752,65 @@ static int remember(table *t, const uint64_t key[2], const uint8_t *word, size_t
 }
 
 /* what is not the usual case: a longer word, one of more than three ids, a new one */
-static NOINLINE int encode_other(bpe_memory *m, const slot *s, const uint64_t key[2], const uint8_t *word, size_t length)
+static NOINLINE int encode_other(bpe_words *w, const slot *s, const uint64_t key[2], const uint8_t *word, size_t length)
 {
     const int is_long = length > INLINE_MAX;
-    uint32_t *ids = m->ids + m->n;
+    uint32_t *ids = w->ids + w->n;
     size_t n = s->is.known.n;
     if (!s->key[1]) {
-        int status = merge_word(m->encoder, word, length, ids, &n);
+        int status = merge_word(w->encoder, word, length, ids, &n);
         if (status == BPE_OK && length <= REMEMBERED)
-            status = remember(&m->words, key, word, length, ids, n);
+            status = remember(&w->table, key, word, length, ids, n);
         if (status != BPE_OK)
             return status;
     } else if (is_long || n > 3)
-        memcpy(ids, m->words.arena + s->is.word.where + (is_long ? length : 0), n * sizeof *ids);
+        memcpy(ids, w->table.arena + s->is.word.where + (is_long ? length : 0), n * sizeof *ids);
     else
         memcpy(ids, s->is.known.ids, n * sizeof *ids);
-    m->n += n;
+    w->n += n;
     return BPE_OK;
 }
 
 /* the sink that encodes */
 ALWAYS_INLINE int encode_word(void *state, const uint8_t *word, size_t length)
 {
-    bpe_memory *m = state;
+    bpe_words *w = state;
     uint64_t key[2];
     const slot *s;
     if (!LIKELY(length <= INLINE_MAX))
-        return encode_other(m, find_word(&m->words, word, length, key), key, word, length);
+        return encode_other(w, find_word(&w->table, word, length, key), key, word, length);
     short_key(word, length, key);
-    s = find(&m->words, key[0], key[1]);
-    if (!LIKELY(s->key[1] && s->is.known.n <= 3 && m->room - m->n >= 3))
-        return encode_other(m, s, key, word, length);
-    memcpy(m->ids + m->n, s->is.known.ids, sizeof s->is.known.ids); /* three, so that there is no loop */
-    m->n += s->is.known.n;
+    s = find(&w->table, key[0], key[1]);
+    if (!LIKELY(s->key[1] && s->is.known.n <= 3 && w->room - w->n >= 3))
+        return encode_other(w, s, key, word, length);
+    memcpy(w->ids + w->n, s->is.known.ids, sizeof s->is.known.ids); /* three, so that there is no loop */
+    w->n += s->is.known.n;
     return BPE_OK;
 }
 
 /*
  * The ids of a text; there is room for `length` of them. Where all are below 65536, `narrow` makes them 16 bits wide.
- * BPE_BAD_UTF8 and BPE_NO_TOKEN come with the offset of the first byte that is not UTF-8, or has no token.
+ * BPE_BAD_UTF8 and BPE_NO_TOKEN come with the offset of the first byte that is not UTF-8, or has no token. w remembers
+ * the words; it was made for the encoder's special tokens and pattern, and is not for counting.
  */
-int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
+int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
                size_t *bad_offset, int narrow)
 {
-    const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
-    int status = BPE_OK;
-    if (m->encoder != e) {
-        clear_table(&m->words);
-        m->encoder = e;
-    }
-    m->ids = ids;
-    m->n = 0;
-    m->room = length;
-    while (piece < end) {
-        size_t which, special = find_special(&e->specials, piece, end, &wall, &which);
-        status = scan_piece(e->pattern, piece, wall, end, &bad, encode_word, m);
-        if (status == BPE_NO_TOKEN) /* the words before had one for each byte */
-            for (bad = piece; e->outside[*bad] != UINT32_MAX;)
-                bad++;
-        if (status != BPE_OK)
-            break;
-        if (special)
-            ids[m->n++] = e->special_ids[which];
-        piece = wall + special;
-    }
-    for (size_t i = 0; i < m->n && narrow; i++) {
+    int status;
+    if (w->encoder != e)
+        clear_table(&w->table);
+    w->encoder = e;
+    w->ids = ids;
+    w->n = 0;
+    w->room = length;
+    status = scan_text(w, text, length, bad_offset, encode_word, e->special_ids);
+    while (status == BPE_NO_TOKEN && e->outside[text[*bad_offset]] != UINT32_MAX)
+        ++*bad_offset; /* the words before had a token for each byte */
+    for (size_t i = 0; i < w->n && narrow; i++) {
         uint16_t id = (uint16_t)ids[i];
         memcpy((uint8_t *)ids + 2 * i, &id, 2);
     }
-    *n_ids = m->n;
-    *bad_offset = (size_t)(bad - text);
+    *n_ids = w->n;
     return status;
 }
 

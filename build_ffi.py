@@ -49,15 +49,11 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
 
-typedef struct bpe_encoder bpe_encoder; /* vocabulary, merges, special tokens, pattern: never changes */
-typedef struct bpe_memory bpe_memory;   /* the ids of words seen; each thread has one of its own */
+typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges: never changes */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
-                    const uint8_t *specials, const size_t *lengths, const uint32_t *special_ids, size_t n_specials,
-                    int pattern, bpe_encoder **encoder);
+                    const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
-bpe_memory *bpe_memory_new(const bpe_encoder *e, uint64_t seed);
-void bpe_memory_free(bpe_memory *m);
-int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
+int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
                size_t *bad_offset, int narrow);
 int bpe_words_replay(const bpe_encoder *e, const bpe_words *words, bpe_words *rows);
 
@@ -219,19 +215,15 @@ class Encoder:
         self.engine, self.local = engine, threading.local()
         numbers = collections.defaultdict(itertools.count(256).__next__)  # of the tokens in C: first those of the bytes
         numbers.update((token_id, byte) for byte, token_id in enumerate(tokenizer.id_of_byte) if token_id is not None)
-        rows = ((*pair, made) for pair, made in zip(tokenizer.ranks, tokenizer.merged))
-        merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(rows)))
+        triples = ((*pair, made) for pair, made in zip(tokenizer.ranks, tokenizer.merged))
+        merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
-        blob, lengths, n, order = joined(tokenizer.special_ids)
+        *specials, order = joined(tokenizer.special_ids)
         special_ids = [tokenizer.special_ids[special] for special in order]
-        new = ffi.new("bpe_encoder **")
-        engine.check(
-            lib.bpe_encoder_new(
-                ids, len(ids), ffi.from_buffer("uint32_t[]", merges), len(merges) // 3, blob, lengths, special_ids, n,
-                engine.patterns.get(tokenizer.options.pattern, 0), new,
-            )
-        )  # fmt: skip
+        self.arguments = (*specials, engine.patterns.get(tokenizer.options.pattern, 0), engine.seed)
+        new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
+        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, special_ids, len(special_ids), new))
         self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
 
     def encode(self, text: bytes, kind: str = "u4") -> Any:
@@ -241,7 +233,7 @@ class Encoder:
         """
         ffi, lib = self.engine.ffi, self.engine.lib
         if not hasattr(self.local, "memory"):
-            self.local.memory = ffi.gc(lib.bpe_memory_new(self.handle, self.engine.seed), lib.bpe_memory_free)
+            self.local.memory = ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
             self.local.ids = ()
             if not self.local.memory:
                 raise MemoryError

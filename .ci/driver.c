@@ -100,12 +100,11 @@ static int new_encoder(const merge_list *list, bpe_encoder **encoder)
     uint32_t ids[256 + MOST];
     for (unsigned i = 0; i < 256 + list->n; i++)
         ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
-    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_bytes, special_lengths, special_ids, 2,
-                           pattern, encoder);
+    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_ids, 2, encoder);
 }
 
 /* encode twice, the second time with all words known; ids that are wrong in number or make other bytes end the program */
-static int encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint64_t *sum)
+static int encode(const bpe_encoder *e, bpe_words *m, const uint8_t *text, size_t length, uint64_t *sum)
 {
     uint32_t *ids = malloc(length * sizeof *ids + 1); /* exactly: a write behind them is seen */
     size_t n[2] = {0, 0}, bad[2];
@@ -158,7 +157,7 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     size_t bad;
     uint64_t encoded = 0;
     bpe_encoder *encoder = NULL;
-    bpe_memory *memory = NULL;
+    bpe_words *memory = NULL;
     bpe_words *words = bpe_words_new(special_bytes, special_lengths, 2, pattern, 7);
     bpe_words *copy = bpe_words_new(NULL, NULL, 0, pattern, 7), *rows = bpe_words_new(NULL, NULL, 0, pattern, 7);
     int status = words && copy && rows ? bpe_words_scan(words, text, length, &bad) : BPE_NO_MEMORY;
@@ -171,12 +170,13 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     if (status == BPE_OK)
         status = new_encoder(&list, &encoder);
     if (status == BPE_OK)
-        status = (memory = bpe_memory_new(encoder, 5)) ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
+        status = (memory = bpe_words_new(special_bytes, special_lengths, 2, pattern, 5))
+                     ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
     if (status == BPE_OK)
         status = bpe_words_replay(encoder, words, rows);
     *sum = list.sum + encoded;
     bpe_encoder_free(encoder);
-    bpe_memory_free(memory);
+    bpe_words_free(memory);
     bpe_words_free(words);
     bpe_words_free(copy);
     bpe_words_free(rows);
@@ -223,9 +223,9 @@ static void *count_job(void *argument)
 static void *encode_job(void *argument)
 {
     job *j = argument;
-    bpe_memory *memory = bpe_memory_new(j->encoder, 5);
+    bpe_words *memory = bpe_words_new(special_bytes, special_lengths, 2, pattern, 5);
     CHECK(memory && encode(j->encoder, memory, j->text, j->length, &j->sum) == BPE_OK);
-    bpe_memory_free(memory);
+    bpe_words_free(memory);
     return NULL;
 }
 

@@ -36,7 +36,7 @@ def engine(request, tmp_path_factory):
 
 
 def new_memory(engine, encoder):
-    return engine.ffi.gc(engine.lib.bpe_memory_new(encoder.handle, engine.seed), engine.lib.bpe_memory_free)
+    return engine.ffi.gc(engine.lib.bpe_words_new(*encoder.arguments), engine.lib.bpe_words_free)
 
 
 def encode(engine, encoder, data, memory):

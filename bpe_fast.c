@@ -405,11 +405,10 @@ static size_t first_from(const specials *s, size_t low, size_t high, size_t dept
 }
 
 /*
- * The first special token at or behind text, and of those that begin there the longest: its length, its place in *at,
- * and its index in *which. 0 if there is none, with *at = end.
+ * The first special token at or behind text, and of those that begin there the longest: 1 + its index, and its place in
+ * *at. 0 if there is none, with *at = end.
  */
-static size_t find_special(const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at,
-                           size_t *which)
+static size_t find_special(const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at)
 {
     for (; s->n && text < end; text++) {
         size_t low = 0, high = s->n, found = 0;
@@ -423,11 +422,9 @@ static size_t find_special(const specials *s, const uint8_t *text, const uint8_t
             low = first_from(s, low, high, depth, text[depth]);
             high = first_from(s, low, high, depth, text[depth] + 1u);
         }
-        if (found) {
-            *at = text;
-            *which = found - 1;
-            return s->start[found] - s->start[found - 1];
-        }
+        *at = text;
+        if (found)
+            return found;
     }
     *at = end;
     return 0;
@@ -507,22 +504,6 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, c
     return status;
 }
 
-/* add all words of another table, which stays as it is */
-int bpe_words_add(bpe_words *w, const bpe_words *other)
-{
-    const table *t = &other->table;
-    int status = w->table.slots && t->slots ? BPE_OK : BPE_USED_UP;
-    if (status == BPE_OK && w->table.capacity < t->capacity)
-        status = resize(&w->table, t->capacity); /* in the order of their hashes, words pile up in a smaller table */
-    for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
-        size_t length;
-        const uint8_t *word = word_of(t, t->slots + i, &length);
-        if (length) /* else the slot is empty */
-            status = put_word(&w->table, word, length, t->slots[i].is.word.count);
-    }
-    return status;
-}
-
 /*
  * How many distinct words, their bytes, all their occurrences, and the bytes of these. The last two may pass 2^64, so
  * the upper and the lower halves of the counts have sums of their own.
@@ -545,8 +526,7 @@ void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
 }
 
 typedef struct {
-    uint64_t lack;  /* of the count to the largest one: smaller is more */
-    uint64_t first; /* the first bytes as a number */
+    uint64_t count;
     const uint8_t *word;
     size_t length;
 } listed_word;
@@ -554,10 +534,8 @@ typedef struct {
 static int by_count_and_bytes(const void *x, const void *y)
 {
     const listed_word *a = x, *b = y;
-    if (a->lack != b->lack)
-        return a->lack < b->lack ? -1 : 1;
-    if (a->first != b->first)
-        return a->first < b->first ? -1 : 1;
+    if (a->count != b->count)
+        return a->count > b->count ? -1 : 1;
     return compare_bytes(a->word, a->length, b->word, b->length);
 }
 
@@ -575,14 +553,14 @@ int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_
         size_t length;
         const uint8_t *word = word_of(t, t->slots + i, &length);
         if (length)
-            *entry++ = (listed_word){COUNT_MAX - t->slots[i].is.word.count, first_bytes(word, length), word, length};
+            *entry++ = (listed_word){t->slots[i].is.word.count, word, length};
     }
     qsort(list, t->used, sizeof *list, by_count_and_bytes);
     for (entry = list; entry < list + t->used; entry++) {
         memcpy(bytes, entry->word, entry->length);
         bytes += entry->length;
         *lengths++ = (uint32_t)entry->length;
-        *counts++ = COUNT_MAX - entry->lack;
+        *counts++ = entry->count;
     }
     free(list);
     return BPE_OK;
@@ -898,12 +876,9 @@ static NOINLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t 
         *bad = wide_masks(pattern, window, n, left, &m);
     if (*bad || !*n)
         return 0;
-    if (pattern == BPE_GPT2)
-        starts = gpt2_starts(window, &m, *n, left);
-    else if (pattern == BPE_CL100K)
-        starts = modern_starts(BPE_CL100K, window, &m, n, left);
-    else
-        starts = modern_starts(BPE_O200K, window, &m, n, left);
+    starts = pattern == BPE_GPT2     ? gpt2_starts(window, &m, *n, left)
+             : pattern == BPE_CL100K ? modern_starts(BPE_CL100K, window, &m, n, left)
+                                     : modern_starts(BPE_O200K, window, &m, n, left);
     return starts & ~(uint64_t)1;
 }
 
@@ -960,11 +935,11 @@ ALWAYS_INLINE int scan_text(bpe_words *w, const uint8_t *text, size_t length, si
     const uint8_t *end = text + length, *wall, *bad = text;
     int status = w->table.slots ? BPE_OK : BPE_USED_UP;
     for (const uint8_t *piece = text; piece < end && status == BPE_OK;) {
-        size_t which, special = find_special(&w->specials, bad = piece, end, &wall, &which);
+        const size_t special = find_special(&w->specials, bad = piece, end, &wall);
         status = scan_piece(w->pattern, piece, wall, end, &bad, sink, w);
         if (status == BPE_OK && special && special_ids)
-            w->ids[w->n++] = special_ids[which];
-        piece = wall + special;
+            w->ids[w->n++] = special_ids[special - 1];
+        piece = special ? wall + w->specials.start[special] - w->specials.start[special - 1] : end;
     }
     *bad_offset = (size_t)(bad - text);
     return status;
@@ -1002,8 +977,8 @@ typedef struct {
 
 typedef struct { /* of one token beside another: how often, in how many places, and where the next of these goes */
     uint64_t count;
-    size_t n;
     uint32_t *list;
+    uint32_t n;
 } neighbour;
 
 typedef struct {
@@ -1070,19 +1045,6 @@ static void heap_down(bpe_learner *l, size_t i)
     l->heap[i] = moving;
 }
 
-static int heap_push(bpe_learner *l, uint64_t key, uint64_t count)
-{
-    size_t i = l->n_heap;
-    heap_entry entry = {key, count};
-    if (grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
-        return BPE_NO_MEMORY;
-    l->n_heap++;
-    for (; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
-        l->heap[i] = l->heap[(i - 1) / 2];
-    l->heap[i] = entry;
-    return BPE_OK;
-}
-
 /* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
 
 /* the count of the word that a slot of the array lies in */
@@ -1100,17 +1062,22 @@ static inline void meet(bpe_learner *l, unsigned k, uint32_t id, uint64_t count)
 /* put a new pair into the table, with room for its list, and into the heap, if it may be merged */
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *sum)
 {
-    const uint64_t key = pair_key(left, right);
-    const size_t length = (size_t)l->tokens[left].length + l->tokens[right].length;
+    const heap_entry entry = {pair_key(left, right), sum->count};
+    size_t i = l->n_heap;
     slot *s;
-    if (left == WALL || right == WALL || sum->count < l->threshold || length > l->longest)
+    if (left == WALL || right == WALL || sum->count < l->threshold ||
+        (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
-    if (!(s = add_key(&l->pairs, key, 1)) || !(s->is.pair.list = malloc((sum->n + 1) * sizeof *sum->list)))
+    if (!(s = add_key(&l->pairs, entry.key, 1)) || !(s->is.pair.list = malloc(((size_t)sum->n + 1) * sizeof *sum->list)) ||
+        grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
         return BPE_NO_MEMORY;
     s->is.pair.count = sum->count;
-    s->is.pair.list[0] = (uint32_t)sum->n;
+    s->is.pair.list[0] = sum->n;
     sum->list = s->is.pair.list + 1;
-    return heap_push(l, key, sum->count);
+    for (l->n_heap++; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
+        l->heap[i] = l->heap[(i - 1) / 2];
+    l->heap[i] = entry;
+    return BPE_OK;
 }
 
 /* take a pair out; the entries behind it move up, so that no search ends early */
@@ -1170,21 +1137,15 @@ static int count_pairs(bpe_learner *l, table *all, size_t square)
 /* replace the table by one of all pairs that are in the array now and occur at least threshold times */
 static int index_pairs(bpe_learner *l)
 {
-    const size_t square = l->n_tokens < 512 && l->n_tokens < l->n_slots / l->n_tokens ? l->n_tokens : 0;
+    const size_t n = l->n_tokens, square = n <= 362 && n < l->n_slots / n ? n : 0; /* n * n slots have room in 2^17 */
     table all = {0};
-    int status;
+    int status = new_table(&all, square ? 1 << 17 : 1 << 12, 1); /* another seed: in the order of one, keys pile up */
     clear_pairs(l);
-    if (square) {
-        all.capacity = square * square;
-        all.slots = allocate(all.capacity, sizeof *all.slots, 1);
-        status = all.slots ? BPE_OK : BPE_NO_MEMORY;
-    } else
-        status = new_table(&all, 1 << 12, 1); /* another seed: in the order of one hash, keys pile up */
     if (status == BPE_OK)
         status = count_pairs(l, &all, square);
     for (size_t i = 0; i < all.capacity && status == BPE_OK; i++) {
         slot *s = all.slots + i;
-        neighbour sum = {s->is.word.count, s->is.word.where, NULL};
+        neighbour sum = {s->is.word.count, NULL, (uint32_t)s->is.word.where};
         status = add_pair(l, (uint32_t)(s->key[0] >> 32), (uint32_t)s->key[0], &sum);
         s->is.pair.list = sum.list;
     }
@@ -1251,10 +1212,6 @@ static void fill_lists(bpe_learner *l, const uint32_t *list, size_t n, uint32_t 
     for (size_t i = 0; i < n; i++) {
         const uint32_t p = list[i], x = l->seq[p - 1], y = l->seq[p + span];
         neighbour *left = &l->beside[x][0], *right = &l->beside[y][1];
-        if (i + AHEAD < n) {
-            PREFETCH(l->seq + list[i + AHEAD] - 1);
-            PREFETCH(l->seq + list[i + AHEAD] + span);
-        }
         if (left->list)
             *left->list++ = p - l->tokens[x].span;
         if (right->list)
@@ -1292,7 +1249,7 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, cons
         fill_lists(l, list, n, c);
     for (unsigned k = 0; k < 2; k++)
         while (l->n_met[k])
-            l->beside[l->met[--l->n_met[k]][k]][k] = (neighbour){0, 0, NULL};
+            l->beside[l->met[--l->n_met[k]][k]][k] = (neighbour){0, NULL, 0};
     return status;
 }
 
@@ -1525,14 +1482,6 @@ static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t rig
     }
 }
 
-static void place_pair(bpe_encoder *e, uint64_t pair)
-{
-    size_t i = bucket_of(e, pair) * BUCKET;
-    while (e->pairs[i] != UINT64_MAX)
-        i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
-    e->pairs[i] = pair;
-}
-
 /* a safe merge makes c of a and b: if such merges alone make a character, keep its token */
 static void note_character(bpe_encoder *e, const token_facts *a, const token_facts *b, token_facts *c, uint32_t id)
 {
@@ -1565,8 +1514,11 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
     for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
         const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
         token_facts *a = facts + left, *b = facts + right, *c = facts + made;
+        size_t i = bucket_of(e, pair_bits(left, right)) * BUCKET;
+        while (e->pairs[i] != UINT64_MAX)
+            i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
+        e->pairs[i] = pair_bits(left, right) | rank;
         e->plain &= made == 256 + rank;
-        place_pair(e, pair_bits(left, right) | rank);
         if ((left | right) < 256)
             e->byte_pairs[left << 8 | right] = rank;
         if (a != b && !(a->flags & WAS_RIGHT) && !(b->flags & WAS_LEFT))
@@ -1814,22 +1766,26 @@ int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t l
     return status;
 }
 
-/* put each word of a table, encoded, into another one: as a row of uint32_t ids, with its count */
-int bpe_words_replay(const bpe_encoder *e, const bpe_words *words, bpe_words *rows)
+/* add all words of another table, which stays as it is; with an encoder, each as a row of uint32_t ids */
+int bpe_words_add(bpe_words *w, const bpe_words *other, const bpe_encoder *e)
 {
-    const table *t = &words->table;
+    const table *t = &other->table;
     uint32_t *ids = NULL;
-    size_t room = 0, length, n;
-    int status = BPE_OK;
+    size_t room = 0, length, n = 0;
+    int status = w->table.slots && t->slots ? BPE_OK : BPE_USED_UP;
+    if (status == BPE_OK && w->table.capacity < t->capacity)
+        status = resize(&w->table, t->capacity); /* in the order of their hashes, words pile up in a smaller table */
     for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
         const uint8_t *word = word_of(t, t->slots + i, &length);
-        if (!length)
-            continue;
-        status = grow(&ids, &room, length, sizeof *ids);
-        if (status == BPE_OK)
-            status = merge_word(e, word, length, ids, &n);
-        if (status == BPE_OK)
-            status = put_word(&rows->table, (const uint8_t *)ids, n * sizeof *ids, t->slots[i].is.word.count);
+        if (length && e) {
+            status = grow(&ids, &room, length, sizeof *ids);
+            if (status == BPE_OK)
+                status = merge_word(e, word, length, ids, &n);
+            word = (const uint8_t *)ids;
+            length = n * sizeof *ids;
+        }
+        if (length && status == BPE_OK)
+            status = put_word(&w->table, word, length, t->slots[i].is.word.count);
     }
     free(ids);
     return status;

@@ -37,7 +37,6 @@ bpe_words *bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t 
 void bpe_words_free(bpe_words *w);
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset);
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n);
-int bpe_words_add(bpe_words *w, const bpe_words *other);
 void bpe_words_totals(const bpe_words *w, bpe_totals *totals);
 int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts);
 
@@ -55,7 +54,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
 void bpe_encoder_free(bpe_encoder *e);
 int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
                size_t *bad_offset, int narrow);
-int bpe_words_replay(const bpe_encoder *e, const bpe_words *words, bpe_words *rows);
+int bpe_words_add(bpe_words *w, const bpe_words *other, const bpe_encoder *e);
 
 extern const char bpe_regex_version[];
 extern const char bpe_class_digest[];
@@ -152,7 +151,7 @@ class Words:
         if not self.tables:
             return self.table()
         for table in self.tables[1:]:
-            self.engine.check(self.engine.lib.bpe_words_add(self.tables[0], table))
+            self.engine.check(self.engine.lib.bpe_words_add(self.tables[0], table, self.engine.ffi.NULL))
             self.engine.ffi.release(table)
         del self.tables[1:]
         return self.tables[0]
@@ -249,7 +248,7 @@ class Encoder:
     def replay(self, words: Words) -> Words:
         """Words as rows of ids (uint32), with the merges of the vocabulary made."""
         rows = self.engine.words((), "gpt2")
-        self.engine.check(self.engine.lib.bpe_words_replay(self.handle, words.handle(), rows.handle()))
+        self.engine.check(self.engine.lib.bpe_words_add(rows.handle(), words.handle(), self.handle))
         return rows
 
 

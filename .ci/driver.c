@@ -89,7 +89,7 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     bpe_totals totals;
     bpe_words_totals(words, &totals); /* the words are used up, which every function has to see */
     CHECK(!totals.words && !totals.bytes && !totals.pretokens && !totals.bytes_in_words);
-    CHECK(bpe_words_scan(words, bytes, 100, &bad) == BPE_USED_UP && bpe_words_add(words, words) == BPE_USED_UP);
+    CHECK(bpe_words_scan(words, bytes, 100, &bad) == BPE_USED_UP && bpe_words_add(words, words, NULL) == BPE_USED_UP);
     CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP && bpe_words_get(words, NULL, NULL, NULL));
     return status;
 }
@@ -164,7 +164,7 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     if (status == BPE_OK)
         status = copy_list(copy, words);
     if (status == BPE_OK)
-        status = bpe_words_add(copy, words);
+        status = bpe_words_add(copy, words, NULL);
     if (status == BPE_OK)
         status = train(copy, 300, &list);
     if (status == BPE_OK)
@@ -173,7 +173,7 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
         status = (memory = bpe_words_new(special_bytes, special_lengths, 2, pattern, 5))
                      ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
     if (status == BPE_OK)
-        status = bpe_words_replay(encoder, words, rows);
+        status = bpe_words_add(rows, words, encoder);
     *sum = list.sum + encoded;
     bpe_encoder_free(encoder);
     bpe_words_free(memory);
@@ -257,7 +257,7 @@ static void count_in_threads(const uint8_t *text, size_t length)
     }
     in_threads(jobs, N, count_job);
     for (size_t i = 1; i < N; i++) {
-        CHECK(bpe_words_add(jobs[0].words, jobs[i].words) == BPE_OK);
+        CHECK(bpe_words_add(jobs[0].words, jobs[i].words, NULL) == BPE_OK);
         bpe_words_free(jobs[i].words);
     }
     CHECK(train(single, MOST, &one) == BPE_OK && train(jobs[0].words, MOST, &four) == BPE_OK && one.sum == four.sum);

@@ -286,4 +286,4 @@ def test_replay_takes_bytes_that_are_not_utf8_as_they_are():
 
 def test_replay_needs_a_token_for_each_byte():
     encoder, words, rows = BUILT.encoder(bpe.Tokenizer({0: b"a"}, [])), table({b"aa": 1, b"ab": 1}), table({})
-    assert BUILT.lib.bpe_words_replay(encoder.handle, words.handle(), rows.handle()) == BUILT.lib.BPE_NO_TOKEN
+    assert BUILT.lib.bpe_words_add(rows.handle(), words.handle(), encoder.handle) == BUILT.lib.BPE_NO_TOKEN

@@ -46,7 +46,7 @@ def scan(text, special_tokens=()):
 
 
 def add(table, other):
-    ENGINE.check(ENGINE.lib.bpe_words_add(table.handle(), other.handle()))
+    ENGINE.check(ENGINE.lib.bpe_words_add(table.handle(), other.handle(), ENGINE.ffi.NULL))
 
 
 def learn(words, merges, least=1, smaller_ids=False, spelling=bytes(range(256)), tokens=BYTES):

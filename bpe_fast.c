@@ -75,7 +75,7 @@
  * COST    Counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
  *         its list and its distinct neighbours. Encoding: a known word as in counting, a new one 30 ns a merge.
  * MEMORY  Words: 32 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and for each position in a list. Encoder: 30 bytes a merge, 512 KB, and up to 32 MB
+ *         distinct words, and for each position in a list. Encoder: 30 bytes a merge, 256 KB, and up to 32 MB
  *         for each table that it remembers words in.
  */
 
@@ -128,14 +128,11 @@ static inline uint64_t load8(const void *p)
     return x;
 }
 
-/* a number whose first byte in memory is its lowest on any machine, or back */
-static inline uint64_t little(uint64_t x)
-{
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    x = __builtin_bswap64(x);
+#define little(x) __builtin_bswap64(x) /* a number whose first byte in memory is its lowest, or back */
+#else
+#define little(x) (x)
 #endif
-    return x;
-}
 
 static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
@@ -152,15 +149,6 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
     uint64_t other = (a & UINT32_MAX) * (b >> 32) + (one & UINT32_MAX);
     return (other << 32 | (low & UINT32_MAX)) ^ (high + (one >> 32) + (other >> 32));
 #endif
-}
-
-/* the first 8 bytes as a number, which is the smaller the earlier they come in order; zeros behind a shorter one */
-static inline uint64_t first_bytes(const uint8_t *bytes, size_t length)
-{
-    uint64_t start = 0;
-    for (size_t i = 0; i < 8; i++)
-        start = start << 8 | (i < length ? bytes[i] : 0u);
-    return start;
 }
 
 /* the order of two strings of bytes: below 0, 0, above 0 */
@@ -934,6 +922,8 @@ ALWAYS_INLINE int scan_text(bpe_words *w, const uint8_t *text, size_t length, si
 {
     const uint8_t *end = text + length, *wall, *bad = text;
     int status = w->table.slots ? BPE_OK : BPE_USED_UP;
+    if (status == BPE_OK && length > 2000000 && w->table.capacity < 1 << 17)
+        status = resize(&w->table, 1 << 17); /* that need not grow so often */
     for (const uint8_t *piece = text; piece < end && status == BPE_OK;) {
         const size_t special = find_special(&w->specials, bad = piece, end, &wall);
         status = scan_piece(w->pattern, piece, wall, end, &bad, sink, w);
@@ -961,8 +951,6 @@ ALWAYS_INLINE int count_word(void *words, const uint8_t *word, size_t length)
 /* count the words of a text; on BPE_BAD_UTF8, *bad_offset is the first byte that is not UTF-8 */
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
 {
-    if (w->table.slots && !w->table.used && length > 2000000 && resize(&w->table, 1 << 17) != BPE_OK)
-        return BPE_NO_MEMORY; /* so large, it need not grow so often */
     return scan_text(w, text, length, bad_offset, count_word, NULL);
 }
 
@@ -984,7 +972,7 @@ typedef struct { /* of one token beside another: how often, in how many places, 
 typedef struct {
     uint32_t span, length; /* in slots of the array, in bytes */
     size_t where;          /* of the bytes */
-    uint64_t start;        /* the first 8 bytes as a number: decides nearly all comparisons */
+    uint64_t start;        /* the first 8 bytes as a number, with zeros behind: decides nearly all comparisons */
 } token;
 
 struct bpe_learner {
@@ -1164,14 +1152,16 @@ static int index_pairs(bpe_learner *l)
 static int add_token(bpe_learner *l, size_t where, size_t length, size_t span)
 {
     const size_t n = l->n_tokens + 1;
+    uint64_t start = 0;
     if (n >= UINT32_MAX || length > UINT32_MAX)
         return BPE_OVERFLOW;
     if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
         grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
         grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
         return BPE_NO_MEMORY;
-    l->tokens[l->n_tokens++] =
-        (token){(uint32_t)span, (uint32_t)length, where, first_bytes(l->bytes + where, length)};
+    for (size_t i = 0; i < 8; i++)
+        start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
+    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, where, start};
     return BPE_OK;
 }
 
@@ -1452,7 +1442,6 @@ struct bpe_encoder {
     int plain;         /* that is 256 + rank for all of them: a look-up less for each merge */
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
-    uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
 };
 
@@ -1506,8 +1495,6 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
     int ordered = 1;
-    for (size_t i = 0; i < 1 << 16; i++)
-        e->byte_pairs[i] = NO_RANK;
     for (unsigned i = 0; i < 256; i++)
         facts[i] = (token_facts){IS_MADE, 1, {(uint8_t)i, 0, 0}};
     e->plain = 1;
@@ -1519,8 +1506,6 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
             i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
         e->pairs[i] = pair_bits(left, right) | rank;
         e->plain &= made == 256 + rank;
-        if ((left | right) < 256)
-            e->byte_pairs[left << 8 | right] = rank;
         if (a != b && !(a->flags & WAS_RIGHT) && !(b->flags & WAS_LEFT))
             note_character(e, a, b, c, made);
         ordered &= a->flags && b->flags && !c->flags;
@@ -1594,8 +1579,7 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
     memcpy(ids + 1, out, n * sizeof *out);
     memset(keys, 255, padded * sizeof *keys);
     for (uint32_t i = 1; i + 1 < last; i++) {
-        uint32_t left = ids[i], right = ids[i + 1];
-        keys[i] = ((left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right)) << 6 | i;
+        keys[i] = rank_of(e, ids[i], ids[i + 1]) << 6 | i;
         least = keys[i] < least ? keys[i] : least;
     }
     while (least >> 6 < NO_RANK) {

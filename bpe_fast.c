@@ -6,14 +6,12 @@
  * structures that Python sees, and the table of character classes, made from the installed regex package.
  *
  * HANDLES  No global changes, so different threads may use different handles. Nothing here prints or exits.
- *
  *   bpe_words    a table of distinct words, and how often each occurs: the result of scanning text, or of a list from
- *                Python; or their ids, as an encoder has seen them, where each thread has a table of its own
+ *                Python; or the memory of an encoder, with their ids, of which each thread has one of its own
  *   bpe_learner  takes the words over, and hands out merges, a batch at a time
  *   bpe_encoder  vocabulary and merges; never changes, so threads may share one
  *
  * RETURN CODES
- *
  *   BPE_OK          done
  *   BPE_NO_MEMORY   an allocation failed; the handle can only be freed
  *   BPE_BAD_UTF8    text that is not UTF-8; the offset of the first bad byte is handed out
@@ -23,21 +21,19 @@
  *
  * THE TABLE  One open-addressing table serves for words, for pairs, and for what an encoder remembers. A slot is 32
  * bytes, half of them the key; words of up to 15 bytes are keys themselves:
- *
  *     key    n e w e s t . . | . . . . . . . 6     the bytes, zeros, and the length in the last byte
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word: its bytes lie in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
  *     value  count 6         | place in the arena  of a word; of a pair, its count and its list
  *     value  n = 2 : new est .                     the ids of a known word, up to three; more lie in the arena
- *
- * The hash of words has a secret seed, so nobody can build words that collide. What leaves a table is sorted, by falling
- * count and then by bytes: neither seed nor hash can be seen in a result.
+ * The hash of words has a secret seed, so nobody can build words that collide. What leaves a table is sorted by falling
+ * count, then by bytes: neither seed nor hash can be seen in a result.
  *
  * PART 1, WORDS. A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter,
- * number, whitespace. Shifts and ands of these masks give the bits at which words begin; the next window begins with the
- * last of them, so nothing is carried from one window to the next. What masks don't settle, walk_word reads character by
- * character: words longer than a window, numbers beyond ASCII in cl100k and o200k, and, in o200k, marks behind other
- * characters and upper case behind letters of both cases.
+ * number, whitespace. Shifts and ands of these masks give the bits at which words begin; the next window begins with
+ * the last of them, so nothing is carried from one window to the next. What masks don't settle, walk_word reads, one
+ * character at a time: words longer than a window; whitespace beyond ASCII, and in cl100k and o200k numbers; in o200k
+ * marks behind other characters, and upper case behind letters of both cases.
  * GPT-2's alone: gpt2_starts; contractions in lower case only; numbers of any length; only U+0020 goes along with what
  * follows; line ends are whitespace like any other. The other two share modern_starts.
  * To add a pattern to the three (bpe.py has them as expressions):
@@ -50,11 +46,9 @@
  *
  * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte (or other first
  * symbol), with walls between them. A token's id stands in its first and in its last slot, DEAD inside:
- *
  *     bytes      n e w e s t           after  e+st -> est:     seq   # n e w est dead est # ...
  *     seq      # n e w e s t # ...            (st before it)             |        |
  *                                                                   first slot  last slot
- *
  * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. Words of one count share blocks of
  * the array, so that the block of a place says its count. The index of a pair is a rising list of first slots; an entry
  * is stale, and skipped, if the two ids no longer stand there.
@@ -67,16 +61,15 @@
  * built anew from the array. The heap holds a stale count at worst, never one that is too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
- * word is merged once; then its table has the ids, until it is full and begins anew. The ranks of all pairs lie in a table
- * that is small enough for the cache. A look-up costs more than anything else, so the bytes of a character become its
- * token at once where that is safe (see number_tokens). In a word of up to 62 tokens, comparing all ranks finds the
+ * word is merged once; then the memory has its ids, until it is full and begins anew. The ranks of all pairs lie in a
+ * table that is small enough for the cache. A look-up costs more than anything else, so the bytes of a character become
+ * its token at once where that is safe (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the
  * least, while the look-ups of new pairs are under way.
  *
  * COST    Counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
  *         its list and its distinct neighbours. Encoding: a known word as in counting, a new one 30 ns a merge.
  * MEMORY  Words: 32 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and for each position in a list. Encoder: 30 bytes a merge, 256 KB, and up to 32 MB
- *         for each table that it remembers words in.
+ *         distinct words, and for each position in a list. Encoder: 30 bytes a merge, 256 KB; up to 32 MB a memory.
  */
 
 #include <stdlib.h>
@@ -91,7 +84,7 @@
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
 #endif
-#ifndef MEMORY_SLOTS                   /* of what an encoder remembers: 16 MB for its table, and as much for its arena */
+#ifndef MEMORY_SLOTS                   /* of an encoder's memory: 16 MB for the table, and as much for its arena */
 #define MEMORY_SLOTS ((size_t)1 << 19) /* a power of two */
 #define MEMORY_ARENA ((size_t)1 << 24)
 #endif
@@ -356,12 +349,6 @@ typedef struct {
     uint8_t starts[256]; /* whether one begins with this byte */
 } specials;
 
-static void free_specials(specials *s)
-{
-    free(s->bytes);
-    free(s->start);
-}
-
 /* n special tokens, one after the other, none empty, rising in the order of their bytes */
 static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n)
 {
@@ -425,7 +412,7 @@ struct bpe_words {
     int pattern;
     specials specials;
     const bpe_encoder *encoder; /* whose ids are in the table; NULL if it has counts */
-    uint32_t *ids;              /* of the text; there is room for as many as it has bytes, so the next word's always fit */
+    uint32_t *ids;              /* of the text; as there is room for one a byte, those of the next word always fit */
     size_t n, room;
 };
 
@@ -440,10 +427,13 @@ static int add_count(uint64_t *count, uint64_t more)
 /* count a word that is new */
 static NOINLINE int add_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
-    slot *s = length > UINT32_MAX ? NULL : new_word(t, key, word, length);
-    if (s)
-        s->is.word.count = count;
-    return s ? BPE_OK : length > UINT32_MAX ? BPE_OVERFLOW : BPE_NO_MEMORY;
+    slot *s;
+    if (length > UINT32_MAX)
+        return BPE_OVERFLOW;
+    if (!(s = new_word(t, key, word, length)))
+        return BPE_NO_MEMORY;
+    s->is.word.count = count;
+    return BPE_OK;
 }
 
 static int put_word(table *t, const uint8_t *word, size_t length, uint64_t count)
@@ -458,7 +448,8 @@ void bpe_words_free(bpe_words *w)
     if (!w)
         return;
     free_table(&w->table);
-    free_specials(&w->specials);
+    free(w->specials.bytes);
+    free(w->specials.start);
     free(w);
 }
 
@@ -466,8 +457,7 @@ void bpe_words_free(bpe_words *w)
  * An empty table, for text with these special tokens (none empty, rising in the order of their bytes); NULL without
  * memory. The seed should be a secret.
  */
-bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern,
-                         uint64_t seed)
+bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed)
 {
     bpe_words *w = calloc(1, sizeof *w);
     if (w && new_table(&w->table, 1 << 12, seed) == BPE_OK &&
@@ -567,9 +557,7 @@ typedef struct { /* a bit a byte; blank is U+0020, tail any byte of a character 
     uint64_t high, blank, quote, slash, tail;
 } masks;
 
-/*
- * The bytes of the window at p that are first to first + n - 1 with some bits set; the range is on one side of 128.
- */
+/* the bytes of the window at p that are first to first + n - 1 with some bits set; the range is on one side of 128 */
 #if defined(__AVX2__)
 static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
 {
@@ -639,8 +627,8 @@ static inline unsigned class_of(uint32_t character)
 
 /*
  * Add the characters beyond ASCII to the masks: all bytes of a character get its class. *n is how many bytes of the
- * window are known; it falls to the last whole character when the text goes on behind the window (left > n), and to what
- * walk_word has to read. Returned is 0, or 1 + the offset of what is not UTF-8.
+ * window are known; it falls to the last whole character when the text goes on behind the window (left > n), and to
+ * what walk_word has to read. Returned is 0, or 1 + the offset of what is not UTF-8.
  */
 static inline unsigned wide_masks(int pattern, const uint8_t *window, unsigned *n, size_t left, masks *m)
 {
@@ -870,16 +858,10 @@ static NOINLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t 
     return starts & ~(uint64_t)1;
 }
 
-/*
- * What is done with the words of a text. The 16 bytes from `word` on may be read, whatever the length. What is not
- * BPE_OK ends the scan.
- */
+/* what is done with a word; 16 bytes from it on may be read, whatever its length; not BPE_OK ends the scan */
 typedef int (*word_sink)(void *state, const uint8_t *word, size_t length);
 
-/*
- * Give the words of text..end to the sink, in their order. Text may be read up to limit; *bad is where it is not UTF-8.
- * It is inlined, so that a sink that is known where it is called is inlined, too.
- */
+/* Give the words of text..end to the sink, inlined like this, in their order; text may be read up to limit. */
 ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
                              const uint8_t **bad, word_sink sink, void *state)
 {
@@ -916,7 +898,7 @@ ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *en
     return BPE_OK;
 }
 
-/* give the words of a text to the sink, and put the ids of special tokens between those of the words, if they have any */
+/* give the words of a text to the sink, and put the ids of special tokens, if they have any, between those of words */
 ALWAYS_INLINE int scan_text(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset, word_sink sink,
                             const uint32_t *special_ids)
 {
@@ -979,7 +961,6 @@ struct bpe_learner {
     uint32_t *seq;
     size_t n_slots;
     uint64_t *counts; /* of the words in each block */
-
     token *tokens;
     size_t n_tokens, token_capacity;
     uint32_t n_single; /* tokens below are one slot long */
@@ -988,7 +969,6 @@ struct bpe_learner {
     neighbour (*beside)[2]; /* by id, on the left and on the right of what is being merged; all zero between merges */
     uint32_t (*met)[2];     /* the ids that are not zero there */
     size_t n_met[2], beside_capacity, met_capacity;
-
     table pairs; /* those that occur at least `threshold` times; the key is the pair, and 1 */
     heap_entry *heap;
     size_t n_heap, heap_capacity;
@@ -1035,9 +1015,6 @@ static void heap_down(bpe_learner *l, size_t i)
 
 /* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
 
-/* the count of the word that a slot of the array lies in */
-static inline uint64_t count_at(const bpe_learner *l, size_t p) { return l->counts[p / BLOCK]; }
-
 /* a token was met on one side of a pair that is merged */
 static inline void meet(bpe_learner *l, unsigned k, uint32_t id, uint64_t count)
 {
@@ -1056,7 +1033,7 @@ static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *su
     if (left == WALL || right == WALL || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
-    if (!(s = add_key(&l->pairs, entry.key, 1)) || !(s->is.pair.list = malloc(((size_t)sum->n + 1) * sizeof *sum->list)) ||
+    if (!(s = add_key(&l->pairs, entry.key, 1)) || !(s->is.pair.list = malloc(((size_t)sum->n + 1) * 4)) ||
         grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
         return BPE_NO_MEMORY;
     s->is.pair.count = sum->count;
@@ -1115,7 +1092,7 @@ static int count_pairs(bpe_learner *l, table *all, size_t square)
         s->key[0] = pair_key(left, right);
         s->key[1] = 1;
         s->is.word.where++; /* in how many places */
-        s->is.word.count += count_at(l, p);
+        s->is.word.count += l->counts[p / BLOCK];
         if (s->is.word.count > COUNT_MAX && left != WALL && right != WALL)
             return BPE_OVERFLOW;
     }
@@ -1148,10 +1125,10 @@ static int index_pairs(bpe_learner *l)
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* add a token whose bytes are there already */
-static int add_token(bpe_learner *l, size_t where, size_t length, size_t span)
+/* add a token, whose bytes stand behind those of the others already */
+static int add_token(bpe_learner *l, size_t length, size_t span)
 {
-    const size_t n = l->n_tokens + 1;
+    const size_t n = l->n_tokens + 1, where = l->n_bytes;
     uint64_t start = 0;
     if (n >= UINT32_MAX || length > UINT32_MAX)
         return BPE_OVERFLOW;
@@ -1162,6 +1139,7 @@ static int add_token(bpe_learner *l, size_t where, size_t length, size_t span)
     for (size_t i = 0; i < 8; i++)
         start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
     l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, where, start};
+    l->n_bytes += length;
     return BPE_OK;
 }
 
@@ -1183,7 +1161,7 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
             PREFETCH(seq + list[i + AHEAD] + span);
         }
         if (seq[p] == a && seq[p + span_a] == b) {
-            const uint64_t count = count_at(l, p);
+            const uint64_t count = l->counts[p / BLOCK];
             meet(l, 0, seq[p - 1], count);
             meet(l, 1, seq[p + span], count);
             seq[p + span_a - 1] = seq[p + span_a] = DEAD;
@@ -1217,9 +1195,8 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, cons
     int status = BPE_OK;
     for (unsigned k = 0; k < 2; k++)
         for (size_t i = 0; i < l->n_met[k]; i++) {
-            const uint32_t id = l->met[i][k], later = l->met[i + 4 < l->n_met[k] ? i + 4 : i][k];
+            const uint32_t id = l->met[i][k];
             slot *s = find(&l->pairs, k ? pair_key(b, id) : pair_key(id, a), 1);
-            PREFETCH(l->pairs.slots + home_of(&l->pairs, k ? pair_key(b, later) : pair_key(later, a), 1));
             if (!s->key[1])
                 continue; /* it was too rare already */
             s->is.pair.count -= l->beside[id][k].count;
@@ -1256,8 +1233,7 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     if (status == BPE_OK) {
         memcpy(l->bytes + where, l->bytes + x.where, x.length);
         memcpy(l->bytes + where + x.length, l->bytes + y.where, y.length);
-        l->n_bytes += length;
-        status = add_token(l, where, length, (size_t)x.span + y.span);
+        status = add_token(l, length, (size_t)x.span + y.span);
     }
     if (status == BPE_OK)
         status = update_pairs(l, a, b, c, list + 1, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
@@ -1396,17 +1372,14 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
     int status = !w->table.slots ? BPE_USED_UP : l ? new_table(&l->pairs, 1 << 12, 0) : BPE_NO_MEMORY;
-    size_t n_bytes = 0, where = 0;
-    for (size_t i = 0; i < n_tokens; i++)
-        n_bytes += lengths[i];
-    if (status == BPE_OK)
-        status = grow(&l->bytes, &l->bytes_capacity, n_bytes + 1, 1); /* + 1: there is a block at once */
-    if (status == BPE_OK && n_bytes)
-        memcpy(l->bytes, tokens, l->n_bytes = n_bytes);
     for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
         const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
-        status = add_token(l, where, length, 1);
-        where += length;
+        status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1); /* + 1: there is a block at once */
+        if (status == BPE_OK) {
+            memcpy(l->bytes + l->n_bytes, tokens, length);
+            tokens += length;
+            status = add_token(l, length, 1);
+        }
     }
     if (status == BPE_OK) {
         l->n_single = (uint32_t)l->n_tokens;
@@ -1486,11 +1459,10 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 }
 
 /*
- * Fill the table of pairs, and that of characters.
- *
- * A merge (a, b) -> c is safe, so that it may be made at once wherever a stands before b, if no earlier merge has a on
- * its right or b on its left, and a is not b: nothing can take one of them away before its turn comes. That needs an
- * ordered list, where no merge uses a token that a later one makes: else a pair with c could come before it.
+ * Fill the table of pairs, and that of characters. A merge (a, b) -> c is safe, so that it may be made at once wherever
+ * a stands before b, if no earlier merge has a on its right or b on its left, and a is not b: nothing can take one of
+ * them away before its turn comes. That needs an ordered list, where no merge uses a token that a later one makes: else
+ * a pair with c could come before it.
  */
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
@@ -1529,8 +1501,8 @@ void bpe_encoder_free(bpe_encoder *e)
 }
 
 /*
- * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, with UINT32_MAX where one has none; merges
- * are rows of (left, right, new token) by rank, as places in ids, no pair twice; special_ids are in the order in which
+ * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX where one has none; merges are
+ * rows of (left, right, new token) by rank, as places in ids, no pair twice; special_ids are in the order in which
  * bpe_words_new takes the special tokens.
  */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,

@@ -238,7 +238,8 @@ class Encoder:
                 raise MemoryError
         if not len(text) <= len(self.local.ids) <= 1 << 24 or not text:
             self.local.ids = self.engine.new_ids("uint32_t[]", len(text))  # fresh memory costs a quarter of the time
-        ids, n, offset, data = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *"), ffi.from_buffer("uint8_t[]", text)
+        ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
+        data = ffi.from_buffer("uint8_t[]", text)
         status = lib.bpe_encode(self.handle, self.local.memory, data, len(text), ids, n, offset, kind == "u2")
         self.engine.check(status)
         if status != lib.BPE_OK:
@@ -253,7 +254,7 @@ class Encoder:
 
 
 def joined(special_tokens: Collection[str]) -> tuple[bytes, list[int], int, list[str]]:
-    """Special tokens as C takes them, in the order of their bytes: (one after the other, lengths, how many, the order)."""
+    """Special tokens as C takes them, by their bytes: (all one after the other, lengths, how many, in which order)."""
     order = sorted(special_tokens)  # code points have the order of their bytes in UTF-8
     tokens = [token.encode("utf-8") for token in order]
     return b"".join(tokens), list(map(len, tokens)), len(tokens), order

@@ -1028,12 +1028,12 @@ static inline void meet(bpe_learner *l, unsigned k, uint32_t id, uint64_t count)
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *sum)
 {
     const heap_entry entry = {pair_key(left, right), sum->count};
-    size_t i = l->n_heap;
+    size_t i = l->n_heap, n = sum->n;
     slot *s;
     if (left == WALL || right == WALL || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
-    if (!(s = add_key(&l->pairs, entry.key, 1)) || !(s->is.pair.list = malloc(((size_t)sum->n + 1) * 4)) ||
+    if (!(s = add_key(&l->pairs, entry.key, 1)) || !(s->is.pair.list = malloc((n + 1) * sizeof(uint32_t))) ||
         grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
         return BPE_NO_MEMORY;
     s->is.pair.count = sum->count;
@@ -1501,8 +1501,8 @@ void bpe_encoder_free(bpe_encoder *e)
 }
 
 /*
- * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX where one has none; merges are
- * rows of (left, right, new token) by rank, as places in ids, no pair twice; special_ids are in the order in which
+ * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX where one has none; merges
+ * are rows of (left, right, new token) by rank, as places in ids, no pair twice; special_ids are in the order in which
  * bpe_words_new takes the special tokens.
  */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,

@@ -212,7 +212,7 @@ class Encoder:
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         ffi, lib = engine.ffi, engine.lib
         self.engine, self.local = engine, threading.local()
-        numbers = collections.defaultdict(itertools.count(256).__next__)  # of the tokens in C: first those of the bytes
+        numbers: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         numbers.update((token_id, byte) for byte, token_id in enumerate(tokenizer.id_of_byte) if token_id is not None)
         triples = ((*pair, made) for pair, made in zip(tokenizer.ranks, tokenizer.merged))
         merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))

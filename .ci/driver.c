@@ -118,7 +118,8 @@ static int encode(const bpe_encoder *e, bpe_words *m, const uint8_t *text, size_
     }
     if (status == BPE_OK) {
         CHECK(n[0] <= length && n[0] == n[1] && sums[0] == sums[1]);
-        CHECK(bpe_encode(e, m, text, length, ids, n + 1, bad, 1) == BPE_OK && n[0] == n[1]);
+        status = bpe_encode(e, m, text, length, ids, n + 1, bad, 1); /* the same, 16 bits wide */
+        CHECK(status != BPE_OK || n[0] == n[1]);
     }
     free(ids);
     *sum = sums[0];

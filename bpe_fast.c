@@ -939,11 +939,9 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
 
 enum { WALL = 0, DEAD = 1, FIRST_ID = 2 }; /* inside, the ids are those outside + 2 */
-enum { BLOCK = 32 };                       /* slots of the array, in words of the same count */
+enum { BLOCK = 128 };                      /* slots of the array, in words of the same count */
 
-typedef struct {
-    uint64_t key, count;
-} heap_entry;
+typedef struct { uint64_t key, count; } heap_entry;
 
 typedef struct { /* of one token beside another: how often, in how many places, and where the next of these goes */
     uint64_t count;
@@ -1159,6 +1157,7 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
         if (i + AHEAD < n) {
             PREFETCH(seq + list[i + AHEAD] - 1);
             PREFETCH(seq + list[i + AHEAD] + span);
+            PREFETCH(l->counts + list[i + AHEAD] / BLOCK);
         }
         if (seq[p] == a && seq[p + span_a] == b) {
             const uint64_t count = l->counts[p / BLOCK];
@@ -1180,6 +1179,10 @@ static void fill_lists(bpe_learner *l, const uint32_t *list, size_t n, uint32_t 
     for (size_t i = 0; i < n; i++) {
         const uint32_t p = list[i], x = l->seq[p - 1], y = l->seq[p + span];
         neighbour *left = &l->beside[x][0], *right = &l->beside[y][1];
+        if (i + AHEAD < n) {
+            PREFETCH(l->seq + list[i + AHEAD] - 1);
+            PREFETCH(l->seq + list[i + AHEAD] + span);
+        }
         if (left->list)
             *left->list++ = p - l->tokens[x].span;
         if (right->list)
@@ -1574,9 +1577,7 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
     return n;
 }
 
-typedef struct {
-    uint32_t id, before, after;
-} place;
+typedef struct { uint32_t id, before, after; } place;
 
 /* set the leaf of the pair at a place; a node is the lesser of its two children, so node 1 is the least leaf */
 static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)

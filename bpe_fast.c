@@ -966,7 +966,8 @@ struct bpe_learner {
     size_t n_bytes, bytes_capacity;
     neighbour (*beside)[2]; /* by id, on the left and on the right of what is being merged; all zero between merges */
     uint32_t (*met)[2];     /* the ids that are not zero there */
-    size_t n_met[2], beside_capacity, met_capacity;
+    uint32_t (*replaced)[2]; /* the neighbours on both sides of each pair that is replaced */
+    size_t n_met[2], beside_capacity, met_capacity, replaced_capacity;
     table pairs; /* those that occur at least `threshold` times; the key is the pair, and 1 */
     heap_entry *heap;
     size_t n_heap, heap_capacity;
@@ -1143,7 +1144,7 @@ static int add_token(bpe_learner *l, size_t length, size_t span)
 
 /*
  * Write c over the pairs (a, b) in the list, of which the places remain where it was done: -> how many. Their sum,
- * weighted by the counts of the words, goes to *weight, those of the neighbours to l->beside.
+ * weighted by the counts of the words, goes to *weight, those of the neighbours to l->beside, and these to l->replaced.
  */
 static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
@@ -1161,8 +1162,8 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
         }
         if (seq[p] == a && seq[p + span_a] == b) {
             const uint64_t count = l->counts[p / BLOCK];
-            meet(l, 0, seq[p - 1], count);
-            meet(l, 1, seq[p + span], count);
+            meet(l, 0, l->replaced[made][0] = seq[p - 1], count);
+            meet(l, 1, l->replaced[made][1] = seq[p + span], count);
             seq[p + span_a - 1] = seq[p + span_a] = DEAD;
             seq[p] = seq[p + span - 1] = c;
             *weight += count;
@@ -1172,29 +1173,9 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
     return made;
 }
 
-/* write the places at which c has come to be into the lists of its pairs with its neighbours */
-static void fill_lists(bpe_learner *l, const uint32_t *list, size_t n, uint32_t c)
-{
-    const size_t span = l->tokens[c].span;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t p = list[i], x = l->seq[p - 1], y = l->seq[p + span];
-        neighbour *left = &l->beside[x][0], *right = &l->beside[y][1];
-        if (i + AHEAD < n) {
-            PREFETCH(l->seq + list[i + AHEAD] - 1);
-            PREFETCH(l->seq + list[i + AHEAD] + span);
-        }
-        if (left->list)
-            *left->list++ = p - l->tokens[x].span;
-        if (right->list)
-            *right->list++ = p;
-    }
-}
-
 /* bring the table up to date after (a, b) became c at n places */
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, const uint32_t *list, size_t n)
 {
-    neighbour *after = &l->beside[a][1];
-    const neighbour *twice = &l->beside[c][0];
     int status = BPE_OK;
     for (unsigned k = 0; k < 2; k++)
         for (size_t i = 0; i < l->n_met[k]; i++) {
@@ -1208,15 +1189,19 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, cons
                 drop_pair(l, s);
             }
         }
-    after->count -= twice->count; /* c beside c: the left one saw an (a, b) on its right, and counted (c, a) */
-    after->n -= twice->n;
+    l->beside[a][1].count -= l->beside[c][0].count; /* c beside c: the left one saw an a, and counted (c, a) */
     for (unsigned k = 0; k < 2; k++)
         for (size_t i = 0; i < l->n_met[k] && status == BPE_OK; i++) {
             const uint32_t id = l->met[i][k];
             status = add_pair(l, k ? c : id, k ? id : c, &l->beside[id][k]);
         }
-    if (status == BPE_OK)
-        fill_lists(l, list, n, c);
+    for (size_t i = 0; i < n && status == BPE_OK; i++) {
+        const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
+        if (l->beside[x][0].list)
+            *l->beside[x][0].list++ = list[i] - l->tokens[x].span;
+        if (l->beside[y][1].list)
+            *l->beside[y][1].list++ = list[i];
+    }
     for (unsigned k = 0; k < 2; k++)
         while (l->n_met[k])
             l->beside[l->met[--l->n_met[k]][k]][k] = (neighbour){0, NULL, 0};
@@ -1238,6 +1223,8 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
         memcpy(l->bytes + where + x.length, l->bytes + y.where, y.length);
         status = add_token(l, length, (size_t)x.span + y.span);
     }
+    if (status == BPE_OK)
+        status = grow(&l->replaced, &l->replaced_capacity, list[0], sizeof *l->replaced);
     if (status == BPE_OK)
         status = update_pairs(l, a, b, c, list + 1, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
     free(list);
@@ -1360,6 +1347,7 @@ void bpe_learner_free(bpe_learner *l)
     free(l->heap);
     free(l->beside);
     free(l->met);
+    free(l->replaced);
     free(l);
 }
 

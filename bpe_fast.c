@@ -69,7 +69,7 @@
  * COST    Counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
  *         its list and its distinct neighbours. Encoding: a known word as in counting, a new one 30 ns a merge.
  * MEMORY  Words: 32 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and for each position in a list. Encoder: 30 bytes a merge, 256 KB; up to 32 MB a memory.
+ *         distinct words, and for each position in a list. Encoder: 30 bytes a merge, 512 KB; up to 32 MB a memory.
  */
 
 #include <stdlib.h>
@@ -1406,6 +1406,7 @@ struct bpe_encoder {
     int plain;         /* that is 256 + rank for all of them: a look-up less for each merge */
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
+    uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
 };
 
@@ -1458,6 +1459,8 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
     int ordered = 1;
+    for (size_t i = 0; i < 1 << 16; i++)
+        e->byte_pairs[i] = NO_RANK;
     for (unsigned i = 0; i < 256; i++)
         facts[i] = (token_facts){IS_MADE, 1, {(uint8_t)i, 0, 0}};
     e->plain = 1;
@@ -1469,6 +1472,8 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
             i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
         e->pairs[i] = pair_bits(left, right) | rank;
         e->plain &= made == 256 + rank;
+        if ((left | right) < 256)
+            e->byte_pairs[left << 8 | right] = rank;
         if (a != b && !(a->flags & WAS_RIGHT) && !(b->flags & WAS_LEFT))
             note_character(e, a, b, c, made);
         ordered &= a->flags && b->flags && !c->flags;
@@ -1542,7 +1547,8 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
     memcpy(ids + 1, out, n * sizeof *out);
     memset(keys, 255, padded * sizeof *keys);
     for (uint32_t i = 1; i + 1 < last; i++) {
-        keys[i] = rank_of(e, ids[i], ids[i + 1]) << 6 | i;
+        const uint32_t left = ids[i], right = ids[i + 1];
+        keys[i] = ((left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right)) << 6 | i;
         least = keys[i] < least ? keys[i] : least;
     }
     while (least >> 6 < NO_RANK) {

@@ -5,17 +5,13 @@
  * build_ffi.py puts two things in front of it: the prototypes of its public functions, with the return codes and the
  * structures that Python sees, and the table of character classes, made from the installed regex package.
  *
- * THE HANDLES
- *
- *   bpe_words    distinct words and how often each occurs: the result of scanning text, or of a list from Python
+ * HANDLES  No global changes, so different threads may use different handles. Nothing here prints or exits.
+ *   bpe_words    a table of distinct words, and how often each occurs: the result of scanning text, or of a list from
+ *                Python; or the memory of an encoder, with their ids, of which each thread has one of its own
  *   bpe_learner  takes the words over, and hands out merges, a batch at a time
- *   bpe_encoder  vocabulary, merges, special tokens, pattern; never changes, so threads may share one
- *   bpe_memory   the ids of words that an encoder has seen; each thread has one of its own
- *
- * No global changes, so different threads may use different handles. Nothing here prints or exits.
+ *   bpe_encoder  vocabulary and merges; never changes, so threads may share one
  *
  * RETURN CODES
- *
  *   BPE_OK          done
  *   BPE_NO_MEMORY   an allocation failed; the handle can only be freed
  *   BPE_BAD_UTF8    text that is not UTF-8; the offset of the first bad byte is handed out
@@ -23,19 +19,21 @@
  *   BPE_OVERFLOW    a count above 2^63 - 1, 2^32 or more bytes in a word, distinct words or tokens, an unknown id
  *   BPE_USED_UP     the table of words has gone into a learner: it has totals of 0, and can only be freed
  *
- * PART 1, WORDS. An open-addressing table; a slot is 24 bytes and holds words of up to 15 bytes in place:
+ * THE TABLE  One open-addressing table serves for words, for pairs, and for what an encoder remembers. A slot is 32
+ * bytes, half of them the key; words of up to 15 bytes are keys themselves:
+ *     key    n e w e s t . . | . . . . . . . 6     the bytes, zeros, and the length in the last byte
+ *     key    hash, 8 bytes   | length, 7 b.  255   a longer word: its bytes lie in the arena
+ *     key    left id, right id, 8 bytes | 1        a pair
+ *     value  count 6         | place in the arena  of a word; of a pair, its count and its list
+ *     value  n = 2 : new est .                     the ids of a known word, up to three; more lie in the arena
+ * The hash of words has a secret seed, so nobody can build words that collide. What leaves a table is sorted by falling
+ * count, then by bytes: neither seed nor hash can be seen in a result.
  *
- *     slot.key    n e w e s t . . | . . . . . . . 6     the bytes, zeros, and the length in the last byte
- *     slot.key    hash, 8 bytes   | where, 7 b.   255   a longer word: its bytes lie in the arena, length first
- *     slot.count  6                                     0: the slot is empty
- *
- * The hash has a secret seed, so nobody can build words that collide. What leaves the table is sorted, by falling count
- * and then by bytes: neither seed nor hash can be seen in a result.
- *
- * A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter, number, whitespace.
- * Shifts and ands of these masks give the bits at which words begin; the next window begins with the last of them, so
- * nothing is carried from one window to the next. What masks don't settle, walk_word reads character by character:
- * words longer than a window, and, in o200k, marks behind other characters and upper case behind letters of both cases.
+ * PART 1, WORDS. A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter,
+ * number, whitespace. Shifts and ands of these masks give the bits at which words begin; the next window begins with
+ * the last of them, so nothing is carried from one window to the next. What masks don't settle, walk_word reads, one
+ * character at a time: words longer than a window; whitespace beyond ASCII, and in cl100k and o200k numbers; in o200k
+ * marks behind other characters, and upper case behind letters of both cases.
  * GPT-2's alone: gpt2_starts; contractions in lower case only; numbers of any length; only U+0020 goes along with what
  * follows; line ends are whitespace like any other. The other two share modern_starts.
  * To add a pattern to the three (bpe.py has them as expressions):
@@ -46,42 +44,32 @@
  *      below *n, for any text behind it; what that can't do, it leaves to walk_word by a smaller *n;
  *   5. put its traps, and an alphabet with all of its classes, into the tests, which compare with regex.
  *
- * PART 2, LEARNING. All distinct words lie one after the other in one array, the frequent ones first, one slot for each
- * byte (or other first symbol), with walls between them. A token's id stands in its first and in its last slot:
- *
+ * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte (or other first
+ * symbol), with walls between them. A token's id stands in its first and in its last slot, DEAD inside:
  *     bytes      n e w e s t           after  e+st -> est:     seq   # n e w est dead est # ...
  *     seq      # n e w e s t # ...            (st before it)             |        |
  *                                                                   first slot  last slot
- *
- * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. The index of a pair is a rising
- * list of first slots. An entry is stale, and skipped, if the two ids no longer stand there; DEAD marks slots inside a
- * token. Words of equal count lie together, so walking forward through these groups finds the count of a position.
- *
+ * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. Words of one count share blocks of
+ * the array, so that the block of a place says its count. The index of a pair is a rising list of first slots; an entry
+ * is stale, and skipped, if the two ids no longer stand there.
  * A merge (a, b) -> c goes through its list once and adds up, for each neighbour x on the left and y on the right, how
  * much the pairs (x, a), (b, y) lose and (x, c), (c, y) gain; then it touches the table of pairs once for each distinct
  * neighbour. Where c comes to stand beside c, the left one had an a on its right, and counted (c, a): that is taken off
  * again before anything is put into the table.
- *
  * Counts only fall, so a pair that is too rare to be merged soon need not be known now: only pairs with a count of at
  * least `threshold` are in the table, with their lists. When they run out, the threshold goes down and the table is
  * built anew from the array. The heap holds a stale count at worst, never one that is too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
- * word is merged once; then the memory has it, in a slot of 32 bytes with up to three ids:
+ * word is merged once; then the memory has its ids, until it is full and begins anew. The ranks of all pairs lie in a
+ * table that is small enough for the cache. A look-up costs more than anything else, so the bytes of a character become
+ * its token at once where that is safe (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the
+ * least, while the look-ups of new pairs are under way.
  *
- *     slot.key    n e w e s t . . | . . . . . . . 6     as in Part 1; of a longer word, its hash and its length
- *     slot.ids    n = 2:  new est .                     more ids, and the bytes of longer words, lie in the arena
- *
- * The ranks of all pairs lie in a table that is small enough for the cache. A look-up costs more than anything else, so
- * the bytes of a character become its token at once where that is safe (see number_tokens). In a word of up to 62
- * tokens, comparing all ranks finds the least, while the look-ups of new pairs are under way.
- *
- * COST  counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
- *       its list and its distinct neighbours. Encoding: a known word costs as much as counting it, a new one 30 ns a
- *       merge.
- * MEMORY  words: 24 bytes a slot, 1/3 to 2/3 full (small tables 1/6), and the bytes of long words; a list of them 32 to
- *       64 bytes a word while it is made. Learner: 4 bytes for each byte of distinct words, and for each position in a
- *       list. Encoder: 30 bytes a merge and 512 KB. Memory: up to 32 MB.
+ * COST    Counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
+ *         its list and its distinct neighbours. Encoding: a known word as in counting, a new one 30 ns a merge.
+ * MEMORY  Words: 32 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
+ *         distinct words, and for each position in a list. Encoder: 30 bytes a merge, 512 KB; up to 32 MB a memory.
  */
 
 #include <stdlib.h>
@@ -93,18 +81,20 @@
 #include <immintrin.h>
 #endif
 
-#define COUNT_MAX ((uint64_t)INT64_MAX)
-#define WINDOW 64
-#define READABLE 80 /* a window, and 16 bytes from any place in it */
-#define INLINE_MAX 15
-#define LONG_WORD 255
-#define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
-#define LARGE_TEXT ((size_t)2 << 20) /* bytes from which on a text gets a table that need not grow so often */
-#define LARGE_TABLE ((size_t)1 << 18) /* slots */
-#define AHEAD 48 /* how many places ahead memory is asked for */
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
 #endif
+#ifndef MEMORY_SLOTS                   /* of an encoder's memory: 16 MB for the table, and as much for its arena */
+#define MEMORY_SLOTS ((size_t)1 << 19) /* a power of two */
+#define MEMORY_ARENA ((size_t)1 << 24)
+#endif
+#define COUNT_MAX ((uint64_t)INT64_MAX)
+#define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
+
+enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* bytes of a word that is a key, and what marks others */
+enum { REMEMBERED = 1023 };                /* bytes of a word that an encoder remembers, at most */
+enum { WINDOW = 64, READABLE = 80 };       /* bytes, and 16 bytes from any place in it */
+enum { AHEAD = 48 };                       /* how many places ahead memory is asked for */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -131,14 +121,11 @@ static inline uint64_t load8(const void *p)
     return x;
 }
 
-/* a number whose first byte in memory is its lowest on any machine, or back */
-static inline uint64_t little(uint64_t x)
-{
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    x = __builtin_bswap64(x);
+#define little(x) __builtin_bswap64(x) /* a number whose first byte in memory is its lowest, or back */
+#else
+#define little(x) (x)
 #endif
-    return x;
-}
 
 static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
@@ -155,15 +142,6 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
     uint64_t other = (a & UINT32_MAX) * (b >> 32) + (one & UINT32_MAX);
     return (other << 32 | (low & UINT32_MAX)) ^ (high + (one >> 32) + (other >> 32));
 #endif
-}
-
-/* the first 8 bytes as a number, which is the smaller the earlier they come in order; zeros behind a shorter one */
-static inline uint64_t first_bytes(const uint8_t *bytes, size_t length)
-{
-    uint64_t start = 0;
-    for (size_t i = 0; i < 8; i++)
-        start = start << 8 | (i < length ? bytes[i] : 0u);
-    return start;
 }
 
 /* the order of two strings of bytes: below 0, 0, above 0 */
@@ -193,7 +171,7 @@ static void *allocate(size_t n, size_t size, int zero)
     return zero ? calloc(n, size) : malloc(n * size);
 }
 
-/* make room for `needed` elements in a block that grows by half; the old block stays as it was on failure */
+/* make room for `needed` elements in a block that grows by half, with zeros; on failure it stays as it was */
 static int grow(void *block_address, size_t *capacity, size_t needed, size_t size)
 {
     void *block;
@@ -205,139 +183,113 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
     memcpy(&block, block_address, sizeof block);
     if (wanted > SIZE_MAX / 2 / size || !(block = realloc(block, wanted * size)))
         return BPE_NO_MEMORY;
+    memset((uint8_t *)block + *capacity * size, 0, (wanted - *capacity) * size);
     memcpy(block_address, &block, sizeof block);
     *capacity = wanted;
     return BPE_OK;
 }
 
-/* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    const uint8_t *bytes;
-    size_t length, index; /* index: the place among those that were given */
-    uint32_t shorter;     /* 1 + the place in the list of the longest other one that this one begins with, or 0 */
-} special_token;
+    uint64_t key[2]; /* key[1] is 0 in an empty slot, and only there */
+    union {
+        struct {
+            uint64_t count, where; /* where: of a word that is long, and lies in the arena */
+        } word;
+        struct {
+            uint32_t n, ids[3]; /* if they are not here, they lie at word.where, behind the bytes of a long word */
+        } known;
+        struct {
+            uint64_t count;
+            uint32_t *list; /* its length, then the first slots of the left tokens, rising */
+        } pair;
+    } is;
+} slot;
 
 typedef struct {
-    uint8_t *bytes;       /* of all, one after the other */
-    special_token *list;  /* in the order of their bytes */
-    size_t n;
-    uint32_t bucket[257]; /* for each byte, where in the list those that begin with it begin */
-    int one_start;        /* the first byte, if there is only one; else -1 */
-} specials;
+    slot *slots;
+    size_t capacity, used; /* capacity is a power of two */
+    unsigned shift;        /* 64 - log2(capacity) */
+    uint64_t seed[2];      /* of the hash: nobody can build words that collide without it */
+    uint8_t *arena;
+    size_t arena_size, arena_capacity;
+} table;
 
-static int by_spelling(const void *x, const void *y)
+static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
 {
-    const special_token *a = x, *b = y;
-    return compare_bytes(a->bytes, a->length, b->bytes, b->length);
+    return (size_t)(fold(key0 ^ t->seed[0], key1 ^ t->seed[1]) >> t->shift);
 }
 
-/* 1 + the place of the longest one that text begins with, if `place` of them are not greater than text; or 0 */
-static uint32_t longest_start(const special_token *list, uint32_t place, const uint8_t *text, size_t length)
+/* the slot of a key, or the empty one where it belongs */
+static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
 {
-    while (place && (list[place - 1].length > length || memcmp(list[place - 1].bytes, text, list[place - 1].length)))
-        place = list[place - 1].shorter;
-    return place;
+    for (size_t i = home_of(t, key0, key1);; i = (i + 1) & (t->capacity - 1)) {
+        slot *s = t->slots + i;
+        if (LIKELY(s->key[0] == key0 && s->key[1] == key1) || !s->key[1])
+            return s;
+    }
 }
 
-static void specials_free(specials *s)
+/* make it a table of so many slots, a power of two, with what is in it now */
+static int resize(table *t, size_t capacity)
 {
-    if (!s)
-        return;
-    free(s->bytes);
-    free(s->list);
-    free(s);
+    table old = *t;
+    slot *slots = allocate(capacity, sizeof *slots, 1);
+    if (!slots)
+        return BPE_NO_MEMORY;
+    t->slots = slots;
+    t->capacity = capacity;
+    t->shift = 64 - highest_bit(capacity);
+    for (size_t i = 0; i < old.capacity; i++)
+        if (old.slots[i].key[1])
+            *find(t, old.slots[i].key[0], old.slots[i].key[1]) = old.slots[i];
+    free(old.slots);
+    return BPE_OK;
 }
 
-/* n special tokens, one after the other, none empty; NULL without memory */
-static specials *specials_new(const uint8_t *bytes, const size_t *lengths, size_t n)
+/* a slot for a new key; NULL without memory */
+static slot *add_key(table *t, uint64_t key0, uint64_t key1)
 {
-    specials *s = calloc(1, sizeof *s);
-    size_t total = 0;
-    for (size_t i = 0; i < n; i++)
-        total += lengths[i];
-    if (!s || n >= UINT32_MAX || !(s->bytes = allocate(total, 1, 0)) || !(s->list = allocate(n, sizeof *s->list, 0))) {
-        specials_free(s);
+    slot *s;
+    if (t->used >= t->capacity / 3 * 2 && resize(t, 2 * t->capacity) != BPE_OK)
         return NULL;
-    }
-    if (total)
-        memcpy(s->bytes, bytes, total);
-    for (total = 0; s->n < n; total += lengths[s->n++]) {
-        special_token *one = s->list + s->n;
-        one->bytes = s->bytes + total;
-        one->length = lengths[s->n];
-        one->index = s->n;
-        s->one_start = !s->n || s->one_start == *one->bytes ? *one->bytes : -1;
-    }
-    qsort(s->list, n, sizeof *s->list, by_spelling);
-    for (uint32_t i = 0; i < n; i++) {
-        s->list[i].shorter = longest_start(s->list, i, s->list[i].bytes, s->list[i].length);
-        s->bucket[*s->list[i].bytes + 1] = i + 1;
-    }
-    for (unsigned i = 1; i <= 256; i++)
-        if (!s->bucket[i])
-            s->bucket[i] = s->bucket[i - 1];
+    t->used++;
+    s = find(t, key0, key1);
+    s->key[0] = key0;
+    s->key[1] = key1;
     return s;
 }
 
-/* the next place where a special token may begin; end if there is none */
-static const uint8_t *next_start(const specials *s, const uint8_t *text, const uint8_t *end)
+/* put bytes behind the others in the arena */
+static int keep_bytes(table *t, const void *bytes, size_t n)
 {
-    if (s->one_start >= 0) {
-        text = memchr(text, s->one_start, (size_t)(end - text));
-        return text ? text : end;
-    }
-    while (text < end && s->bucket[*text] == s->bucket[*text + 1])
-        text++;
-    return text;
+    if (grow(&t->arena, &t->arena_capacity, t->arena_size + n + 1, 1) != BPE_OK) /* + 1: there is a block at once */
+        return BPE_NO_MEMORY;
+    memcpy(t->arena + t->arena_size, bytes, n);
+    t->arena_size += n;
+    return BPE_OK;
 }
 
-/*
- * The first special token at or behind text, and of those that begin there the longest: its length, its place in *at,
- * and its index in *which. 0 if there is none, with *at = end.
- */
-static size_t find_special(const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at,
-                           size_t *which)
+static void clear_table(table *t)
 {
-    for (; s->n && (text = next_start(s, text, end)) < end; text++) {
-        size_t left = (size_t)(end - text);
-        uint32_t low = s->bucket[*text], high = s->bucket[*text + 1];
-        while (low < high) { /* how many are not greater than text? */
-            uint32_t middle = low + (high - low) / 2;
-            const special_token *one = s->list + middle;
-            if (compare_bytes(one->bytes, one->length, text, left) > 0)
-                high = middle;
-            else
-                low = middle + 1;
-        }
-        low = longest_start(s->list, low, text, left);
-        if (low) {
-            *at = text;
-            *which = s->list[low - 1].index;
-            return s->list[low - 1].length;
-        }
-    }
-    *at = end;
-    return 0;
+    memset(t->slots, 0, t->capacity * sizeof *t->slots);
+    t->used = t->arena_size = 0;
 }
 
-/* ---- 1. words: the table ----------------------------------------------------------------------------------------- */
+static void free_table(table *t)
+{
+    free(t->slots);
+    free(t->arena);
+    memset(t, 0, sizeof *t);
+}
 
-typedef struct {
-    uint64_t key[2];
-    uint64_t count;
-} word_slot;
-
-struct bpe_words {
-    word_slot *slots;
-    size_t capacity, used; /* capacity is a power of two */
-    unsigned shift;        /* 64 - log2(capacity) */
-    uint64_t seed[3];      /* of the hash: nobody can build words that collide without it */
-    uint8_t *arena;        /* of long words: 8 bytes of length, then the word */
-    size_t arena_size, arena_capacity;
-    int pattern;
-    specials *specials;
-};
+static int new_table(table *t, size_t capacity, uint64_t seed)
+{
+    for (unsigned i = 0; i < 2; i++)
+        t->seed[i] = seed = fold(seed ^ SCRAMBLE, SCRAMBLE * (i + 2) ^ seed) | 1;
+    return resize(t, capacity);
+}
 
 /* the key of a word of up to INLINE_MAX bytes, from the 16 bytes that begin with it */
 static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
@@ -347,67 +299,122 @@ static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2]
     key[1] = (load8(word + 8) & load8(keep + 24 - length)) | little((uint64_t)length << 56);
 }
 
-static inline uint64_t hash_short(const bpe_words *w, uint64_t key0, uint64_t key1)
+/* the key of any word, and the slot that has it, or the empty one where it belongs */
+static slot *find_word(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
 {
-    return fold(fold(key0 ^ w->seed[0], key1 ^ w->seed[1]), w->seed[2]);
+    const uint8_t *p = word;
+    key[0] = key[1] = 0;
+    if (length <= INLINE_MAX) {
+        memcpy(key, word, length);
+        ((uint8_t *)key)[15] = (uint8_t)length;
+        return find(t, key[0], key[1]);
+    }
+    for (size_t left = length; left; left -= left < 16 ? left : 16, p += 16) {
+        p = left < 16 ? word + length - 16 : p; /* the last 16 bytes, some of them once more */
+        key[0] = fold(key[0] ^ load8(p) ^ t->seed[0], load8(p + 8) ^ t->seed[1]);
+    }
+    key[1] = little((uint64_t)LONG_WORD << 56 | length);
+    for (;; key[0]++) { /* if another word has this key, take the next one */
+        slot *s = find(t, key[0], key[1]);
+        if (!s->key[1] || !memcmp(t->arena + s->is.word.where, word, length))
+            return s;
+    }
 }
 
-static uint64_t hash_long(const bpe_words *w, const uint8_t *word, size_t length)
+/* a slot for a new word with this key; NULL without memory */
+static slot *new_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
 {
-    uint64_t h = w->seed[0] ^ length, last = 0;
-    for (; length >= 8; word += 8, length -= 8)
-        h = fold(h ^ load8(word), w->seed[1]);
-    memcpy(&last, word, length);
-    return fold(fold(h ^ last, w->seed[1]), w->seed[2]);
-}
-
-static int is_long(const word_slot *slot) { return ((const uint8_t *)slot->key)[15] == LONG_WORD; }
-
-static size_t long_where(const word_slot *slot) { return (size_t)(little(slot->key[1]) & bits_below(56)); }
-
-/* ask for the bytes of a long word in time */
-static inline void prefetch_word(const bpe_words *w, size_t i)
-{
-    if (i < w->capacity && w->slots[i].count && is_long(w->slots + i))
-        PREFETCH(w->arena + long_where(w->slots + i));
+    const size_t where = t->arena_size;
+    slot *s = length <= INLINE_MAX || keep_bytes(t, word, length) == BPE_OK ? add_key(t, key[0], key[1]) : NULL;
+    if (s)
+        s->is.word.where = where;
+    return s;
 }
 
 /* the bytes and the length of the word in a slot */
-static const uint8_t *slot_word(const bpe_words *w, const word_slot *slot, size_t *length)
+static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 {
-    const uint8_t *bytes = (const uint8_t *)slot->key;
-    uint64_t long_length;
-    if (!is_long(slot)) {
-        *length = bytes[15];
-        return bytes;
-    }
-    bytes = w->arena + long_where(slot);
-    memcpy(&long_length, bytes, 8);
-    *length = (size_t)long_length;
-    return bytes + 8;
+    const uint8_t *bytes = (const uint8_t *)s->key;
+    *length = bytes[15] == LONG_WORD ? (size_t)(little(s->key[1]) & bits_below(56)) : bytes[15];
+    return bytes[15] == LONG_WORD ? t->arena + s->is.word.where : bytes;
 }
 
-static int table_grow(bpe_words *w, size_t capacity)
+/* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    uint8_t *bytes; /* of all, one after the other, in their order */
+    size_t *start;  /* n + 1 of them: where in bytes each begins */
+    size_t n;
+    int one_start;       /* the first byte, if there is only one; else -1 */
+    uint8_t starts[256]; /* whether one begins with this byte */
+} specials;
+
+/* n special tokens, one after the other, none empty, rising in the order of their bytes */
+static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n)
 {
-    word_slot *slots = allocate(capacity, sizeof *slots, 1);
-    unsigned shift = 64 - highest_bit(capacity);
-    if (!slots)
+    if (!(s->start = allocate(n + 1, sizeof *s->start, 1)))
         return BPE_NO_MEMORY;
-    for (size_t i = 0; i < w->capacity; i++) {
-        const word_slot *slot = w->slots + i;
-        uint64_t hash = is_long(slot) ? slot->key[0] : hash_short(w, slot->key[0], slot->key[1]);
-        size_t j = (size_t)(hash >> shift);
-        while (slot->count && slots[j].count)
-            j = (j + 1) & (capacity - 1);
-        if (slot->count)
-            slots[j] = *slot;
-    }
-    free(w->slots);
-    w->slots = slots;
-    w->capacity = capacity;
-    w->shift = shift;
+    for (size_t i = 0; i < n; i++)
+        s->start[i + 1] = s->start[i] + lengths[i];
+    if (!(s->bytes = allocate(s->start[n], 1, 0)))
+        return BPE_NO_MEMORY;
+    if (n)
+        memcpy(s->bytes, bytes, s->start[n]);
+    for (; s->n < n; s->n++)
+        s->starts[s->bytes[s->start[s->n]]] = 1;
+    s->one_start = n && s->bytes[0] == s->bytes[s->start[n - 1]] ? s->bytes[0] : -1;
     return BPE_OK;
 }
+
+/* the first of low..high - 1, which are the same up to `depth`, with this byte or a greater one there; else high */
+static size_t first_from(const specials *s, size_t low, size_t high, size_t depth, unsigned byte)
+{
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->bytes[s->start[middle] + depth] < byte)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/*
+ * The first special token at or behind text, and of those that begin there the longest: 1 + its index, and its place in
+ * *at. 0 if there is none, with *at = end.
+ */
+static size_t find_special(const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at)
+{
+    for (; s->n && text < end; text++) {
+        size_t low = 0, high = s->n, found = 0;
+        if (s->one_start >= 0 && !(text = memchr(text, s->one_start, (size_t)(end - text))))
+            break;
+        for (size_t depth = 0; s->starts[*text] && low < high; depth++) {
+            if (s->start[low + 1] - s->start[low] == depth) /* all of low..high - 1 begin with this part of the text */
+                found = ++low;
+            if (text + depth == end)
+                break;
+            low = first_from(s, low, high, depth, text[depth]);
+            high = first_from(s, low, high, depth, text[depth] + 1u);
+        }
+        *at = text;
+        if (found)
+            return found;
+    }
+    *at = end;
+    return 0;
+}
+
+/* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
+
+struct bpe_words {
+    table table;
+    int pattern;
+    specials specials;
+    const bpe_encoder *encoder; /* whose ids are in the table; NULL if it has counts */
+    uint32_t *ids;              /* of the text; as there is room for one a byte, those of the next word always fit */
+    size_t n, room;
+};
 
 static int add_count(uint64_t *count, uint64_t more)
 {
@@ -417,187 +424,97 @@ static int add_count(uint64_t *count, uint64_t more)
     return BPE_OK;
 }
 
-/* a new word into an empty slot */
-static int slot_fill(bpe_words *w, word_slot *slot, uint64_t key0, uint64_t key1, uint64_t count)
+/* count a word that is new */
+static NOINLINE int add_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
-    slot->key[0] = key0;
-    slot->key[1] = key1;
-    slot->count = count;
-    if (++w->used <= w->capacity / 3 * 2)
-        return BPE_OK;
-    return table_grow(w, w->capacity * (w->capacity < LARGE_TABLE ? 4 : 2)); /* new memory costs more than words do */
-}
-
-ALWAYS_INLINE int put_short(bpe_words *w, uint64_t key0, uint64_t key1, uint64_t count)
-{
-    size_t mask = w->capacity - 1, i = (size_t)(hash_short(w, key0, key1) >> w->shift);
-    for (;; i = (i + 1) & mask) {
-        word_slot *slot = w->slots + i;
-        if (LIKELY(slot->key[0] == key0 && slot->key[1] == key1))
-            return add_count(&slot->count, count);
-        if (!slot->count)
-            return slot_fill(w, slot, key0, key1, count);
-    }
-}
-
-static int put_long(bpe_words *w, const uint8_t *word, size_t length, uint64_t count)
-{
-    uint64_t hash = hash_long(w, word, length), length8 = length;
-    size_t i = (size_t)(hash >> w->shift), where = w->arena_size, other_length;
-    for (; w->slots[i].count; i = (i + 1) & (w->capacity - 1)) {
-        word_slot *slot = w->slots + i;
-        const uint8_t *other;
-        if (slot->key[0] != hash || !is_long(slot))
-            continue;
-        other = slot_word(w, slot, &other_length);
-        if (other_length == length && !memcmp(other, word, length))
-            return add_count(&slot->count, count);
-    }
+    slot *s;
     if (length > UINT32_MAX)
         return BPE_OVERFLOW;
-    if (grow(&w->arena, &w->arena_capacity, where + 8 + length, 1) != BPE_OK)
+    if (!(s = new_word(t, key, word, length)))
         return BPE_NO_MEMORY;
-    memcpy(w->arena + where, &length8, 8);
-    memcpy(w->arena + where + 8, word, length);
-    w->arena_size = where + 8 + length;
-    return slot_fill(w, w->slots + i, hash, little((uint64_t)LONG_WORD << 56 | where), count);
+    s->is.word.count = count;
+    return BPE_OK;
 }
 
-static int put_word(bpe_words *w, const uint8_t *word, size_t length, uint64_t count)
+static int put_word(table *t, const uint8_t *word, size_t length, uint64_t count)
 {
-    uint64_t key[2] = {0, 0};
-    if (length > INLINE_MAX)
-        return put_long(w, word, length, count);
-    memcpy(key, word, length);
-    ((uint8_t *)key)[15] = (uint8_t)length;
-    return put_short(w, key[0], key[1], count);
+    uint64_t key[2];
+    slot *s = find_word(t, word, length, key);
+    return s->key[1] ? add_count(&s->is.word.count, count) : add_word(t, key, word, length, count);
 }
 
 void bpe_words_free(bpe_words *w)
 {
     if (!w)
         return;
-    free(w->slots);
-    free(w->arena);
-    specials_free(w->specials);
+    free_table(&w->table);
+    free(w->specials.bytes);
+    free(w->specials.start);
     free(w);
 }
 
-/* an empty table, for text with these special tokens (none empty); NULL without memory. The seed should be a secret. */
-bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern,
-                         uint64_t seed)
+/*
+ * An empty table, for text with these special tokens (none empty, rising in the order of their bytes); NULL without
+ * memory. The seed should be a secret.
+ */
+bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed)
 {
     bpe_words *w = calloc(1, sizeof *w);
-    if (!w)
-        return NULL;
-    for (unsigned i = 0; i < 3; i++)
-        w->seed[i] = seed = fold(seed ^ SCRAMBLE, SCRAMBLE * (i + 2) ^ seed) | 1;
-    w->specials = specials_new(special_bytes, lengths, n);
-    if (!w->specials || table_grow(w, 1 << 12) != BPE_OK) {
-        bpe_words_free(w);
-        return NULL;
+    if (w && new_table(&w->table, 1 << 12, seed) == BPE_OK &&
+        new_specials(&w->specials, special_bytes, lengths, n) == BPE_OK) {
+        w->pattern = pattern;
+        return w;
     }
-    w->pattern = pattern;
-    return w;
+    bpe_words_free(w);
+    return NULL;
 }
 
 /* add n words and their counts; the words lie one after the other */
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n)
 {
-    if (!w->slots)
-        return BPE_USED_UP;
-    for (size_t i = 0; i < n; bytes += lengths[i++]) {
-        int status;
-        if (!lengths[i] || !counts[i])
-            continue;
-        status = counts[i] > COUNT_MAX ? BPE_OVERFLOW : put_word(w, bytes, lengths[i], counts[i]);
-        if (status != BPE_OK)
-            return status;
+    int status = w->table.slots ? BPE_OK : BPE_USED_UP;
+    for (size_t i = 0; i < n && status == BPE_OK; bytes += lengths[i++]) {
+        if (counts[i] > COUNT_MAX)
+            status = BPE_OVERFLOW;
+        else if (lengths[i] && counts[i])
+            status = put_word(&w->table, bytes, lengths[i], counts[i]);
     }
-    return BPE_OK;
+    return status;
 }
 
-/* add all words of another table, which stays as it is */
-int bpe_words_add(bpe_words *w, const bpe_words *other)
-{
-    if (!w->slots || !other->slots)
-        return BPE_USED_UP;
-    if (w->capacity < other->capacity && table_grow(w, other->capacity) != BPE_OK)
-        return BPE_NO_MEMORY; /* words come in the order of their hashes, and would pile up in a smaller table */
-    for (size_t i = 0; i < other->capacity; i++) {
-        const word_slot *slot = other->slots + i;
-        const uint8_t *word;
-        size_t length;
-        int status;
-        prefetch_word(other, i + AHEAD);
-        if (!slot->count)
-            continue;
-        word = slot_word(other, slot, &length);
-        status = put_word(w, word, length, slot->count);
-        if (status != BPE_OK)
-            return status;
-    }
-    return BPE_OK;
-}
-
-/* add count * length, with a length below 2^32, to a sum of 128 bits */
-static void add_product(uint64_t *low, uint64_t *high, uint64_t count, uint64_t length)
-{
-    uint64_t upper = (count >> 32) * length, lower = (count & UINT32_MAX) * length;
-    *low += upper << 32;
-    *high += (upper >> 32) + (*low < upper << 32);
-    *low += lower;
-    *high += *low < lower;
-}
-
-/* how many distinct words, their bytes, all their occurrences, and the bytes of these: the last two may pass 2^64 */
+/*
+ * How many distinct words, their bytes, all their occurrences, and the bytes of these. The last two may pass 2^64, so
+ * the upper and the lower halves of the counts have sums of their own.
+ */
 void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
 {
+    const table *t = &w->table;
     memset(totals, 0, sizeof *totals);
-    totals->words = w->used;
-    for (size_t i = 0; i < w->capacity; i++) {
+    totals->words = t->used;
+    for (size_t i = 0; i < t->capacity; i++) {
+        const uint64_t count = t->slots[i].is.word.count;
         size_t length;
-        if (!w->slots[i].count)
-            continue;
-        (void)slot_word(w, w->slots + i, &length);
+        (void)word_of(t, t->slots + i, &length); /* 0 in an empty slot */
         totals->bytes += length;
-        add_product(&totals->pretokens, &totals->pretokens_high, w->slots[i].count, 1);
-        add_product(&totals->bytes_in_words, &totals->bytes_in_words_high, w->slots[i].count, length);
+        totals->pretokens += count & UINT32_MAX;
+        totals->pretokens_high += count >> 32;
+        totals->bytes_in_words += (count & UINT32_MAX) * length;
+        totals->bytes_in_words_high += (count >> 32) * length;
     }
 }
 
 typedef struct {
-    uint64_t key[2]; /* first bytes as a number, or slot; what the count lacks to the largest: both sort upwards */
+    uint64_t count;
     const uint8_t *word;
     size_t length;
 } listed_word;
 
-static int by_count(const void *x, const void *y)
+static int by_count_and_bytes(const void *x, const void *y)
 {
     const listed_word *a = x, *b = y;
-    if (a->key[1] != b->key[1])
-        return a->key[1] < b->key[1] ? -1 : 1;
-    if (a->key[0] != b->key[0])
-        return a->key[0] < b->key[0] ? -1 : 1;
+    if (a->count != b->count)
+        return a->count > b->count ? -1 : 1;
     return compare_bytes(a->word, a->length, b->word, b->length);
-}
-
-/* all words by falling count and, if asked, those of equal count by their bytes; NULL without memory */
-static listed_word *list_words(const bpe_words *w, int bytes_too)
-{
-    listed_word *list = allocate(w->used, sizeof *list, 0), *entry = list;
-    for (size_t i = 0; list && i < w->capacity; i++) {
-        prefetch_word(w, i + AHEAD);
-        if (!w->slots[i].count)
-            continue;
-        entry->word = slot_word(w, w->slots + i, &entry->length);
-        entry->key[0] = bytes_too ? first_bytes(entry->word, entry->length) : i;
-        entry->key[1] = COUNT_MAX - w->slots[i].count;
-        entry++;
-    }
-    if (list)
-        qsort(list, w->used, sizeof *list, by_count);
-    return list;
 }
 
 /*
@@ -606,14 +523,22 @@ static listed_word *list_words(const bpe_words *w, int bytes_too)
  */
 int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts)
 {
-    listed_word *list = w->slots ? list_words(w, 1) : NULL;
+    const table *t = &w->table;
+    listed_word *list = t->slots ? allocate(t->used, sizeof *list, 0) : NULL, *entry = list;
     if (!list)
-        return w->slots ? BPE_NO_MEMORY : BPE_USED_UP;
-    for (size_t i = 0; i < w->used; i++) {
-        memcpy(bytes, list[i].word, list[i].length);
-        bytes += list[i].length;
-        lengths[i] = (uint32_t)list[i].length;
-        counts[i] = COUNT_MAX - list[i].key[1];
+        return t->slots ? BPE_NO_MEMORY : BPE_USED_UP;
+    for (size_t i = 0; i < t->capacity; i++) {
+        size_t length;
+        const uint8_t *word = word_of(t, t->slots + i, &length);
+        if (length)
+            *entry++ = (listed_word){t->slots[i].is.word.count, word, length};
+    }
+    qsort(list, t->used, sizeof *list, by_count_and_bytes);
+    for (entry = list; entry < list + t->used; entry++) {
+        memcpy(bytes, entry->word, entry->length);
+        bytes += entry->length;
+        *lengths++ = (uint32_t)entry->length;
+        *counts++ = entry->count;
     }
     free(list);
     return BPE_OK;
@@ -628,12 +553,11 @@ enum { OTHER, UPPER, LOWER, BOTH, MARK, NUMBER, SPACE, LINE_END, NONE };
 #define SPACES (SET(SPACE) | SET(LINE_END))
 
 typedef struct { /* a bit a byte; blank is U+0020, tail any byte of a character but its first */
-    uint64_t high, letter, number, space, blank, quote, tail, line_end, upper, lower, both, mark, slash;
+    uint64_t of[NONE]; /* each class but OTHER: all bytes of its characters */
+    uint64_t high, blank, quote, slash, tail;
 } masks;
 
-/*
- * The bytes of the window at p that are first to first + n - 1 with some bits set; the range is on one side of 128.
- */
+/* the bytes of the window at p that are first to first + n - 1 with some bits set; the range is on one side of 128 */
 #if defined(__AVX2__)
 static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
 {
@@ -664,16 +588,16 @@ static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 static inline void ascii_masks(int pattern, const uint8_t *w, masks *m)
 {
     m->high = in_range(w, 0, 0x80, 128);
-    m->letter = in_range(w, 0x20, 'a', 26); /* in both cases */
-    m->number = in_range(w, 0, '0', 10);
+    m->of[LOWER] = in_range(w, 0x20, 'a', 26); /* in both cases */
+    m->of[NUMBER] = in_range(w, 0, '0', 10);
     m->blank = in_range(w, 0, ' ', 1);
-    m->space = m->blank | in_range(w, 0, '\t', 5);
+    m->of[SPACE] = m->blank | in_range(w, 0, '\t', 5);
     m->quote = in_range(w, 0, '\'', 1);
-    if (pattern != BPE_GPT2)
-        m->line_end = in_range(w, 0, '\n', 1) | in_range(w, 0, '\r', 1);
+    if (pattern != BPE_GPT2) /* else they are whitespace like any other */
+        m->of[LINE_END] = in_range(w, 0, '\n', 1) | in_range(w, 0, '\r', 1);
     if (pattern == BPE_O200K) {
-        m->upper = in_range(w, 0, 'A', 26);
-        m->lower = m->letter & ~m->upper;
+        m->of[UPPER] = in_range(w, 0, 'A', 26);
+        m->of[LOWER] &= ~m->of[UPPER];
         m->slash = in_range(w, 0, '/', 1);
     }
 }
@@ -703,18 +627,18 @@ static inline unsigned class_of(uint32_t character)
 
 /*
  * Add the characters beyond ASCII to the masks: all bytes of a character get its class. *n is how many bytes of the
- * window are known; it falls to the last whole character when the text goes on behind the window (left > n). Returned
- * is 0, or 1 + the offset of what is not UTF-8.
+ * window are known; it falls to the last whole character when the text goes on behind the window (left > n), and to
+ * what walk_word has to read. Returned is 0, or 1 + the offset of what is not UTF-8.
  */
-static inline unsigned wide_masks(const uint8_t *window, unsigned *n, size_t left, masks *m)
+static inline unsigned wide_masks(int pattern, const uint8_t *window, unsigned *n, size_t left, masks *m)
 {
-    uint64_t high = m->high & bits_below(*n), of_class[NONE] = {0};
-    uint64_t tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
+    const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
+    uint64_t hard, high = m->high & bits_below(*n);
     uint64_t lead = CJK_ARE_LETTERS ? in_range(window, 0, 0xE4, 6) : 0;
     if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 with B8 or more behind it, and two more bytes */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
-        of_class[BOTH] = lead | lead << 1 | lead << 2;
-        high &= ~of_class[BOTH];
+        m->of[BOTH] = lead | lead << 1 | lead << 2;
+        high &= ~m->of[BOTH];
     }
     while (high) {
         uint32_t character;
@@ -729,16 +653,11 @@ static inline unsigned wide_masks(const uint8_t *window, unsigned *n, size_t lef
         }
         bits = bits_below(length) << i;
         high &= ~bits;
-        of_class[class_of(character)] |= bits;
+        m->of[class_of(character)] |= bits;
     }
-    m->tail = tail;
-    m->letter |= of_class[UPPER] | of_class[LOWER] | of_class[BOTH];
-    m->number |= of_class[NUMBER];
-    m->space |= of_class[SPACE];
-    m->upper |= of_class[UPPER];
-    m->lower |= of_class[LOWER];
-    m->both = of_class[BOTH];
-    m->mark = of_class[MARK];
+    hard = m->high & bits_below(*n) & (m->of[SPACE] | (pattern == BPE_GPT2 ? 0 : m->of[NUMBER]));
+    if (hard)
+        *n = lowest_bit(hard);
     return 0;
 }
 
@@ -751,14 +670,6 @@ static inline unsigned contraction(int pattern, const uint8_t *quote, size_t lef
     if ((a == 'l' && (b | lower) == 'l') || ((a == 'v' || a == 'r') && (b | lower) == 'e'))
         return 3;
     return lower && b == 0xBF && quote[1] == 0xC5 ? 3 : 0; /* U+017F, an s where case is ignored */
-}
-
-/* the first byte of each character of which x has a byte */
-static inline uint64_t character_starts(uint64_t x, uint64_t tail)
-{
-    while (x & tail)
-        x = (x & ~tail) | (x & tail) >> 1;
-    return x;
 }
 
 /* The starts of words after contractions are taken from left to right, at quotes where there may be one. */
@@ -782,34 +693,27 @@ static inline uint64_t cut_contractions(int pattern, const uint8_t *window, size
 /* GPT-2: the bits at which words begin, in a window that begins with one */
 static inline uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
 {
-    uint64_t known = bits_below(n), other = ~(m->letter | m->number | m->space) & known;
-    uint64_t solid = (m->letter | m->number | other) & known, space = m->space & known;
-    uint64_t same = (m->letter & m->letter << 1) | (m->number & m->number << 1) | (other & other << 1);
-    uint64_t last = character_starts(space & solid >> 1, m->tail); /* whitespace that something follows */
-    uint64_t starts = (solid & ~same & ~(m->blank << 1)) | (space & ~(space << 1)) | last | 1;
+    uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
+    uint64_t space = m->of[SPACE] & known, solid = ~space & known, other = solid & ~(letter | number);
+    uint64_t same = (letter & letter << 1) | (number & number << 1) | (other & other << 1);
+    uint64_t starts = (solid & ~same & ~(m->blank << 1)) | (space & ~(space << 1 & ~(solid >> 1))) | 1;
     return cut_contractions(BPE_GPT2, window, left, m->quote & starts & known, starts) & known;
 }
 
-/* every third character of each run of numbers */
-static inline uint64_t groups_of_three(uint64_t number, uint64_t tail)
+/* every third byte of each run of numbers, all of one byte */
+static inline uint64_t groups_of_three(uint64_t number)
 {
-    uint64_t at = number & ~(number << 1), groups = at;
-    while (at && number & number << 1 & number << 2 & number << 3) {
-        for (unsigned k = 0; k < 3; k++) {
-            for (at <<= 1; at & tail;)
-                at = (at & ~tail) | (at & tail) << 1;
-            at &= number;
-        }
-        groups |= at;
-    }
+    uint64_t groups = number & ~(number << 1);
+    for (uint64_t at = groups, run = number & number << 1 & number << 2 & number << 3; at; groups |= at)
+        at = at << 3 & run;
     return groups;
 }
 
 /* cl100k and o200k: the bits at which runs of whitespace begin and are cut; solid is what is no whitespace */
-static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid, uint64_t tail)
+static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid)
 {
     uint64_t plain = space & ~line_end, behind_line = plain & line_end << 1, x;
-    uint64_t starts = (space & ~(space << 1)) | character_starts(plain & solid >> 1, tail) | behind_line;
+    uint64_t starts = (space & ~(space << 1)) | (plain & solid >> 1) | behind_line;
     for (x = (plain + behind_line) & line_end; x; x &= x - 1) /* it was not the last line end */
         starts &= ~((uint64_t)1 << highest_bit(behind_line & bits_below(lowest_bit(x))));
     return starts;
@@ -818,35 +722,36 @@ static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t 
 /* cl100k and o200k: the same; *n falls to where the starts are known */
 static inline uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t left)
 {
-    int o200k = pattern == BPE_O200K;
-    uint64_t letter = o200k ? m->letter | m->mark : m->letter, other = ~(letter | m->number | m->space);
-    uint64_t hard = (m->mark & other << 1) | (m->upper & (m->both | m->mark) << 1), known = bits_below(*n);
-    uint64_t number, space, tail, behind, chain, plain, lone, quotes, starts;
-    if (o200k && hard & known) { /* for walk_word */
+    const int o200k = pattern == BPE_O200K;
+    const uint64_t upper = m->of[UPPER], both = m->of[BOTH], line_end = m->of[LINE_END], mark = o200k ? m->of[MARK] : 0;
+    uint64_t letter = upper | m->of[LOWER] | both | mark, number = m->of[NUMBER], space = m->of[SPACE] | line_end;
+    uint64_t other = ~(letter | number | space), known = bits_below(*n), hard;
+    uint64_t tail, behind, chain, lone, quotes, starts;
+    hard = o200k ? ((mark & other << 1) | (upper & (both | mark) << 1)) & known : 0;
+    if (hard) { /* for walk_word */
         *n = lowest_bit(hard);
         known = bits_below(*n);
     }
     letter &= known;
-    number = m->number & known;
+    number &= known;
     tail = m->tail & known;
     /* line ends, and slashes behind them, that belong to the word of others before them */
-    behind = (o200k ? m->line_end | m->slash : m->line_end) & known;
-    chain = behind & m->line_end & other << 1;
+    behind = (o200k ? line_end | m->slash : line_end) & known;
+    chain = behind & line_end & other << 1;
     chain |= ((behind + chain) ^ behind) & behind;
     other &= known & ~chain;
-    space = m->space & known & ~chain;
-    plain = space & ~m->line_end;
+    space &= known & ~chain;
 
     starts = other & ~(other << 1) & ~(m->blank << 1);
     quotes = m->quote & (o200k ? letter << 1 : starts) & known;
     lone = starts; /* one other character goes with the letters behind it, as whitespace does */
     for (unsigned k = 0; tail && k < 3; k++)
         lone |= lone << 1 & tail;
-    starts |= letter & ~((letter | plain | lone) << 1);
+    starts |= letter & ~((letter | (space & ~line_end) | lone) << 1);
     if (o200k)
-        starts |= m->upper & m->lower << 1 & known;
-    starts |= space_starts(space, m->line_end & space, letter | number | other, tail);
-    starts |= groups_of_three(number, tail) | 1;
+        starts |= upper & m->of[LOWER] << 1 & known;
+    starts |= space_starts(space, line_end & space, letter | number | other);
+    starts |= groups_of_three(number) | 1;
     starts = cut_contractions(pattern, window, left, quotes, starts);
     if (space >> (*n - 1) & 1 && (left > *n || !o200k)) { /* not known; at the end of a text, cl100k cuts nothing */
         uint64_t before = ~space & known;
@@ -943,27 +848,20 @@ static NOINLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t 
     *n = left < WINDOW ? (unsigned)left : WINDOW;
     *bad = 0;
     ascii_masks(pattern, window, &m);
-    if (m.high & bits_below(*n) && (*bad = wide_masks(window, n, left, &m)))
+    if (m.high & bits_below(*n))
+        *bad = wide_masks(pattern, window, n, left, &m);
+    if (*bad || !*n)
         return 0;
-    if (pattern == BPE_GPT2)
-        starts = gpt2_starts(window, &m, *n, left);
-    else if (pattern == BPE_CL100K)
-        starts = modern_starts(BPE_CL100K, window, &m, n, left);
-    else
-        starts = modern_starts(BPE_O200K, window, &m, n, left);
+    starts = pattern == BPE_GPT2     ? gpt2_starts(window, &m, *n, left)
+             : pattern == BPE_CL100K ? modern_starts(BPE_CL100K, window, &m, n, left)
+                                     : modern_starts(BPE_O200K, window, &m, n, left);
     return starts & ~(uint64_t)1;
 }
 
-/*
- * What is done with the words of a text. The 16 bytes from `word` on may be read, whatever the length. What is not
- * BPE_OK ends the scan.
- */
+/* what is done with a word; 16 bytes from it on may be read, whatever its length; not BPE_OK ends the scan */
 typedef int (*word_sink)(void *state, const uint8_t *word, size_t length);
 
-/*
- * Give the words of text..end to the sink, in their order. Text may be read up to limit; *bad is where it is not UTF-8.
- * It is inlined, so that a sink that is known where it is called is inlined, too.
- */
+/* Give the words of text..end to the sink, inlined like this, in their order; text may be read up to limit. */
 ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
                              const uint8_t **bad, word_sink sink, void *state)
 {
@@ -1000,115 +898,93 @@ ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *en
     return BPE_OK;
 }
 
+/* give the words of a text to the sink, and put the ids of special tokens, if they have any, between those of words */
+ALWAYS_INLINE int scan_text(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset, word_sink sink,
+                            const uint32_t *special_ids)
+{
+    const uint8_t *end = text + length, *wall, *bad = text;
+    int status = w->table.slots ? BPE_OK : BPE_USED_UP;
+    if (status == BPE_OK && length > 2000000 && w->table.capacity < 1 << 17)
+        status = resize(&w->table, 1 << 17); /* that need not grow so often */
+    for (const uint8_t *piece = text; piece < end && status == BPE_OK;) {
+        const size_t special = find_special(&w->specials, bad = piece, end, &wall);
+        status = scan_piece(w->pattern, piece, wall, end, &bad, sink, w);
+        if (status == BPE_OK && special && special_ids)
+            w->ids[w->n++] = special_ids[special - 1];
+        piece = special ? wall + w->specials.start[special] - w->specials.start[special - 1] : end;
+    }
+    *bad_offset = (size_t)(bad - text);
+    return status;
+}
+
 /* the sink that counts */
 ALWAYS_INLINE int count_word(void *words, const uint8_t *word, size_t length)
 {
-    bpe_words *w = words;
+    table *t = &((bpe_words *)words)->table;
     uint64_t key[2];
+    slot *s;
     if (!LIKELY(length <= INLINE_MAX))
-        return put_long(w, word, length, 1);
+        return put_word(t, word, length, 1);
     short_key(word, length, key);
-    return put_short(w, key[0], key[1], 1);
+    s = find(t, key[0], key[1]);
+    return LIKELY(s->key[1]) ? add_count(&s->is.word.count, 1) : add_word(t, key, word, length, 1);
 }
 
 /* count the words of a text; on BPE_BAD_UTF8, *bad_offset is the first byte that is not UTF-8 */
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
 {
-    const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
-    if (!w->slots)
-        return BPE_USED_UP;
-    if (!w->used && length >= LARGE_TEXT && table_grow(w, LARGE_TABLE / 2) != BPE_OK)
-        return BPE_NO_MEMORY;
-    while (piece < end) {
-        size_t which, special = find_special(w->specials, piece, end, &wall, &which);
-        int status = scan_piece(w->pattern, piece, wall, end, &bad, count_word, w);
-        if (status != BPE_OK) {
-            *bad_offset = (size_t)(bad - text);
-            return status;
-        }
-        piece = wall + special;
-    }
-    return BPE_OK;
+    return scan_text(w, text, length, bad_offset, count_word, NULL);
 }
 
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
 
 enum { WALL = 0, DEAD = 1, FIRST_ID = 2 }; /* inside, the ids are those outside + 2 */
+enum { BLOCK = 128 };                      /* slots of the array, in words of the same count */
 
-typedef struct {
-    uint64_t key; /* left id << 32 | right id; 0 in an empty slot, since no pair has a wall in it */
+typedef struct { uint64_t key, count; } heap_entry;
+
+typedef struct { /* of one token beside another: how often, in how many places, and where the next of these goes */
     uint64_t count;
-    uint32_t *list; /* first slots of the left tokens, ascending */
-    size_t n;
-} pair_slot;
-
-typedef struct {
-    uint64_t key, count;
-} heap_entry;
+    uint32_t *list;
+    uint32_t n;
+} neighbour;
 
 typedef struct {
     uint32_t span, length; /* in slots of the array, in bytes */
     size_t where;          /* of the bytes */
-    uint64_t start;        /* the first 8 bytes as a number: decides nearly all comparisons */
+    uint64_t start;        /* the first 8 bytes as a number, with zeros behind: decides nearly all comparisons */
 } token;
-
-typedef struct { /* of one neighbour, while a merge is made */
-    uint64_t count;
-    uint32_t *list;
-    size_t n;
-} neighbour;
-
-typedef struct {
-    uint32_t at, left, right;
-} replaced_pair;
 
 struct bpe_learner {
     uint32_t *seq;
     size_t n_slots;
-    size_t *group_end; /* words of equal count: the slot behind the last of them */
-    uint64_t *group_count;
-    size_t n_groups, group_end_capacity, group_count_capacity;
-
+    uint64_t *counts; /* of the words in each block */
     token *tokens;
     size_t n_tokens, token_capacity;
+    uint32_t n_single; /* tokens below are one slot long */
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
-
-    pair_slot *pairs;
-    size_t pair_capacity, n_pairs; /* a power of two */
-    unsigned pair_shift;
+    neighbour (*beside)[2]; /* by id, on the left and on the right of what is being merged; all zero between merges */
+    uint32_t (*met)[2];     /* the ids that are not zero there */
+    uint32_t (*replaced)[2]; /* the neighbours on both sides of each pair that is replaced */
+    size_t n_met[2], beside_capacity, met_capacity, replaced_capacity;
+    table pairs; /* those that occur at least `threshold` times; the key is the pair, and 1 */
     heap_entry *heap;
     size_t n_heap, heap_capacity;
     uint64_t threshold, least;
-    size_t first_ids; /* 1 + the largest id of a byte, until the first index is made; 0 if words are rows of ids */
     size_t longest;
     int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
-
-    neighbour *left, *right; /* by token id; all zero between merges */
-    size_t left_capacity, right_capacity;
-    uint32_t *lefts, *rights; /* the ids that are not zero */
-    size_t lefts_capacity, rights_capacity, n_lefts, n_rights;
-    replaced_pair *replaced;
-    size_t replaced_capacity;
-    size_t work; /* places gone through in this batch */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
-static size_t pair_home(const bpe_learner *l, uint64_t key) { return (size_t)(fold(key, SCRAMBLE) >> l->pair_shift); }
 
-/* -1, 0, 1: the order of two tokens' bytes */
+/* the order of two tokens' bytes: below 0, 0, above 0 */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
 {
     const token *x = l->tokens + a, *y = l->tokens + b;
-    int order;
-    if (a == b)
-        return 0;
     if (x->start != y->start)
         return x->start < y->start ? -1 : 1;
-    order = memcmp(l->bytes + x->where, l->bytes + y->where, x->length < y->length ? x->length : y->length);
-    if (!order)
-        order = x->length < y->length ? -1 : x->length > y->length;
-    return order;
+    return a == b ? 0 : compare_bytes(l->bytes + x->where, x->length, l->bytes + y->where, y->length);
 }
 
 /* the rule: the larger count first; then the greater left token, then the greater right one */
@@ -1136,430 +1012,222 @@ static void heap_down(bpe_learner *l, size_t i)
     l->heap[i] = moving;
 }
 
-static int heap_push(bpe_learner *l, uint64_t key, uint64_t count)
+/* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
+
+/* a token was met on one side of a pair that is merged */
+static inline void meet(bpe_learner *l, unsigned k, uint32_t id, uint64_t count)
 {
-    size_t i = l->n_heap;
-    heap_entry entry = {key, count};
-    if (grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
+    neighbour *one = &l->beside[id][k];
+    if (!one->n++)
+        l->met[l->n_met[k]++][k] = id;
+    one->count += count;
+}
+
+/* put a new pair into the table, with room for its list, and into the heap, if it may be merged */
+static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *sum)
+{
+    const heap_entry entry = {pair_key(left, right), sum->count};
+    size_t i = l->n_heap, n = sum->n;
+    slot *s;
+    if (left == WALL || right == WALL || sum->count < l->threshold ||
+        (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
+        return BPE_OK;
+    if (!(s = add_key(&l->pairs, entry.key, 1)) || !(s->is.pair.list = malloc((n + 1) * sizeof(uint32_t))) ||
+        grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
         return BPE_NO_MEMORY;
-    l->n_heap++;
-    for (; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
+    s->is.pair.count = sum->count;
+    s->is.pair.list[0] = sum->n;
+    sum->list = s->is.pair.list + 1;
+    for (l->n_heap++; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
         l->heap[i] = l->heap[(i - 1) / 2];
     l->heap[i] = entry;
     return BPE_OK;
 }
 
-/* ---- 2. learning: the table of pairs ----------------------------------------------------------------------------- */
-
-static pair_slot *find_pair(const bpe_learner *l, uint64_t key)
-{
-    size_t mask = l->pair_capacity - 1, i = pair_home(l, key);
-    while (l->pairs[i].key && l->pairs[i].key != key)
-        i = (i + 1) & mask;
-    return l->pairs + i;
-}
-
-static int resize_pairs(bpe_learner *l, size_t capacity, unsigned shift)
-{
-    pair_slot *old = l->pairs, *pairs = allocate(capacity, sizeof *pairs, 1);
-    size_t old_capacity = l->pair_capacity;
-    if (!pairs)
-        return BPE_NO_MEMORY;
-    l->pairs = pairs;
-    l->pair_capacity = capacity;
-    l->pair_shift = shift;
-    for (size_t i = 0; i < old_capacity; i++)
-        if (old[i].key)
-            *find_pair(l, old[i].key) = old[i];
-    free(old);
-    return BPE_OK;
-}
-
-/* the slot of a pair, which is put in with a count of 0 if it is new; NULL without memory */
-static pair_slot *put_pair(bpe_learner *l, uint64_t key)
-{
-    pair_slot *slot = find_pair(l, key);
-    if (slot->key)
-        return slot;
-    if (l->n_pairs + 1 > l->pair_capacity / 2) {
-        if (resize_pairs(l, l->pair_capacity * 2, l->pair_shift - 1) != BPE_OK)
-            return NULL;
-        slot = find_pair(l, key);
-    }
-    l->n_pairs++;
-    slot->key = key;
-    return slot;
-}
-
 /* take a pair out; the entries behind it move up, so that no search ends early */
-static void drop_pair(bpe_learner *l, pair_slot *slot)
+static void drop_pair(bpe_learner *l, slot *s)
 {
-    size_t mask = l->pair_capacity - 1, hole = (size_t)(slot - l->pairs);
-    free(slot->list);
-    for (size_t i = (hole + 1) & mask; l->pairs[i].key; i = (i + 1) & mask)
-        if (((i - pair_home(l, l->pairs[i].key)) & mask) >= ((i - hole) & mask)) {
-            l->pairs[hole] = l->pairs[i];
+    table *t = &l->pairs;
+    const size_t mask = t->capacity - 1;
+    size_t hole = (size_t)(s - t->slots);
+    for (size_t i = (hole + 1) & mask; t->slots[i].key[1]; i = (i + 1) & mask)
+        if (((i - home_of(t, t->slots[i].key[0], 1)) & mask) >= ((i - hole) & mask)) {
+            t->slots[hole] = t->slots[i];
             hole = i;
         }
-    memset(l->pairs + hole, 0, sizeof *slot);
-    l->n_pairs--;
+    t->slots[hole] = (slot){{0, 0}, {{0, 0}}};
+    t->used--;
 }
 
 static void clear_pairs(bpe_learner *l)
 {
-    for (size_t i = 0; i < l->pair_capacity; i++)
-        free(l->pairs[i].list);
-    memset(l->pairs, 0, l->pair_capacity * sizeof *l->pairs);
-    l->n_pairs = 0;
+    for (size_t i = 0; i < l->pairs.capacity; i++)
+        free(l->pairs.slots[i].is.pair.list);
+    clear_table(&l->pairs);
+    l->n_heap = 0;
 }
 
-/* the group that a slot lies in, from group g on: steps that double, then halve */
-static size_t group_of(const bpe_learner *l, size_t slot, size_t g)
+/* the slots of a token; most are one slot long, and the guess saves waiting for the next place */
+static inline size_t span_of(const bpe_learner *l, uint32_t id)
 {
-    size_t step = 1;
-    while (g + step < l->n_groups && slot >= l->group_end[g + step - 1]) {
-        g += step;
-        step *= 2;
-    }
-    for (; step; step /= 2)
-        if (g + step < l->n_groups && slot >= l->group_end[g + step - 1])
-            g += step;
-    return g;
+    return LIKELY(id < l->n_single) ? 1 : l->tokens[id].span;
 }
 
-/*
- * Go through all pairs in the array. Without `fill`, count them; with it, write their places into the lists of those
- * that have one, where slot.n begins at 0.
- */
-static int walk_pairs(bpe_learner *l, int fill)
+/* where the sums of a pair are: in a square if there is room for all pairs of ids, which is faster, else in a table */
+static inline slot *sums_of(const table *all, size_t square, uint32_t left, uint32_t right)
 {
-    size_t group = 0, span = 1;
-    for (size_t p = 1; p < l->n_slots; p += span) {
-        uint32_t left = l->seq[p], right;
-        pair_slot *slot;
-        span = l->tokens[left].span; /* 1 for a wall */
-        if (left == WALL || (right = l->seq[p + span]) == WALL)
-            continue;
-        if (fill) {
-            slot = find_pair(l, pair_key(left, right));
-            if (slot->key)
-                slot->list[slot->n++] = (uint32_t)p;
-            continue;
-        }
-        if (p >= l->group_end[group])
-            group = group_of(l, p, group);
-        slot = put_pair(l, pair_key(left, right));
-        if (!slot)
+    return square ? all->slots + left * square + right : find(all, pair_key(left, right), 1);
+}
+
+/* count all pairs in the array */
+static int count_pairs(bpe_learner *l, table *all, size_t square)
+{
+    const uint32_t *seq = l->seq;
+    for (size_t p = 1, next; p < l->n_slots - 1; p = next) {
+        const uint32_t left = seq[p], right = seq[next = p + span_of(l, left)];
+        slot *s = sums_of(all, square, left, right);
+        if (!s->key[1] && !square && !(s = add_key(all, pair_key(left, right), 1)))
             return BPE_NO_MEMORY;
-        slot->n++;
-        if (add_count(&slot->count, l->group_count[group]) != BPE_OK)
+        s->key[0] = pair_key(left, right);
+        s->key[1] = 1;
+        s->is.word.where++; /* in how many places */
+        s->is.word.count += l->counts[p / BLOCK];
+        if (s->is.word.count > COUNT_MAX && left != WALL && right != WALL)
             return BPE_OVERFLOW;
     }
     return BPE_OK;
 }
 
-static int may_merge(const bpe_learner *l, uint64_t key, uint64_t count)
-{
-    size_t length = (size_t)l->tokens[key >> 32].length + l->tokens[(uint32_t)key].length;
-    return count >= l->threshold && length <= l->longest;
-}
-
-/* put a pair into the table, with room for a list of n, and into the heap */
-static int add_pair(bpe_learner *l, uint64_t key, uint64_t count, size_t n, uint32_t **list)
-{
-    pair_slot *slot = put_pair(l, key);
-    if (!slot || !(slot->list = malloc(n * sizeof **list)))
-        return BPE_NO_MEMORY;
-    slot->count = count;
-    slot->n = n;
-    *list = slot->list;
-    return heap_push(l, key, count);
-}
-
-static void choose_threshold(bpe_learner *l, uint64_t total, uint64_t merges_wanted)
-{
-    if (!l->threshold) /* a guess at how rare the last merge will be; a wrong one costs time only */
-        l->threshold = total / 64 / (merges_wanted + 1);
-    if (l->threshold < l->least)
-        l->threshold = l->least;
-}
-
-/*
- * The first index of a large array in which the ids are those of bytes and no sum can be too large: as index_pairs has
- * it, but with a plain array of all pairs. Each token is a slot long; walls are counted with the others, as a test for
- * them would cost more.
- */
-static int index_bytes(bpe_learner *l, size_t side, uint64_t merges_wanted)
-{
-    const uint32_t *seq = l->seq;
-    const size_t last = l->n_slots - 1;
-    neighbour *all = allocate(side * side, sizeof *all, 1);
-    uint64_t total = 0;
-    int status = all ? BPE_OK : BPE_NO_MEMORY;
-    for (size_t group = 0, p = 1; group < l->n_groups && status == BPE_OK; group++)
-        for (; p < l->group_end[group] && p < last; p++) {
-            neighbour *pair = all + seq[p] * side + seq[p + 1];
-            pair->count += l->group_count[group];
-            pair->n++;
-        }
-    for (size_t i = FIRST_ID * side; i < side * side && status == BPE_OK; i++)
-        total += i % side < FIRST_ID ? 0 : all[i].count;
-    choose_threshold(l, total, merges_wanted);
-    for (size_t i = FIRST_ID * side; i < side * side && status == BPE_OK; i++) {
-        uint64_t key = pair_key((uint32_t)(i / side), (uint32_t)(i % side));
-        if (i % side >= FIRST_ID && all[i].n && may_merge(l, key, all[i].count))
-            status = add_pair(l, key, all[i].count, all[i].n, &all[i].list);
-    }
-    for (size_t p = 1; p < last && status == BPE_OK; p++) {
-        neighbour *pair = all + seq[p] * side + seq[p + 1];
-        if (pair->list)
-            *pair->list++ = (uint32_t)p;
-    }
-    free(all);
-    return status;
-}
-
 /* replace the table by one of all pairs that are in the array now and occur at least threshold times */
-static int index_pairs(bpe_learner *l, uint64_t merges_wanted)
+static int index_pairs(bpe_learner *l)
 {
-    pair_slot *all;
-    size_t capacity, n = 0;
-    unsigned bits = 12;
-    uint64_t total = 0;
-    const size_t side = l->first_ids;
-    int status;
-    l->first_ids = 0; /* from now on there are others */
-    if (side && side < l->n_slots / side && l->group_count[0] <= COUNT_MAX / l->n_slots)
-        return index_bytes(l, side, merges_wanted);
+    const size_t n = l->n_tokens, square = n <= 362 && n < l->n_slots / n ? n : 0; /* n * n slots have room in 2^17 */
+    table all = {0};
+    int status = new_table(&all, square ? 1 << 17 : 1 << 12, 1); /* another seed: in the order of one, keys pile up */
     clear_pairs(l);
-    l->n_heap = 0;
-    status = walk_pairs(l, 0);
-    all = l->pairs;
-    capacity = l->pair_capacity;
-    for (size_t i = 0; i < capacity; i++)
-        total = all[i].count > COUNT_MAX - total ? COUNT_MAX : total + all[i].count;
-    choose_threshold(l, total, merges_wanted);
-    for (size_t i = 0; i < capacity; i++)
-        n += all[i].key && may_merge(l, all[i].key, all[i].count);
-    l->pairs = NULL;
-    l->pair_capacity = l->n_pairs = 0;
-    /* large enough from the start: they come in the order of their hashes, and would pile up in a table that grows */
-    while (bits < 63 && n > ((size_t)1 << bits) / 4)
-        bits++;
     if (status == BPE_OK)
-        status = resize_pairs(l, (size_t)1 << bits, 64 - bits);
-    for (size_t i = 0; i < capacity && status == BPE_OK; i++) {
-        uint32_t *list;
-        if (all[i].key && may_merge(l, all[i].key, all[i].count))
-            status = add_pair(l, all[i].key, all[i].count, all[i].n, &list);
+        status = count_pairs(l, &all, square);
+    for (size_t i = 0; i < all.capacity && status == BPE_OK; i++) {
+        slot *s = all.slots + i;
+        neighbour sum = {s->is.word.count, NULL, (uint32_t)s->is.word.where};
+        status = add_pair(l, (uint32_t)(s->key[0] >> 32), (uint32_t)s->key[0], &sum);
+        s->is.pair.list = sum.list;
     }
-    free(all);
-    for (size_t i = 0; i < l->pair_capacity; i++)
-        l->pairs[i].n = 0;
-    return status == BPE_OK ? walk_pairs(l, 1) : status;
+    for (size_t p = 1, next; p < l->n_slots - 1 && status == BPE_OK; p = next) {
+        slot *s = sums_of(&all, square, l->seq[p], l->seq[next = p + span_of(l, l->seq[p])]);
+        if (s->is.pair.list)
+            *s->is.pair.list++ = (uint32_t)p;
+    }
+    free_table(&all);
+    return status;
 }
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* grow a block of neighbours, the new ones all zero */
-static int grow_neighbours(neighbour **block, size_t *capacity, size_t needed)
+/* add a token, whose bytes stand behind those of the others already */
+static int add_token(bpe_learner *l, size_t length, size_t span)
 {
-    size_t old = *capacity;
-    if (grow(block, capacity, needed, sizeof **block) != BPE_OK)
-        return BPE_NO_MEMORY;
-    memset(*block + old, 0, (*capacity - old) * sizeof **block);
-    return BPE_OK;
-}
-
-/* make room for one more token of so many bytes, which go to *bytes; nothing is added yet */
-static int make_room(bpe_learner *l, size_t length, uint8_t **bytes)
-{
-    size_t n = l->n_tokens + 1;
+    const size_t n = l->n_tokens + 1, where = l->n_bytes;
+    uint64_t start = 0;
     if (n >= UINT32_MAX || length > UINT32_MAX)
         return BPE_OVERFLOW;
     if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
-        grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1) != BPE_OK || /* + 1: there is a block at once */
-        grow(&l->lefts, &l->lefts_capacity, n, sizeof *l->lefts) != BPE_OK ||
-        grow(&l->rights, &l->rights_capacity, n, sizeof *l->rights) != BPE_OK ||
-        grow_neighbours(&l->left, &l->left_capacity, n) != BPE_OK ||
-        grow_neighbours(&l->right, &l->right_capacity, n) != BPE_OK)
+        grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
+        grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
         return BPE_NO_MEMORY;
-    *bytes = l->bytes + l->n_bytes;
-    return BPE_OK;
-}
-
-/* add the token whose bytes were put where make_room said */
-static void add_token(bpe_learner *l, size_t length, size_t span)
-{
-    token *t = l->tokens + l->n_tokens++;
-    t->span = (uint32_t)span;
-    t->length = (uint32_t)length;
-    t->where = l->n_bytes;
-    t->start = first_bytes(l->bytes + l->n_bytes, length);
+    for (size_t i = 0; i < 8; i++)
+        start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
+    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, where, start};
     l->n_bytes += length;
-}
-
-static int add_merged_token(bpe_learner *l, uint32_t a, uint32_t b)
-{
-    size_t length = (size_t)l->tokens[a].length + l->tokens[b].length;
-    uint8_t *bytes;
-    int status = make_room(l, length, &bytes);
-    if (status != BPE_OK)
-        return status;
-    memcpy(bytes, l->bytes + l->tokens[a].where, l->tokens[a].length);
-    memcpy(bytes + l->tokens[a].length, l->bytes + l->tokens[b].where, l->tokens[b].length);
-    add_token(l, length, (size_t)l->tokens[a].span + l->tokens[b].span);
     return BPE_OK;
-}
-
-/* the best pair, in *best; NULL there if none is left */
-static int best_pair(bpe_learner *l, uint64_t merges_wanted, pair_slot **best)
-{
-    for (;;) {
-        heap_entry *top = l->heap;
-        pair_slot *slot;
-        if (!l->n_heap) {
-            int status;
-            *best = NULL;
-            if (l->threshold == l->least)
-                return BPE_OK;
-            l->threshold = l->threshold / 8 > l->least ? l->threshold / 8 : l->least;
-            status = index_pairs(l, merges_wanted);
-            if (status != BPE_OK)
-                return status;
-            continue;
-        }
-        slot = find_pair(l, top->key);
-        if (slot->key && slot->count < top->count) { /* it fell since it was put in */
-            top->count = slot->count;
-            heap_down(l, 0);
-            continue;
-        }
-        *top = l->heap[--l->n_heap];
-        if (l->n_heap)
-            heap_down(l, 0);
-        if (slot->key) {
-            *best = slot;
-            return BPE_OK;
-        }
-    }
 }
 
 /*
- * Write c over the pairs (a, b) in the list: -> how many, weighted by the counts of their words, in *weight. The places
- * and their neighbours go to l->replaced, the sums for each neighbour to l->left and l->right.
+ * Write c over the pairs (a, b) in the list, of which the places remain where it was done: -> how many. Their sum,
+ * weighted by the counts of the words, goes to *weight, those of the neighbours to l->beside, and these to l->replaced.
  */
-static size_t replace_pairs(bpe_learner *l, const uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
+static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
 {
     uint32_t *seq = l->seq;
-    const size_t span_a = l->tokens[a].span, span = span_a + l->tokens[b].span;
-    size_t group = 0, made = 0;
-    l->n_lefts = l->n_rights = 0;
+    const size_t span_a = l->tokens[a].span, span = l->tokens[c].span;
+    size_t made = 0;
     *weight = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t p = list[i];
-        uint32_t x, y;
-        uint64_t count;
+        const uint32_t p = list[i];
         if (i + AHEAD < n) {
             PREFETCH(seq + list[i + AHEAD] - 1);
             PREFETCH(seq + list[i + AHEAD] + span);
+            PREFETCH(l->counts + list[i + AHEAD] / BLOCK);
         }
-        if (seq[p] != a || seq[p + span_a] != b)
-            continue;
-        if (p >= l->group_end[group])
-            group = group_of(l, p, group);
-        count = l->group_count[group];
-        x = seq[p - 1];
-        y = seq[p + span];
-        seq[p + span_a - 1] = seq[p + span_a] = DEAD;
-        seq[p] = seq[p + span - 1] = c;
-        if (!l->left[x].n++)
-            l->lefts[l->n_lefts++] = x;
-        if (!l->right[y].n++)
-            l->rights[l->n_rights++] = y;
-        l->left[x].count += count;
-        l->right[y].count += count;
-        *weight += count;
-        l->replaced[made].at = (uint32_t)p;
-        l->replaced[made].left = x;
-        l->replaced[made++].right = y;
+        if (seq[p] == a && seq[p + span_a] == b) {
+            const uint64_t count = l->counts[p / BLOCK];
+            meet(l, 0, l->replaced[made][0] = seq[p - 1], count);
+            meet(l, 1, l->replaced[made][1] = seq[p + span], count);
+            seq[p + span_a - 1] = seq[p + span_a] = DEAD;
+            seq[p] = seq[p + span - 1] = c;
+            *weight += count;
+            list[made++] = p;
+        }
     }
     return made;
 }
 
-static void lower_pair(bpe_learner *l, uint32_t left, uint32_t right, uint64_t count)
-{
-    pair_slot *slot = find_pair(l, pair_key(left, right));
-    if (!slot->key)
-        return; /* it was too rare already */
-    slot->count -= count;
-    if (slot->count < l->threshold)
-        drop_pair(l, slot);
-}
-
-static int raise_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *sum)
-{
-    uint64_t key = pair_key(left, right);
-    if (left == WALL || right == WALL || !may_merge(l, key, sum->count))
-        return BPE_OK;
-    return add_pair(l, key, sum->count, sum->n, &sum->list);
-}
-
-/* bring the table up to date after (a, b) became c in `made` places */
-static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, size_t made)
+/* bring the table up to date after (a, b) became c at n places */
+static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, const uint32_t *list, size_t n)
 {
     int status = BPE_OK;
-    for (size_t i = 0; i < l->n_rights; i++) {
-        if (i + 4 < l->n_rights)
-            PREFETCH(l->pairs + pair_home(l, pair_key(b, l->rights[i + 4])));
-        lower_pair(l, b, l->rights[i], l->right[l->rights[i]].count);
+    for (unsigned k = 0; k < 2; k++)
+        for (size_t i = 0; i < l->n_met[k]; i++) {
+            const uint32_t id = l->met[i][k];
+            slot *s = find(&l->pairs, k ? pair_key(b, id) : pair_key(id, a), 1);
+            if (!s->key[1])
+                continue; /* it was too rare already */
+            s->is.pair.count -= l->beside[id][k].count;
+            if (s->is.pair.count < l->threshold) {
+                free(s->is.pair.list);
+                drop_pair(l, s);
+            }
+        }
+    l->beside[a][1].count -= l->beside[c][0].count; /* c beside c: the left one saw an a, and counted (c, a) */
+    for (unsigned k = 0; k < 2; k++)
+        for (size_t i = 0; i < l->n_met[k] && status == BPE_OK; i++) {
+            const uint32_t id = l->met[i][k];
+            status = add_pair(l, k ? c : id, k ? id : c, &l->beside[id][k]);
+        }
+    for (size_t i = 0; i < n && status == BPE_OK; i++) {
+        const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
+        if (l->beside[x][0].list)
+            *l->beside[x][0].list++ = list[i] - l->tokens[x].span;
+        if (l->beside[y][1].list)
+            *l->beside[y][1].list++ = list[i];
     }
-    for (size_t i = 0; i < l->n_lefts; i++) {
-        uint32_t x = l->lefts[i];
-        if (i + 4 < l->n_lefts)
-            PREFETCH(l->pairs + pair_home(l, pair_key(l->lefts[i + 4], a)));
-        if (x == c) /* c beside c: the left one saw an (a, b) on its right, and counted (c, a) */
-            l->right[a].count -= l->left[c].count;
-        else
-            lower_pair(l, x, a, l->left[x].count);
-    }
-    for (size_t i = 0; i < l->n_rights && status == BPE_OK; i++)
-        status = raise_pair(l, c, l->rights[i], l->right + l->rights[i]);
-    for (size_t i = 0; i < l->n_lefts && status == BPE_OK; i++)
-        status = raise_pair(l, l->lefts[i], c, l->left + l->lefts[i]);
-    for (size_t i = 0; i < made && status == BPE_OK; i++) {
-        const replaced_pair *r = l->replaced + i;
-        if (l->right[r->right].list)
-            *l->right[r->right].list++ = r->at;
-        if (l->left[r->left].list)
-            *l->left[r->left].list++ = r->at - l->tokens[r->left].span;
-    }
-    for (size_t i = 0; i < l->n_rights; i++)
-        memset(l->right + l->rights[i], 0, sizeof *l->right);
-    for (size_t i = 0; i < l->n_lefts; i++)
-        memset(l->left + l->lefts[i], 0, sizeof *l->left);
+    for (unsigned k = 0; k < 2; k++)
+        while (l->n_met[k])
+            l->beside[l->met[--l->n_met[k]][k]][k] = (neighbour){0, NULL, 0};
     return status;
 }
 
 /* merge the pair in a slot of the table, which goes; what was merged goes to *merge */
-static int make_merge(bpe_learner *l, pair_slot *slot, bpe_merge *merge)
+static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
-    uint32_t a = (uint32_t)(slot->key >> 32), b = (uint32_t)slot->key, c = (uint32_t)l->n_tokens, *list = slot->list;
-    size_t n = slot->n;
-    int status;
-    merge->left = a - FIRST_ID;
-    merge->right = b - FIRST_ID;
-    merge->count = slot->count;
-    slot->list = NULL;
-    drop_pair(l, slot);
-    status = add_merged_token(l, a, b);
+    const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
+    const token x = l->tokens[a], y = l->tokens[b];
+    const size_t length = (size_t)x.length + y.length, where = l->n_bytes;
+    uint32_t *list = pair->is.pair.list;
+    int status = grow(&l->bytes, &l->bytes_capacity, where + length, 1);
+    *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->is.pair.count, 0};
+    drop_pair(l, pair);
+    if (status == BPE_OK) {
+        memcpy(l->bytes + where, l->bytes + x.where, x.length);
+        memcpy(l->bytes + where + x.length, l->bytes + y.where, y.length);
+        status = add_token(l, length, (size_t)x.span + y.span);
+    }
     if (status == BPE_OK)
-        status = grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced);
+        status = grow(&l->replaced, &l->replaced_capacity, list[0], sizeof *l->replaced);
     if (status == BPE_OK)
-        status = update_pairs(l, a, b, c, replace_pairs(l, list, n, a, b, c, &merge->replaced));
+        status = update_pairs(l, a, b, c, list + 1, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
     free(list);
-    l->work += n;
     return status;
 }
 
@@ -1569,76 +1237,99 @@ static int make_merge(bpe_learner *l, pair_slot *slot, bpe_merge *merge)
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {
-    l->work = 0;
-    for (*made = 0; *made < most && l->work < 4000000; ++*made) {
-        pair_slot *best;
-        int status = best_pair(l, most, &best);
-        if (status == BPE_OK && best)
-            status = make_merge(l, best, merges + *made);
-        if (status != BPE_OK || !best)
-            return status;
+    size_t work = 0;
+    int status = BPE_OK;
+    for (*made = 0; *made < most && work < 4000000 && status == BPE_OK;) {
+        heap_entry *top = l->heap;
+        slot *s = l->n_heap ? find(&l->pairs, top->key, 1) : NULL;
+        if (s && s->key[1] && s->is.pair.count == top->count) {
+            work += s->is.pair.list[0];
+            status = make_merge(l, s, merges + (*made)++);
+        } else if (s) { /* it fell since it was put in, or is merged */
+            if (s->key[1])
+                top->count = s->is.pair.count;
+            else
+                *top = l->heap[--l->n_heap];
+            heap_down(l, 0);
+        } else if (l->threshold > l->least) {
+            l->threshold = l->threshold / 8 > l->least ? l->threshold / 8 : l->least;
+            status = index_pairs(l);
+        } else
+            break;
     }
-    return BPE_OK;
+    return status;
 }
 
 /* ---- 2. learning: from words to the array ------------------------------------------------------------------------ */
 
-/* write a word and a wall behind it from *at on */
-static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, size_t *at)
+/* write a word from *at on, and leave a wall behind it */
+static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, uint64_t *at)
 {
-    if (!id_of_byte && length % 4)
-        return BPE_OVERFLOW;
-    for (size_t i = 0; id_of_byte && i < length; i++)
-        l->seq[(*at)++] = id_of_byte[word[i]] + FIRST_ID;
-    for (size_t i = 0; !id_of_byte && i < length; i += 4) {
-        uint32_t id;
-        memcpy(&id, word + i, 4);
+    const size_t unit = id_of_byte ? 1 : 4;
+    for (size_t i = 0; i < length; i += unit) {
+        uint32_t id = UINT32_MAX;
+        if (id_of_byte)
+            id = id_of_byte[word[i]];
+        else if (i + unit <= length)
+            memcpy(&id, word + i, 4);
         if (id >= l->n_tokens - FIRST_ID)
             return BPE_OVERFLOW;
         l->seq[(*at)++] = id + FIRST_ID;
     }
-    l->seq[(*at)++] = WALL;
+    ++*at;
     return BPE_OK;
 }
 
-static int add_group(bpe_learner *l, uint64_t count, size_t end)
+/* give the words of each count their blocks; `counts` has how many slots they take, and gets where they begin */
+static int lay_out(bpe_learner *l, table *counts)
 {
-    if (l->n_groups && l->group_count[l->n_groups - 1] == count) {
-        l->group_end[l->n_groups - 1] = end;
-        return BPE_OK;
+    l->n_slots = BLOCK;
+    for (size_t i = 0; i < counts->capacity; i++) {
+        uint64_t *where = &counts->slots[i].is.word.where, n = (*where + BLOCK - 1) / BLOCK * BLOCK;
+        *where = l->n_slots;
+        l->n_slots += n;
     }
-    if (grow(&l->group_end, &l->group_end_capacity, l->n_groups + 1, sizeof *l->group_end) != BPE_OK ||
-        grow(&l->group_count, &l->group_count_capacity, l->n_groups + 1, sizeof *l->group_count) != BPE_OK)
+    if (l->n_slots >= UINT32_MAX)
+        return BPE_OVERFLOW;
+    l->seq = allocate(l->n_slots, sizeof *l->seq, 1);
+    l->counts = allocate(l->n_slots / BLOCK, sizeof *l->counts, 0);
+    if (!l->seq || !l->counts)
         return BPE_NO_MEMORY;
-    l->group_end[l->n_groups] = end;
-    l->group_count[l->n_groups++] = count;
+    for (size_t i = counts->capacity, end = l->n_slots; i--; end = counts->slots[i].is.word.where)
+        for (size_t p = counts->slots[i].is.word.where; p < end; p += BLOCK)
+            l->counts[p / BLOCK] = counts->slots[i].key[0];
     return BPE_OK;
 }
 
-/* all words, by falling count */
-static int write_words(bpe_learner *l, const bpe_words *w, const uint32_t *id_of_byte)
+/* all words; the threshold is a guess at the count of the last merge: a wrong one costs time only */
+static int write_words(bpe_learner *l, const table *words, const uint32_t *id_of_byte, uint64_t merges_wanted)
 {
-    size_t n = 1, at = 1;
-    listed_word *list = list_words(w, 0);
-    int status = list ? BPE_OK : BPE_NO_MEMORY;
-    for (size_t i = 0; list && i < w->used; i++)
-        n += list[i].length / (id_of_byte ? 1 : 4) + 1;
-    if (n >= UINT32_MAX)
-        status = BPE_OVERFLOW;
-    if (status == BPE_OK && !(l->seq = allocate(n, sizeof *l->seq, 0)))
-        status = BPE_NO_MEMORY;
-    if (status == BPE_OK) {
-        l->n_slots = n;
-        l->seq[0] = WALL;
+    table counts = {0};
+    uint64_t pairs = 0;
+    int status = new_table(&counts, 1 << 12, 0);
+    for (int pass = 0; pass < 2 && status == BPE_OK; pass++) {
+        for (size_t i = 0; i < words->capacity && status == BPE_OK; i++) {
+            const uint64_t count = words->slots[i].is.word.count;
+            size_t length;
+            const uint8_t *word = word_of(words, words->slots + i, &length);
+            slot *s = find(&counts, count, 1);
+            if (!length)
+                continue;
+            if (pass)
+                status = write_word(l, word, length, id_of_byte, &s->is.word.where);
+            else if (s->key[1] || (s = add_key(&counts, count, 1))) {
+                length /= id_of_byte ? 1 : 4;
+                s->is.word.where += length + 1;
+                pairs += (length - 1) * count;
+            } else
+                status = BPE_NO_MEMORY;
+        }
+        if (!pass && status == BPE_OK)
+            status = lay_out(l, &counts);
     }
-    for (size_t i = 0; status == BPE_OK && i < w->used; i++) {
-        if (i + AHEAD < w->used)
-            PREFETCH(list[i + AHEAD].word);
-        status = write_word(l, list[i].word, list[i].length, id_of_byte, &at);
-        if (status == BPE_OK)
-            status = add_group(l, COUNT_MAX - list[i].key[1], at);
-    }
-    free(list);
+    pairs = pairs / 64 / (merges_wanted + 1);
+    l->threshold = pairs > l->least ? pairs : l->least;
+    free_table(&counts);
     return status;
 }
 
@@ -1646,19 +1337,16 @@ void bpe_learner_free(bpe_learner *l)
 {
     if (!l)
         return;
-    if (l->pairs)
+    if (l->pairs.slots)
         clear_pairs(l);
-    free(l->pairs);
+    free_table(&l->pairs);
     free(l->seq);
-    free(l->group_end);
-    free(l->group_count);
+    free(l->counts);
     free(l->tokens);
     free(l->bytes);
     free(l->heap);
-    free(l->left);
-    free(l->right);
-    free(l->lefts);
-    free(l->rights);
+    free(l->beside);
+    free(l->met);
     free(l->replaced);
     free(l);
 }
@@ -1673,41 +1361,27 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
                     int smaller_ids, bpe_learner **learner)
 {
-    bpe_learner *l = *learner = w->slots ? calloc(1, sizeof *l) : NULL;
-    int status = !w->slots ? BPE_USED_UP : l ? resize_pairs(l, (size_t)1 << 12, 64 - 12) : BPE_NO_MEMORY;
+    bpe_learner *l = *learner = calloc(1, sizeof *l);
+    int status = !w->table.slots ? BPE_USED_UP : l ? new_table(&l->pairs, 1 << 12, 0) : BPE_NO_MEMORY;
     for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
-        size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
-        uint8_t *bytes;
-        status = make_room(l, length, &bytes);
-        if (status != BPE_OK)
-            break;
-        if (length) {
-            memcpy(bytes, tokens, length);
+        const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
+        status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1); /* + 1: there is a block at once */
+        if (status == BPE_OK) {
+            memcpy(l->bytes + l->n_bytes, tokens, length);
             tokens += length;
+            status = add_token(l, length, 1);
         }
-        add_token(l, length, 1);
     }
     if (status == BPE_OK) {
+        l->n_single = (uint32_t)l->n_tokens;
         l->least = min_frequency;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        for (unsigned byte = 0; id_of_byte && byte < 256; byte++) {
-            size_t id = (size_t)id_of_byte[byte] + FIRST_ID;
-            if (id >= l->n_tokens)
-                status = BPE_OVERFLOW;
-            if (l->first_ids <= id)
-                l->first_ids = id + 1;
-        }
-        if (status == BPE_OK)
-            status = write_words(l, w, id_of_byte);
+        status = write_words(l, &w->table, id_of_byte, merges_wanted);
     }
-    free(w->slots);
-    free(w->arena);
-    w->slots = NULL;
-    w->arena = NULL;
-    w->capacity = w->used = w->arena_size = w->arena_capacity = 0;
+    free_table(&w->table);
     if (status == BPE_OK)
-        status = index_pairs(l, merges_wanted);
+        status = index_pairs(l);
     if (status != BPE_OK) {
         bpe_learner_free(l);
         *learner = NULL;
@@ -1717,26 +1391,23 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 
 /* ---- 3. encoding: the vocabulary --------------------------------------------------------------------------------- */
 
-/* Inside, the id of a byte's token is the byte, and those of the merges' tokens follow. */
+/* The caller has numbered the tokens: the id of a byte's token is the byte, and those of the merges' tokens follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
-enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_BYTE = 4 };
+enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_MADE = 4 };
 
-typedef struct {
-    uint32_t id, inside;              /* the id for the caller; the inner one + 1, 0 in an empty slot */
-    uint8_t flags, n_bytes, bytes[3]; /* what is known of it so far; its bytes, where safe merges alone made it */
-} id_slot;
+typedef struct { /* what is known of a token so far; its bytes, if safe merges alone made it */
+    uint8_t flags, n_bytes, bytes[3];
+} token_facts;
 
 struct bpe_encoder {
     uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones where it is empty */
     size_t n_buckets;
     uint32_t *made;    /* by rank: the token that the merge makes */
     int plain;         /* that is 256 + rank for all of them: a look-up less for each merge */
-    uint32_t *outside; /* the ids as the caller has them; UINT32_MAX for a byte without a token */
+    uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
-    specials *specials;
-    int pattern;
 };
 
 static inline uint64_t pair_bits(uint32_t left, uint32_t right)
@@ -1765,24 +1436,8 @@ static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t rig
     }
 }
 
-static void place_pair(bpe_encoder *e, uint64_t pair)
-{
-    size_t i = bucket_of(e, pair) * BUCKET;
-    while (e->pairs[i] != UINT64_MAX)
-        i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
-    e->pairs[i] = pair;
-}
-
-static id_slot *find_id(id_slot *slots, size_t mask, uint32_t id)
-{
-    size_t i = (size_t)fold(id ^ SCRAMBLE, SCRAMBLE) & mask;
-    while (slots[i].inside && slots[i].id != id)
-        i = (i + 1) & mask;
-    return slots + i;
-}
-
 /* a safe merge makes c of a and b: if such merges alone make a character, keep its token */
-static void note_character(bpe_encoder *e, const id_slot *a, const id_slot *b, id_slot *c)
+static void note_character(bpe_encoder *e, const token_facts *a, const token_facts *b, token_facts *c, uint32_t id)
 {
     unsigned n = (unsigned)a->n_bytes + b->n_bytes;
     uint32_t character = 0;
@@ -1792,59 +1447,42 @@ static void note_character(bpe_encoder *e, const id_slot *a, const id_slot *b, i
     memcpy(c->bytes + a->n_bytes, b->bytes, b->n_bytes);
     c->n_bytes = (uint8_t)n;
     if (decode(c->bytes, c->bytes + n, &character) == n)
-        e->characters[character] = c->inside - 1;
+        e->characters[character] = id;
 }
 
 /*
- * Number the tokens, and fill the table of pairs.
- *
- * A merge (a, b) -> c is safe, so that it may be made at once wherever a stands before b, if no earlier merge has a on
- * its right or b on its left, and a is not b: nothing can take one of them away before its turn comes. That needs an
- * ordered list, where no merge uses a token that a later one makes: else a pair with c could come before it.
+ * Fill the table of pairs, and that of characters. A merge (a, b) -> c is safe, so that it may be made at once wherever
+ * a stands before b, if no earlier merge has a on its right or b on its left, and a is not b: nothing can take one of
+ * them away before its turn comes. That needs an ordered list, where no merge uses a token that a later one makes: else
+ * a pair with c could come before it.
  */
-static int number_tokens(bpe_encoder *e, const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges,
-                         id_slot *slots, size_t mask)
+static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
-    uint32_t n_ids = 256;
     int ordered = 1;
-    e->plain = 1;
     for (size_t i = 0; i < 1 << 16; i++)
         e->byte_pairs[i] = NO_RANK;
-    for (uint32_t i = 0; i < 256; i++) {
-        e->outside[i] = id_of_byte[i];
-        if (id_of_byte[i] != UINT32_MAX)
-            *find_id(slots, mask, id_of_byte[i]) = (id_slot){id_of_byte[i], i + 1, IS_BYTE, 1, {(uint8_t)i, 0, 0}};
-    }
-    for (uint32_t rank = 0; rank < n_merges; rank++) {
-        id_slot *part[3]; /* left, right, made */
-        uint32_t left, right;
-        for (unsigned k = 0; k < 3; k++) {
-            uint32_t id = *merges++;
-            part[k] = find_id(slots, mask, id);
-            if (k < 2 ? !part[k]->inside : part[k]->flags)
-                ordered = 0;
-            if (part[k]->inside)
-                continue;
-            *part[k] = (id_slot){id, n_ids + 1, 0, 0, {0, 0, 0}};
-            e->outside[n_ids++] = id;
-            if (n_ids == NO_ID)
-                return BPE_OVERFLOW;
-        }
-        left = part[0]->inside - 1;
-        right = part[1]->inside - 1;
-        e->made[rank] = part[2]->inside - 1;
-        e->plain &= e->made[rank] == 256 + rank;
-        place_pair(e, pair_bits(left, right) | rank);
+    for (unsigned i = 0; i < 256; i++)
+        facts[i] = (token_facts){IS_MADE, 1, {(uint8_t)i, 0, 0}};
+    e->plain = 1;
+    for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
+        const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
+        token_facts *a = facts + left, *b = facts + right, *c = facts + made;
+        size_t i = bucket_of(e, pair_bits(left, right)) * BUCKET;
+        while (e->pairs[i] != UINT64_MAX)
+            i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
+        e->pairs[i] = pair_bits(left, right) | rank;
+        e->plain &= made == 256 + rank;
         if ((left | right) < 256)
             e->byte_pairs[left << 8 | right] = rank;
-        if (left != right && !(part[0]->flags & WAS_RIGHT) && !(part[1]->flags & WAS_LEFT))
-            note_character(e, part[0], part[1], part[2]);
-        part[0]->flags |= WAS_LEFT;
-        part[1]->flags |= WAS_RIGHT;
+        if (a != b && !(a->flags & WAS_RIGHT) && !(b->flags & WAS_LEFT))
+            note_character(e, a, b, c, made);
+        ordered &= a->flags && b->flags && !c->flags;
+        a->flags |= WAS_LEFT;
+        b->flags |= WAS_RIGHT;
+        c->flags |= IS_MADE;
     }
     if (!ordered)
         memset(e->characters, 0, sizeof e->characters);
-    return BPE_OK;
 }
 
 void bpe_encoder_free(bpe_encoder *e)
@@ -1853,45 +1491,40 @@ void bpe_encoder_free(bpe_encoder *e)
         return;
     free(e->pairs);
     free(e->made);
-    specials_free(e->specials);
+    free(e->outside);
+    free(e->special_ids);
     free(e);
 }
 
 /*
- * id_of_byte is the id of each byte's token, UINT32_MAX where there is none; merges are rows of (left id, right id, id
- * of the new token) by rank, no pair twice.
+ * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX where one has none; merges
+ * are rows of (left, right, new token) by rank, as places in ids, no pair twice; special_ids are in the order in which
+ * bpe_words_new takes the special tokens.
  */
-int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges, const uint8_t *special_bytes,
-                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
-                    bpe_encoder **encoder)
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
+                    const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder)
 {
-    bpe_encoder *e = *encoder = n_merges < NO_ID && n_specials < NO_ID ? calloc(1, sizeof *e) : NULL;
-    size_t capacity = 1024;
-    id_slot *slots;
-    int status = BPE_NO_MEMORY;
-    if (!e)
-        return n_merges < NO_ID && n_specials < NO_ID ? BPE_NO_MEMORY : BPE_OVERFLOW;
-    while (capacity < 4 * (n_merges + 256)) /* a merge has at most three ids of its own */
-        capacity *= 2;
-    slots = allocate(capacity, sizeof *slots, 1);
-    e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
-    e->pairs = allocate(e->n_buckets * BUCKET, sizeof *e->pairs, 0);
-    e->made = allocate(4 * n_merges + 256 + n_specials, sizeof *e->made, 0);
-    e->specials = specials_new(special_bytes, lengths, n_specials);
-    e->pattern = pattern;
-    if (slots && e->pairs && e->made && e->specials) {
+    bpe_encoder *e = *encoder = calloc(1, sizeof *e);
+    token_facts *facts = allocate(n_ids, sizeof *facts, 1);
+    int status = n_ids >= NO_ID || n_merges >= NO_ID ? BPE_OVERFLOW : BPE_OK;
+    for (size_t i = 0; i < 3 * n_merges && status == BPE_OK; i++)
+        status = merges[i] < n_ids ? BPE_OK : BPE_OVERFLOW;
+    if (status == BPE_OK && (!e || !facts || !(e->pairs = allocate(n_merges * 2 + BUCKET, sizeof *e->pairs, 0)) ||
+                             !(e->made = allocate(n_merges, sizeof *e->made, 0)) ||
+                             !(e->outside = allocate(n_ids, sizeof *ids, 0)) ||
+                             !(e->special_ids = allocate(n_specials, sizeof *special_ids, 0))))
+        status = BPE_NO_MEMORY;
+    if (status == BPE_OK) {
+        e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
         memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
-        e->outside = e->made + n_merges;
-        e->special_ids = e->outside + 3 * n_merges + 256;
-        for (size_t i = 0; i < n_specials; i++)
-            e->special_ids[i] = special_ids[i];
-        status = number_tokens(e, id_of_byte, merges, n_merges, slots, capacity - 1);
-    }
-    free(slots);
-    if (status != BPE_OK) {
+        memcpy(e->outside, ids, n_ids * sizeof *ids);
+        memcpy(e->special_ids, special_ids, n_specials * sizeof *special_ids);
+        index_merges(e, merges, (uint32_t)n_merges, facts);
+    } else {
         bpe_encoder_free(e);
         *encoder = NULL;
     }
+    free(facts);
     return status;
 }
 
@@ -1914,7 +1547,7 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
     memcpy(ids + 1, out, n * sizeof *out);
     memset(keys, 255, padded * sizeof *keys);
     for (uint32_t i = 1; i + 1 < last; i++) {
-        uint32_t left = ids[i], right = ids[i + 1];
+        const uint32_t left = ids[i], right = ids[i + 1];
         keys[i] = ((left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right)) << 6 | i;
         least = keys[i] < least ? keys[i] : least;
     }
@@ -1938,9 +1571,7 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
     return n;
 }
 
-typedef struct {
-    uint32_t id, before, after;
-} place;
+typedef struct { uint32_t id, before, after; } place;
 
 /* set the leaf of the pair at a place; a node is the lesser of its two children, so node 1 is the least leaf */
 static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
@@ -1985,16 +1616,17 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     int status = BPE_OK;
     *n = 0;
     for (size_t i = 0, size; i < length; i += size) {
-        uint32_t character = 0;
+        uint32_t character = 0, id = 0;
         size = decode(word + i, word + length, &character); /* 0 where words to replay are not UTF-8 */
-        if (size > 1 && character <= UINT16_MAX && e->characters[character]) {
-            out[(*n)++] = e->characters[character];
-            continue;
+        if (size > 1 && character <= UINT16_MAX)
+            id = e->characters[character];
+        if (!id) {
+            size = 1;
+            id = word[i];
+            if (e->outside[id] == UINT32_MAX)
+                return BPE_NO_TOKEN;
         }
-        size = 1;
-        if (e->outside[word[i]] == UINT32_MAX)
-            return BPE_NO_TOKEN;
-        out[(*n)++] = word[i];
+        out[(*n)++] = id;
     }
     if (*n <= SHORT)
         *n = merge_short(e, out, *n);
@@ -2005,250 +1637,106 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     return status;
 }
 
-/* ---- 3. encoding: the memory of words ---------------------------------------------------------------------------- */
-
-#ifndef MEMORY_SLOTS
-#define MEMORY_SLOTS ((size_t)1 << 19) /* a power of two; 16 MB */
-#endif
-#ifndef MEMORY_ARENA
-#define MEMORY_ARENA ((size_t)1 << 22) /* 16 MB */
-#endif
-enum { NEAR = 8 };          /* a word is in one of so many slots from its home on, or forgotten: no search is long */
-enum { REMEMBERED = 1023 }; /* bytes of a word that is remembered, at most */
-
-/*
- * 32 bytes. The key is that of Part 1; of a longer word, its hash and its length. Up to three ids of a short word are
- * in the slot, more of them in the arena from ids[0] on; there, the bytes of a longer word stand before its ids.
- */
-typedef struct {
-    uint64_t key[2]; /* zeros: the slot is empty */
-    uint32_t n, ids[3];
-} known_word;
-
-struct bpe_memory {
-    const bpe_encoder *encoder;
-    known_word *slots;
-    size_t mask; /* there are NEAR more of them than this says */
-    uint32_t *arena;
-    size_t arena_size, arena_capacity;
-};
-
-/* of a word that has no short key: 16 bytes at a time, the last of them perhaps once more */
-static void long_key(const uint8_t *word, size_t length, uint64_t key[2])
-{
-    const uint8_t *last = word + length - 16;
-    uint64_t hash = length;
-    for (; word < last; word += 16)
-        hash = fold(hash ^ load8(word), load8(word + 8) ^ SCRAMBLE);
-    key[0] = fold(hash ^ load8(last), load8(last + 8) ^ SCRAMBLE);
-    key[1] = (uint64_t)length << 16;
-    ((uint8_t *)key)[15] = LONG_WORD;
-}
-
-/* the slot of a word's home; both factors need many bits, and the second half of a short word's key is its length */
-static inline known_word *home_of(const bpe_memory *m, const uint64_t key[2])
-{
-    return m->slots + (fold(key[0] ^ SCRAMBLE, key[1] ^ SCRAMBLE) >> 32 & m->mask);
-}
-
-/* the first free slot for a word; else that at its home, whose word is forgotten */
-static known_word *free_slot(const bpe_memory *m, const uint64_t key[2])
-{
-    known_word *home = home_of(m, key);
-    for (unsigned i = 0; i < NEAR; i++)
-        if (!home[i].key[1])
-            return home + i;
-    return home;
-}
-
-/* n slots, a power of two, with the words that are in the old ones */
-static int resize_memory(bpe_memory *m, size_t n)
-{
-    known_word *old = m->slots, *slots = allocate(n + NEAR, sizeof *slots, 1);
-    size_t n_old = old ? m->mask + 1 + NEAR : 0;
-    if (!slots)
-        return BPE_NO_MEMORY;
-    m->slots = slots;
-    m->mask = n - 1;
-    for (size_t i = 0; i < n_old; i++)
-        if (old[i].key[1])
-            *free_slot(m, old[i].key) = old[i];
-    free(old);
-    return BPE_OK;
-}
-
-static void forget(bpe_memory *m)
-{
-    memset(m->slots, 0, (m->mask + 1 + NEAR) * sizeof *m->slots);
-    m->arena_size = 0;
-}
-
-/* keep a word; `bytes` is 0 if the key says them all */
-static int remember(bpe_memory *m, const uint64_t key[2], const uint8_t *word, size_t bytes, const uint32_t *ids,
-                    size_t n)
-{
-    size_t units = bytes ? (bytes + 3) / 4 + n : n > 3 ? n : 0;
-    known_word *slot;
-    if (m->arena_size + units > MEMORY_ARENA)
-        forget(m);
-    if (grow(&m->arena, &m->arena_capacity, m->arena_size + units, sizeof *ids) != BPE_OK)
-        return BPE_NO_MEMORY;
-    if (free_slot(m, key)->key[1] && m->mask + 1 < MEMORY_SLOTS && resize_memory(m, 2 * (m->mask + 1)) != BPE_OK)
-        return BPE_NO_MEMORY;
-    slot = free_slot(m, key);
-    memcpy(slot->key, key, sizeof slot->key);
-    slot->n = (uint32_t)n;
-    memcpy(units ? m->arena + m->arena_size + units - n : slot->ids, ids, n * sizeof *ids);
-    if (units) {
-        slot->ids[0] = (uint32_t)m->arena_size;
-        memcpy(m->arena + m->arena_size, word, bytes);
-        m->arena_size += units;
-    }
-    return BPE_OK;
-}
-
-void bpe_memory_free(bpe_memory *m)
-{
-    if (!m)
-        return;
-    free(m->slots);
-    free(m->arena);
-    free(m);
-}
-
-/* for the words of one thread, encoded with e; NULL without memory */
-bpe_memory *bpe_memory_new(const bpe_encoder *e)
-{
-    bpe_memory *m = calloc(1, sizeof *m);
-    if (!m || resize_memory(m, MEMORY_SLOTS < 1 << 12 ? MEMORY_SLOTS : 1 << 12) != BPE_OK) {
-        free(m);
-        return NULL;
-    }
-    m->encoder = e;
-    return m;
-}
-
 /* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    const bpe_encoder *e;
-    bpe_memory *m;
-    uint32_t *ids; /* room for as many as the text has bytes, so there always is enough for those of the next word */
-    size_t n, room;
-} encoding;
+/* keep the ids of a word; where there is no more room, all others are forgotten */
+static int remember(table *t, const uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
+{
+    slot *s;
+    if (t->used >= MEMORY_SLOTS / 3 * 2 || t->arena_size + length + n * sizeof *ids > MEMORY_ARENA)
+        clear_table(t);
+    if (!(s = new_word(t, key, word, length)))
+        return BPE_NO_MEMORY;
+    s->is.known.n = (uint32_t)n;
+    if (length > INLINE_MAX || n > 3)
+        return keep_bytes(t, ids, n * sizeof *ids);
+    memcpy(s->is.known.ids, ids, n * sizeof *ids);
+    return BPE_OK;
+}
 
 /* what is not the usual case: a longer word, one of more than three ids, a new one */
-static int encode_other(encoding *s, const uint8_t *word, size_t length)
+static NOINLINE int encode_other(bpe_words *w, const slot *s, const uint64_t key[2], const uint8_t *word, size_t length)
 {
-    const size_t bytes = length > INLINE_MAX ? length : 0; /* that stand before the ids in the arena */
-    const known_word *slot;
-    uint64_t key[2];
-    uint32_t *ids = s->ids + s->n;
-    size_t n;
-    int status;
-    if (bytes)
-        long_key(word, length, key);
+    const int is_long = length > INLINE_MAX;
+    uint32_t *ids = w->ids + w->n;
+    size_t n = s->is.known.n;
+    if (!s->key[1]) {
+        int status = merge_word(w->encoder, word, length, ids, &n);
+        if (status == BPE_OK && length <= REMEMBERED)
+            status = remember(&w->table, key, word, length, ids, n);
+        if (status != BPE_OK)
+            return status;
+    } else if (is_long || n > 3)
+        memcpy(ids, w->table.arena + s->is.word.where + (is_long ? length : 0), n * sizeof *ids);
     else
-        short_key(word, length, key);
-    slot = home_of(s->m, key);
-    for (unsigned i = 0; i < NEAR && slot->key[1]; i++, slot++) {
-        const uint32_t *known = slot->ids;
-        if (slot->key[0] != key[0] || slot->key[1] != key[1])
-            continue;
-        if (bytes || slot->n > 3)
-            known = s->m->arena + slot->ids[0];
-        if (memcmp(known, word, bytes))
-            continue;
-        known += (bytes + 3) / 4;
-        memcpy(ids, known, slot->n * sizeof *ids);
-        s->n += slot->n;
-        return BPE_OK;
-    }
-    status = merge_word(s->e, word, length, ids, &n);
-    if (status == BPE_OK && length <= REMEMBERED)
-        status = remember(s->m, key, word, bytes, ids, n);
-    s->n += n;
-    return status;
+        memcpy(ids, s->is.known.ids, n * sizeof *ids);
+    w->n += n;
+    return BPE_OK;
 }
 
 /* the sink that encodes */
-static inline int encode_word(void *state, const uint8_t *word, size_t length)
+ALWAYS_INLINE int encode_word(void *state, const uint8_t *word, size_t length)
 {
-    encoding *s = state;
-    if (LIKELY(length <= INLINE_MAX)) {
-        const known_word *slot;
-        uint64_t key[2];
-        short_key(word, length, key);
-        slot = home_of(s->m, key);
-        for (unsigned i = 0; i < NEAR && slot->key[1]; i++, slot++)
-            if (LIKELY(slot->key[0] == key[0] && slot->key[1] == key[1])) {
-                if (!LIKELY(slot->n <= 3 && s->room - s->n >= 3))
-                    break;
-                memcpy(s->ids + s->n, slot->ids, sizeof slot->ids); /* three, so that there is no loop */
-                s->n += slot->n;
-                return BPE_OK;
-            }
-    }
-    return encode_other(s, word, length);
+    bpe_words *w = state;
+    uint64_t key[2];
+    const slot *s;
+    if (!LIKELY(length <= INLINE_MAX))
+        return encode_other(w, find_word(&w->table, word, length, key), key, word, length);
+    short_key(word, length, key);
+    s = find(&w->table, key[0], key[1]);
+    if (!LIKELY(s->key[1] && s->is.known.n <= 3 && w->room - w->n >= 3))
+        return encode_other(w, s, key, word, length);
+    memcpy(w->ids + w->n, s->is.known.ids, sizeof s->is.known.ids); /* three, so that there is no loop */
+    w->n += s->is.known.n;
+    return BPE_OK;
 }
 
 /*
- * The ids of a text; there is room for `length` of them. BPE_BAD_UTF8 and BPE_NO_TOKEN come with the offset of the
- * first byte that is not UTF-8, or has no token.
+ * The ids of a text; there is room for `length` of them. Where all are below 65536, `narrow` makes them 16 bits wide.
+ * BPE_BAD_UTF8 and BPE_NO_TOKEN come with the offset of the first byte that is not UTF-8, or has no token. w remembers
+ * the words; it was made for the encoder's special tokens and pattern, and is not for counting.
  */
-int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
-               size_t *bad_offset)
+int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
+               size_t *bad_offset, int narrow)
 {
-    const uint8_t *end = text + length, *piece = text, *wall, *bad = text;
-    encoding s = {e, m, ids, 0, length};
-    int status = BPE_OK;
-    if (m->encoder != e) {
-        forget(m);
-        m->encoder = e;
-    }
-    while (piece < end) {
-        size_t which, special = find_special(e->specials, piece, end, &wall, &which);
-        status = scan_piece(e->pattern, piece, wall, end, &bad, encode_word, &s);
-        if (status == BPE_NO_TOKEN) /* the words before had one for each byte */
-            for (bad = piece; e->outside[*bad] != UINT32_MAX;)
-                bad++;
-        if (status != BPE_OK)
-            break;
-        if (special)
-            s.ids[s.n++] = e->special_ids[which];
-        piece = wall + special;
-    }
-    *n_ids = s.n;
-    *bad_offset = (size_t)(bad - text);
-    return status;
-}
-
-/* make n ids, each below 65536, 16 bits wide, in their place */
-void bpe_narrow(uint32_t *ids, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
+    int status;
+    if (w->encoder != e)
+        clear_table(&w->table);
+    w->encoder = e;
+    w->ids = ids;
+    w->n = 0;
+    w->room = length;
+    status = scan_text(w, text, length, bad_offset, encode_word, e->special_ids);
+    while (status == BPE_NO_TOKEN && e->outside[text[*bad_offset]] != UINT32_MAX)
+        ++*bad_offset; /* the words before had a token for each byte */
+    for (size_t i = 0; i < w->n && narrow; i++) {
         uint16_t id = (uint16_t)ids[i];
         memcpy((uint8_t *)ids + 2 * i, &id, 2);
     }
+    *n_ids = w->n;
+    return status;
 }
 
-/* put each word of a table, encoded, into another one: as a row of uint32_t ids, with its count */
-int bpe_words_replay(const bpe_encoder *e, const bpe_words *words, bpe_words *rows)
+/* add all words of another table, which stays as it is; with an encoder, each as a row of uint32_t ids */
+int bpe_words_add(bpe_words *w, const bpe_words *other, const bpe_encoder *e)
 {
+    const table *t = &other->table;
     uint32_t *ids = NULL;
-    size_t room = 0, length, n;
-    int status = BPE_OK;
-    for (size_t i = 0; i < words->capacity && status == BPE_OK; i++) {
-        const word_slot *slot = words->slots + i;
-        const uint8_t *word;
-        if (!slot->count)
-            continue;
-        word = slot_word(words, slot, &length);
-        status = grow(&ids, &room, length, sizeof *ids);
-        if (status == BPE_OK)
-            status = merge_word(e, word, length, ids, &n);
-        if (status == BPE_OK)
-            status = put_word(rows, (const uint8_t *)ids, n * sizeof *ids, slot->count);
+    size_t room = 0, length, n = 0;
+    int status = w->table.slots && t->slots ? BPE_OK : BPE_USED_UP;
+    if (status == BPE_OK && w->table.capacity < t->capacity)
+        status = resize(&w->table, t->capacity); /* in the order of their hashes, words pile up in a smaller table */
+    for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
+        const uint8_t *word = word_of(t, t->slots + i, &length);
+        if (length && e) {
+            status = grow(&ids, &room, length, sizeof *ids);
+            if (status == BPE_OK)
+                status = merge_word(e, word, length, ids, &n);
+            word = (const uint8_t *)ids;
+            length = n * sizeof *ids;
+        }
+        if (length && status == BPE_OK)
+            status = put_word(&w->table, word, length, t->slots[i].is.word.count);
     }
     free(ids);
     return status;

@@ -12,6 +12,7 @@ This is the only file that knows cffi. bpe.py calls load_engine() and sees an En
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import os
@@ -27,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What Python may call. cffi reads this, and it stands in front of the C: if the two disagree, it does not compile.
 PROTOTYPES = """
-enum { BPE_VERSION = 6 }; /* of the functions; a module that was built with another one is not used */
+enum { BPE_VERSION = 7 }; /* of the functions; a module that was built with another one is not used */
 enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP };
 enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K };
 
@@ -37,7 +38,6 @@ bpe_words *bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t 
 void bpe_words_free(bpe_words *w);
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset);
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n);
-int bpe_words_add(bpe_words *w, const bpe_words *other);
 void bpe_words_totals(const bpe_words *w, bpe_totals *totals);
 int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts);
 
@@ -49,18 +49,13 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
 
-typedef struct bpe_encoder bpe_encoder; /* vocabulary, merges, special tokens, pattern: never changes */
-typedef struct bpe_memory bpe_memory;   /* the ids of words seen; each thread has one of its own */
-int bpe_encoder_new(const uint32_t *id_of_byte, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
-                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
-                    bpe_encoder **encoder);
+typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges: never changes */
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
+                    const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
-bpe_memory *bpe_memory_new(const bpe_encoder *e);
-void bpe_memory_free(bpe_memory *m);
-int bpe_encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
-               size_t *bad_offset);
-void bpe_narrow(uint32_t *ids, size_t n);
-int bpe_words_replay(const bpe_encoder *e, const bpe_words *words, bpe_words *rows);
+int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
+               size_t *bad_offset, int narrow);
+int bpe_words_add(bpe_words *w, const bpe_words *other, const bpe_encoder *e);
 
 extern const char bpe_regex_version[];
 extern const char bpe_class_digest[];
@@ -157,7 +152,7 @@ class Words:
         if not self.tables:
             return self.table()
         for table in self.tables[1:]:
-            self.engine.check(self.engine.lib.bpe_words_add(self.tables[0], table))
+            self.engine.check(self.engine.lib.bpe_words_add(self.tables[0], table, self.engine.ffi.NULL))
             self.engine.ffi.release(table)
         del self.tables[1:]
         return self.tables[0]
@@ -193,8 +188,8 @@ class Words:
         """(distinct words, words, bytes in words, bytes in distinct words)."""
         totals = self.engine.ffi.new("bpe_totals *")
         self.engine.lib.bpe_words_totals(self.handle(), totals)
-        pretokens = totals.pretokens_high << 64 | totals.pretokens
-        return totals.words, pretokens, totals.bytes_in_words_high << 64 | totals.bytes_in_words, totals.bytes
+        pretokens = (totals.pretokens_high << 32) + totals.pretokens
+        return totals.words, pretokens, (totals.bytes_in_words_high << 32) + totals.bytes_in_words, totals.bytes
 
     def arrays(self) -> tuple[bytearray, array[int], array[int]]:
         """All words one after the other, their lengths and their counts, by falling count and then by bytes."""
@@ -218,18 +213,17 @@ class Encoder:
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         ffi, lib = engine.ffi, engine.lib
         self.engine, self.local = engine, threading.local()
-        id_of_byte = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
-        rows = ((*pair, made) for pair, made in zip(tokenizer.ranks, tokenizer.merged))
-        merges = array("I", itertools.chain.from_iterable(rows))
-        blob, lengths, n, order = joined(tokenizer.special_ids)
+        numbers: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
+        numbers.update((token_id, byte) for byte, token_id in enumerate(tokenizer.id_of_byte) if token_id is not None)
+        triples = ((*pair, made) for pair, made in zip(tokenizer.ranks, tokenizer.merged))
+        merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
+        ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
+        ids += [token_id for token_id, number in numbers.items() if number > 255]
+        *specials, order = joined(tokenizer.special_ids)
         special_ids = [tokenizer.special_ids[special] for special in order]
-        new = ffi.new("bpe_encoder **")
-        engine.check(
-            lib.bpe_encoder_new(
-                id_of_byte, ffi.from_buffer("uint32_t[]", merges), len(merges) // 3, blob, lengths, special_ids, n,
-                engine.patterns.get(tokenizer.options.pattern, 0), new,
-            )
-        )  # fmt: skip
+        self.arguments = (*specials, engine.patterns.get(tokenizer.options.pattern, 0), engine.seed)
+        new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
+        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, special_ids, len(special_ids), new))
         self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
 
     def encode(self, text: bytes, kind: str = "u4") -> Any:
@@ -239,7 +233,7 @@ class Encoder:
         """
         ffi, lib = self.engine.ffi, self.engine.lib
         if not hasattr(self.local, "memory"):
-            self.local.memory = ffi.gc(lib.bpe_memory_new(self.handle), lib.bpe_memory_free)
+            self.local.memory = ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
             self.local.ids = ()
             if not self.local.memory:
                 raise MemoryError
@@ -247,23 +241,22 @@ class Encoder:
             self.local.ids = self.engine.new_ids("uint32_t[]", len(text))  # fresh memory costs a quarter of the time
         ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
         data = ffi.from_buffer("uint8_t[]", text)
-        self.engine.check(status := lib.bpe_encode(self.handle, self.local.memory, data, len(text), ids, n, offset))
+        status = lib.bpe_encode(self.handle, self.local.memory, data, len(text), ids, n, offset, kind == "u2")
+        self.engine.check(status)
         if status != lib.BPE_OK:
             return None
-        if kind == "u2":
-            lib.bpe_narrow(ids, n[0])
         return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
 
     def replay(self, words: Words) -> Words:
         """Words as rows of ids (uint32), with the merges of the vocabulary made."""
         rows = self.engine.words((), "gpt2")
-        self.engine.check(self.engine.lib.bpe_words_replay(self.handle, words.handle(), rows.handle()))
+        self.engine.check(self.engine.lib.bpe_words_add(rows.handle(), words.handle(), self.handle))
         return rows
 
 
 def joined(special_tokens: Collection[str]) -> tuple[bytes, list[int], int, list[str]]:
-    """Special tokens as C takes them, longest first: (all one after the other, lengths, how many, in which order)."""
-    order = sorted(special_tokens, key=lambda token: len(token.encode("utf-8")), reverse=True)
+    """Special tokens as C takes them, by their bytes: (all one after the other, lengths, how many, in which order)."""
+    order = sorted(special_tokens)  # code points have the order of their bytes in UTF-8
     tokens = [token.encode("utf-8") for token in order]
     return b"".join(tokens), list(map(len, tokens)), len(tokens), order
 

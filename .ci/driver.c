@@ -44,8 +44,8 @@ static void *test_aligned(size_t align, size_t size) { return fails() ? NULL : a
         }                                                                                                              \
     } while (0)
 
-static const uint8_t special_bytes[] = "<|endoftext|><|";
-static const size_t special_lengths[] = {13, 2};
+static const uint8_t special_bytes[] = "<|<|endoftext|>";
+static const size_t special_lengths[] = {2, 13};
 static int pattern = BPE_GPT2;
 
 enum { MOST = 2000 };
@@ -89,7 +89,7 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     bpe_totals totals;
     bpe_words_totals(words, &totals); /* the words are used up, which every function has to see */
     CHECK(!totals.words && !totals.bytes && !totals.pretokens && !totals.bytes_in_words);
-    CHECK(bpe_words_scan(words, bytes, 100, &bad) == BPE_USED_UP && bpe_words_add(words, words) == BPE_USED_UP);
+    CHECK(bpe_words_scan(words, bytes, 100, &bad) == BPE_USED_UP && bpe_words_add(words, words, NULL) == BPE_USED_UP);
     CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP && bpe_words_get(words, NULL, NULL, NULL));
     return status;
 }
@@ -97,14 +97,14 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
 static int new_encoder(const merge_list *list, bpe_encoder **encoder)
 {
     static const uint32_t special_ids[] = {70000, 70001};
-    uint32_t ids[256];
-    for (unsigned i = 0; i < 256; i++)
+    uint32_t ids[256 + MOST];
+    for (unsigned i = 0; i < 256 + list->n; i++)
         ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
-    return bpe_encoder_new(ids, list->rows, list->n, special_bytes, special_lengths, special_ids, 2, pattern, encoder);
+    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_ids, 2, encoder);
 }
 
 /* encode twice, the second time with all words known; ids that are wrong in number or make other bytes end the program */
-static int encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size_t length, uint64_t *sum)
+static int encode(const bpe_encoder *e, bpe_words *m, const uint8_t *text, size_t length, uint64_t *sum)
 {
     uint32_t *ids = malloc(length * sizeof *ids + 1); /* exactly: a write behind them is seen */
     size_t n[2] = {0, 0}, bad[2];
@@ -112,13 +112,14 @@ static int encode(const bpe_encoder *e, bpe_memory *m, const uint8_t *text, size
     int status = BPE_OK;
     CHECK(ids);
     for (int round = 0; round < 2 && status == BPE_OK; round++) {
-        status = bpe_encode(e, m, text, length, ids, n + round, bad + round);
+        status = bpe_encode(e, m, text, length, ids, n + round, bad + round, 0);
         for (size_t i = 0; i < n[round] && status == BPE_OK; i++)
             sums[round] = sums[round] * 31 + ids[i];
     }
     if (status == BPE_OK) {
         CHECK(n[0] <= length && n[0] == n[1] && sums[0] == sums[1]);
-        bpe_narrow(ids, n[0]);
+        status = bpe_encode(e, m, text, length, ids, n + 1, bad, 1); /* the same, 16 bits wide */
+        CHECK(status != BPE_OK || n[0] == n[1]);
     }
     free(ids);
     *sum = sums[0];
@@ -157,25 +158,26 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     size_t bad;
     uint64_t encoded = 0;
     bpe_encoder *encoder = NULL;
-    bpe_memory *memory = NULL;
+    bpe_words *memory = NULL;
     bpe_words *words = bpe_words_new(special_bytes, special_lengths, 2, pattern, 7);
     bpe_words *copy = bpe_words_new(NULL, NULL, 0, pattern, 7), *rows = bpe_words_new(NULL, NULL, 0, pattern, 7);
     int status = words && copy && rows ? bpe_words_scan(words, text, length, &bad) : BPE_NO_MEMORY;
     if (status == BPE_OK)
         status = copy_list(copy, words);
     if (status == BPE_OK)
-        status = bpe_words_add(copy, words);
+        status = bpe_words_add(copy, words, NULL);
     if (status == BPE_OK)
         status = train(copy, 300, &list);
     if (status == BPE_OK)
         status = new_encoder(&list, &encoder);
     if (status == BPE_OK)
-        status = (memory = bpe_memory_new(encoder)) ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
+        status = (memory = bpe_words_new(special_bytes, special_lengths, 2, pattern, 5))
+                     ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
     if (status == BPE_OK)
-        status = bpe_words_replay(encoder, words, rows);
+        status = bpe_words_add(rows, words, encoder);
     *sum = list.sum + encoded;
     bpe_encoder_free(encoder);
-    bpe_memory_free(memory);
+    bpe_words_free(memory);
     bpe_words_free(words);
     bpe_words_free(copy);
     bpe_words_free(rows);
@@ -222,9 +224,9 @@ static void *count_job(void *argument)
 static void *encode_job(void *argument)
 {
     job *j = argument;
-    bpe_memory *memory = bpe_memory_new(j->encoder);
+    bpe_words *memory = bpe_words_new(special_bytes, special_lengths, 2, pattern, 5);
     CHECK(memory && encode(j->encoder, memory, j->text, j->length, &j->sum) == BPE_OK);
-    bpe_memory_free(memory);
+    bpe_words_free(memory);
     return NULL;
 }
 
@@ -256,7 +258,7 @@ static void count_in_threads(const uint8_t *text, size_t length)
     }
     in_threads(jobs, N, count_job);
     for (size_t i = 1; i < N; i++) {
-        CHECK(bpe_words_add(jobs[0].words, jobs[i].words) == BPE_OK);
+        CHECK(bpe_words_add(jobs[0].words, jobs[i].words, NULL) == BPE_OK);
         bpe_words_free(jobs[i].words);
     }
     CHECK(train(single, MOST, &one) == BPE_OK && train(jobs[0].words, MOST, &four) == BPE_OK && one.sum == four.sum);

@@ -36,7 +36,7 @@ def engine(request, tmp_path_factory):
 
 
 def new_memory(engine, encoder):
-    return engine.ffi.gc(engine.lib.bpe_memory_new(encoder.handle), engine.lib.bpe_memory_free)
+    return engine.ffi.gc(engine.lib.bpe_words_new(*encoder.arguments), engine.lib.bpe_words_free)
 
 
 def encode(engine, encoder, data, memory):
@@ -44,7 +44,7 @@ def encode(engine, encoder, data, memory):
     ffi = engine.ffi
     ids, n, bad = ffi.new("uint32_t[]", len(data) + 1), ffi.new("size_t *"), ffi.new("size_t *")
     ids[len(data)] = MARK
-    status = engine.lib.bpe_encode(encoder.handle, memory, ffi.from_buffer("uint8_t[]", data), len(data), ids, n, bad)
+    status = engine.lib.bpe_encode(encoder.handle, memory, ffi.from_buffer("uint8_t[]", data), len(data), ids, n, bad, 0)
     assert ids[len(data)] == MARK
     return status, array.array("I", ffi.buffer(ids)[: 4 * n[0]]).tolist(), bad[0]
 
@@ -243,12 +243,13 @@ def test_a_byte_without_a_token_is_found(engine):
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 100, 1001])
-def test_narrowed_ids_are_16_bits_wide(n):
-    numbers = [random.Random(n).randrange(1 << 16) for _ in range(n)]
-    ids = BUILT.ffi.new("uint32_t[]", [*numbers, MARK])
-    BUILT.lib.bpe_narrow(ids, n)
-    assert array.array("H", BUILT.ffi.buffer(ids)[: 2 * n]).tolist() == numbers
-    assert ids[n] == MARK
+def test_narrow_ids_are_16_bits_wide(engine, n):
+    text = bytes(random.Random(n).choices(range(97, 123), k=n))
+    encoder = engine.encoder(bpe.Tokenizer({**{byte: bytes([byte]) for byte in range(97)}, 0xFFFF: b"a"} | {
+        byte: bytes([byte]) for byte in range(98, 256)}, []))
+    wide, narrow = encoder.encode(text).tolist(), encoder.encode(text, "u2")
+    assert (narrow.format, narrow.tolist()) == ("H", wide)
+    assert wide == [0xFFFF if byte == 97 else byte for byte in text]
 
 
 def table(words):
@@ -285,4 +286,4 @@ def test_replay_takes_bytes_that_are_not_utf8_as_they_are():
 
 def test_replay_needs_a_token_for_each_byte():
     encoder, words, rows = BUILT.encoder(bpe.Tokenizer({0: b"a"}, [])), table({b"aa": 1, b"ab": 1}), table({})
-    assert BUILT.lib.bpe_words_replay(encoder.handle, words.handle(), rows.handle()) == BUILT.lib.BPE_NO_TOKEN
+    assert BUILT.lib.bpe_words_add(rows.handle(), words.handle(), encoder.handle) == BUILT.lib.BPE_NO_TOKEN

@@ -345,23 +345,27 @@ typedef struct {
     uint8_t *bytes; /* of all, one after the other, in their order */
     size_t *start;  /* n + 1 of them: where in bytes each begins */
     size_t n;
-    int one_start;       /* the first byte, if there is only one; else -1 */
-    uint8_t starts[256]; /* whether one begins with this byte */
+    int one_start;   /* the first byte of all of them, if they have the same; else -1 */
+    uint32_t *first; /* 2^16 + 1 of them: how many tokens come before those that begin with these two bytes */
 } specials;
 
-/* n special tokens, one after the other, none empty, rising in the order of their bytes */
+static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
+
+/* n special tokens of two bytes or more, one after the other, rising in the order of their bytes */
 static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n)
 {
     if (!(s->start = allocate(n + 1, sizeof *s->start, 1)))
         return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; i++)
         s->start[i + 1] = s->start[i] + lengths[i];
-    if (!(s->bytes = allocate(s->start[n], 1, 0)))
+    if (!(s->bytes = allocate(s->start[n], 1, 0)) || (n && !(s->first = allocate(((size_t)1 << 16) + 1, 4, 1))))
         return BPE_NO_MEMORY;
     if (n)
         memcpy(s->bytes, bytes, s->start[n]);
     for (; s->n < n; s->n++)
-        s->starts[s->bytes[s->start[s->n]]] = 1;
+        s->first[first_two(s->bytes + s->start[s->n]) + 1]++;
+    for (size_t two = 0; n && two < (size_t)1 << 16; two++)
+        s->first[two + 1] += s->first[two];
     s->one_start = n && s->bytes[0] == s->bytes[s->start[n - 1]] ? s->bytes[0] : -1;
     return BPE_OK;
 }
@@ -385,11 +389,11 @@ static size_t first_from(const specials *s, size_t low, size_t high, size_t dept
  */
 static size_t find_special(const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at)
 {
-    for (; s->n && text < end; text++) {
-        size_t low = 0, high = s->n, found = 0;
-        if (s->one_start >= 0 && !(text = memchr(text, s->one_start, (size_t)(end - text))))
+    for (; s->n && end - text > 1; text++) {
+        if (s->one_start >= 0 && !(text = memchr(text, s->one_start, (size_t)(end - text) - 1)))
             break;
-        for (size_t depth = 0; s->starts[*text] && low < high; depth++) {
+        size_t low = s->first[first_two(text)], high = s->first[first_two(text) + 1], found = 0;
+        for (size_t depth = 2; low < high; depth++) {
             if (s->start[low + 1] - s->start[low] == depth) /* all of low..high - 1 begin with this part of the text */
                 found = ++low;
             if (text + depth == end)
@@ -450,12 +454,13 @@ void bpe_words_free(bpe_words *w)
     free_table(&w->table);
     free(w->specials.bytes);
     free(w->specials.start);
+    free(w->specials.first);
     free(w);
 }
 
 /*
- * An empty table, for text with these special tokens (none empty, rising in the order of their bytes); NULL without
- * memory. The seed should be a secret.
+ * An empty table, for text with these special tokens (of two bytes or more, rising in the order of their bytes); NULL
+ * without memory. The seed should be a secret.
  */
 bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed)
 {

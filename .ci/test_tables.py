@@ -72,17 +72,18 @@ def words_between(text, special_tokens):
 
 
 @pytest.mark.parametrize("letters", [b"a", b"ab", b"<|x>", bytes(range(97, 123))])
-@pytest.mark.parametrize("longest", [1, 2, 5, 40])
+@pytest.mark.parametrize("longest", [2, 3, 5, 40])
 def test_the_longest_special_token_at_the_leftmost_place_is_a_wall(letters, longest):
     rng = random.Random(repr((letters, longest)))
     for _ in range(TRIALS // 5):
-        tokens = list({random_bytes(rng, letters, longest) for _ in range(rng.randint(1, 60))})
+        tokens = {random_bytes(rng, letters, longest) for _ in range(rng.randint(1, 60))}
+        tokens = [token for token in tokens if len(token) > 1]  # one of a single byte has an id already
         parts = [rng.choice([*tokens, b" ", b"a", letters]) for _ in range(rng.randint(0, 60))]
         text = b"".join(part[: rng.choice([None, None, -1])] for part in parts)
         assert scan(text, [token.decode() for token in tokens]) == words_between(text, tokens), (tokens, text)
 
 
-@pytest.mark.parametrize("form", ["<|{:05}|>", "{:05}", "<|" + "x" * 100 + "{}|>", "{:b}"])
+@pytest.mark.parametrize("form", ["<|{:05}|>", "{:05}", "<|" + "x" * 100 + "{}|>", "1{:b}"])
 def test_fifty_thousand_special_tokens_cost_little(form):
     tokens = [form.format(number) for number in range(50_000)]
     parts = [(f"some words <|x and <|y {number} ", token) for number, token in enumerate(tokens)][::10]

@@ -1091,7 +1091,7 @@ def slices_of_files(paths: Sequence[str], options: Options) -> tuple[Iterator[Sl
 
 def slices_of(path: str, options: Options) -> Iterator[Slice]:
     """Cut a file into slices of about SLICE_BYTES; those of a pipe, or of standard input, carry their text."""
-    start = 0
+    start, end = 0, SLICE_BYTES
     if not size_of(path):
         for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
             warn_of_mark(path, start, data)
@@ -1101,15 +1101,15 @@ def slices_of(path: str, options: Options) -> Iterator[Slice]:
     with open(path, "rb") as file:
         stamp, window = stamp_of(file), window_bytes(options)
         warn_of_mark(path, start, file.read(3))
-        while start < stamp[0]:
-            end, cut = start + SLICE_BYTES, 0
-            while end < stamp[0] and not cut:
-                begin = max(start, end - window)
-                file.seek(begin)
-                cut = last_cut(file.read(end - begin), options, begin == start)
-                end = begin + cut if cut else end + WINDOW_BYTES
-            yield Slice(path, start, min(end, stamp[0]), stamp)
-            start = end
+        while end < stamp[0]:
+            begin = max(start, end - window)
+            file.seek(begin)
+            if cut := last_cut(file.read(end - begin), options, begin == start):
+                yield Slice(path, start, begin + cut, stamp)
+                start, end = begin + cut, begin + cut + SLICE_BYTES
+            else:
+                end += WINDOW_BYTES
+        yield Slice(path, start, stamp[0], stamp)
 
 
 def blocks_of_pipe(path: str) -> Iterator[bytes]:
@@ -1269,13 +1269,13 @@ def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice]
         try:
             pickle.dump(piece, worker.stdin)
             worker.stdin.flush()
-            result, error = pickle.load(worker.stdout)
+            result = pickle.load(worker.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise RuntimeError("a worker process died (killed, or out of memory?)") from None
         finally:
             free.append(worker)
-        if error:
-            raise error
+        if isinstance(result, Exception):
+            raise result
         return result
 
     try:
@@ -1291,55 +1291,57 @@ def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice]
 
 
 def work() -> None:
-    """What a worker process does: tasks in a thread, so that it can end as soon as its parent does."""
+    """What a worker process does: each task in a thread, so that it can end as soon as its parent does."""
     import pickle
-    import queue
     import threading
 
-    def answer() -> None:
-        task = slices.get()
-        while True:
-            try:
-                result, error = task(slices.get()), None
-            except Exception as raised:
-                result, error = None, raised
-            pickle.dump((result, error), sys.stdout.buffer)
-            sys.stdout.flush()
+    def answer(piece: Slice) -> None:
+        try:
+            result = task(piece)
+        except Exception as error:
+            result = error
+        pickle.dump(result, sys.stdout.buffer)
+        sys.stdout.flush()
 
-    slices: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=answer, daemon=True).start()
     with contextlib.suppress(EOFError):
+        task = pickle.load(sys.stdin.buffer)
         while True:
-            slices.put(pickle.load(sys.stdin.buffer))
+            piece = pickle.load(sys.stdin.buffer)
+            threading.Thread(target=answer, args=(piece,), daemon=True).start()
     os._exit(0)
 
 
-# Counting. Words and their counts are a dict, or stay inside the C engine, where no word is a Python object.
+# Counting.
+
+
+class Words(collections.Counter[bytes]):
+    """Words and their counts, with the methods of their twin in the C engine, where no word is a Python object."""
+
+    def put(self, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
+        """Add words that lie one after the other, with their lengths and counts."""
+        for end, length, count in zip(itertools.accumulate(lengths), lengths, counts):
+            self[blob[end - length : end]] += count
+
+    def totals(self) -> tuple[int, int, int, int]:
+        """(distinct words, words, bytes in words, bytes in distinct words)."""
+        n_bytes = sum(len(word) * count for word, count in self.items())
+        return len(self), sum(self.values()), n_bytes, sum(map(len, self))
+
+    def arrays(self) -> tuple[bytes, Sequence[int], Sequence[int]]:
+        """All words one after the other, their lengths and their counts, by falling count and then by bytes."""
+        kept = sorted((word for word, n in self.items() if word and n), key=lambda word: (-self[word], word))
+        return b"".join(kept), array("I", map(len, kept)), array("Q", map(self.__getitem__, kept))
+
+    def to_dict(self) -> dict[bytes, int]:
+        """The words and their counts."""
+        return dict(self)
 
 
 def new_words(options: Options) -> Any:
-    """An empty dict, or where the C engine knows the pattern, a table of its own."""
+    """An empty table of words: that of the C engine where it knows the pattern, else one of this file."""
     engine = engine_for(options)
     known = engine and options.pattern in engine.patterns
-    return engine.words(options.special_tokens, options.pattern) if known else {}
-
-
-def add_counts(words: Any, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
-    """Add words that lie one after the other, with their lengths and counts."""
-    if not isinstance(words, dict):
-        words.put(blob, lengths, counts)
-        return
-    for end, length, count in zip(itertools.accumulate(lengths), lengths, counts):
-        word = blob[end - length : end]
-        words[word] = words.get(word, 0) + count
-
-
-def totals_of(words: Any) -> tuple[int, int, int, int]:
-    """(distinct words, words, bytes in words, bytes in distinct words)."""
-    if not isinstance(words, dict):
-        return words.totals()  # type: ignore[no-any-return]
-    n_bytes = sum(len(word) * count for word, count in words.items())
-    return len(words), sum(words.values()), n_bytes, sum(map(len, words))
+    return engine.words(options.special_tokens, options.pattern) if known else Words()
 
 
 def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
@@ -1359,7 +1361,7 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
     words = {word.encode("utf-8"): count for word, count in counts.items()}
     if options.pattern in PATTERNS or options.pattern == CHARACTERS:
         return words, 0
-    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - totals_of(words)[2]
+    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
 
 
 def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, int, dict[bytes, int]]:
@@ -1368,7 +1370,7 @@ def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int,
     n_bytes, texts = piece.end_byte - piece.start_byte, read_slice(piece)
     # to look for one byte is twenty times faster than to look for two
     line_ends = sum(data.count(b"\r") for data in texts if b"\r" in data and b"\r\n" in data)
-    if isinstance(counts, dict):
+    if isinstance(counts, Words):
         counts, unmatched = count_text([decode_slice(piece, data, options) for data in texts], options)
         return n_bytes, unmatched, line_ends, counts
     for data in utf8_of(piece, texts, options):
@@ -1384,23 +1386,20 @@ def count_corpus(
     if (input_path is None) == (texts is None):
         raise ValueError("either paths or texts are needed")
     words, sums = new_words(options), [0, 0, 0]
-    in_c = not isinstance(words, dict) and not executor
+    in_c = not isinstance(words, Words) and not executor
     if texts is not None:
         slices, total = slices_of_texts(texts, options), None
     else:
         paths = paths_of(input_path)
         slices, total = slices_of_files([path for path in paths if not path.endswith(".npz")], options)
         for path in [path for path in paths if path.endswith(".npz")]:
-            add_counts(words, *read_counts(path, options))
+            words.put(*read_counts(path, options))
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
     results = run_tasks(task, slices, options, in_c, executor)
     for *numbers, counts in with_progress(results, "counting words", "MB", total, options.progress):
         sums = list(map(operator.add, sums, numbers))
-        if isinstance(words, dict):
-            for word, count in counts.items():
-                words[word] = words.get(word, 0) + count
-        elif counts:
-            add_counts(words, b"".join(counts), list(map(len, counts)), list(counts.values()))
+        if counts:
+            words.update(counts)
     return words, sums[0], sums[1], sums[2]
 
 
@@ -1415,7 +1414,7 @@ def count_words(
               executor repeats what a lost worker was doing; what keeps failing raises RuntimeError with its place.
     """
     words = count_corpus(paths, texts, check_arguments(special_tokens, **options), executor)[0]
-    return words if isinstance(words, dict) else words.to_dict()
+    return words.to_dict()  # type: ignore[no-any-return]
 
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
@@ -1451,11 +1450,7 @@ def save_counts(words: Any, path: Path, special_tokens: Iterable[str] | None, pa
     if not os.fspath(path).endswith(".npz"):
         raise ValueError(f"{os.fspath(path)}: the name of a file of counts must end in .npz")
     check_writable(*os.path.split(os.path.abspath(path)))
-    if isinstance(words, dict):
-        kept = sorted((word for word, n in words.items() if word and n), key=lambda word: (-words[word], word))
-        arrays: Any = b"".join(kept), array("I", map(len, kept)), array("Q", map(words.__getitem__, kept))
-    else:
-        arrays = words.arrays()
+    arrays = (Words(words) if isinstance(words, Mapping) else words).arrays()
     with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for (name, (kind, _)), data in zip(ARRAYS.items(), arrays):
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -1482,13 +1477,11 @@ def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Seq
         words, lengths, counts = arrays
         if len(lengths) != len(counts) or sum(lengths) != len(words) or not all(lengths) or not all(counts):
             raise ValueError("words, lengths and counts do not belong together")
-        found = made_with["pattern"], tuple(made_with["special_tokens"])
     except (ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{os.fspath(path)}: not a file of counts, or damaged: {error}") from None
-    if found != (asked := (options.pattern, options.special_tokens)):
-        (pattern, specials), (other, others) = found, asked
-        what = f"counted with the pattern {pattern!r} and the special tokens {list(specials)}"
-        raise ValueError(f"{os.fspath(path)}: {what}, not {other!r} and {list(others)}")
+    asked = {"pattern": options.pattern, "special_tokens": list(options.special_tokens)}
+    if made_with != asked:
+        raise ValueError(f"{os.fspath(path)}: counted with {made_with}, not with {asked}")
     return bytes(words), lengths, counts
 
 
@@ -1507,53 +1500,56 @@ class Trainer:
     def __init__(self, words: Any, options: Options, given: Iterable[Pair] = ()) -> None:
         self.options, self.merges = options, list(given)
         # Hugging Face has the bytes in the order of their characters, those that stand for themselves first
-        self.alphabet = [bytes([byte]) for byte in (CHARACTER_OF if options.like else range(256))]
+        order = list(CHARACTER_OF) if options.like else list(range(256))
+        self.alphabet = [bytes([byte]) for byte in order]
+        self.spelling = bytes(map(order.index, range(256)))  # the id of each byte
         if options.pattern == CHARACTERS:
             self.alphabet = sorted({token for word in words for token in character_tokens(word)})
         self.tokens = self.alphabet + [left + right for left, right in self.merges]
         check_size(options, len(self.alphabet), len(self.merges))
-        start = self.start_in_c if engine_for(options) else self.start
-        self.steps: Iterator[tuple[int, int, int, int]] = start(words, options.max_token_length or sys.maxsize)
+        engine = engine_for(options)
+        self.steps: Iterator[tuple[int, int, int, int]]
+        self.steps, self.n_tokens = self.start_in_c(words, engine) if engine else self.start(words)
 
     @property
     def wanted(self) -> int:
         """How many merges are missing to the size that was asked for."""
         return self.options.vocab_size - len(self.options.special_tokens) - len(self.tokens)
 
-    def rows(self, words: Mapping[bytes, int]) -> Iterator[Sequence[int]]:
-        """Each word as the ids of its first tokens: those of the alphabet, with the merges that were given replayed."""
-        ids = {token: token_id for token_id, token in enumerate(self.tokens)}
+    def rows(self, words: Iterable[bytes]) -> list[str]:
+        """Each word as a str whose characters are the ids of its first tokens, with the given merges replayed."""
+        ids = {token: chr(token_id) for token_id, token in enumerate(self.tokens)}
         if self.options.pattern == CHARACTERS:
-            return ([ids[token] for token in character_tokens(word)] for word in words)
-        spelling = bytes(ids[bytes([byte])] for byte in range(256))
-        rows = (word.translate(spelling) for word in words)
+            return ["".join(map(ids.__getitem__, character_tokens(word))) for word in words]
+        rows = [word.translate(self.spelling).decode("latin-1") for word in words]
         if not self.merges:
             return rows
         ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
-        return (merge_by_rank(list(row), ranks, range(256, len(ids))) for row in rows)
+        merged = [chr(token_id) for token_id in range(256, len(self.tokens))]
+        return ["".join(merge_by_rank(list(row), ranks, merged)) for row in rows]
 
-    def start(self, words: Any, longest: int) -> Iterator[tuple[int, int, int, int]]:
-        """The learner of this file, over words in a dict."""
+    def start(self, words: Any) -> tuple[Iterator[tuple[int, int, int, int]], int]:
+        """(the learner of this file, over words in a dict; how many tokens they have)."""
         rows, counts = self.rows(words), list(words.values())
-        texts = [row.decode("latin-1") if isinstance(row, bytes) else "".join(map(chr, row)) for row in rows]
-        self.n_tokens = sum(map(operator.mul, map(len, texts), counts))
-        return learn_merges(texts, counts, self.tokens, smaller_id if self.options.like else descending, longest)
+        sort_key = smaller_id if self.options.like else descending
+        steps = learn_merges(rows, counts, self.tokens, sort_key, self.options.max_token_length or sys.maxsize)
+        return steps, sum(map(operator.mul, map(len, rows), counts))
 
-    def start_in_c(self, words: Any, longest: int) -> Iterator[tuple[int, int, int, int]]:
-        """The learner of the C engine, which uses its words up. They are bytes, or rows of ids as uint32."""
-        engine, wide, spelling = engine_for(self.options), self.options.pattern == CHARACTERS, b""
+    def start_in_c(self, words: Any, engine: Any) -> tuple[Iterator[tuple[int, int, int, int]], int]:
+        """The same with the C engine, which uses its words up. They are bytes, or rows of ids as uint32."""
+        wide = bool(self.merges) or self.options.pattern == CHARACTERS
+        if self.options.pattern == CHARACTERS:
+            rows = [array("I", map(ord, row)).tobytes() for row in self.rows(words)]
+            words = dict(zip(rows, words.values()))
         if isinstance(words, dict):
-            rows = [array("I", row).tobytes() for row in self.rows(words)] if wide else words
-            words, counts = engine.words((), "gpt2"), words.values()
-            words.put(b"".join(rows), list(map(len, rows)), list(counts))
+            words, counts = engine.words((), "gpt2"), words
+            words.update(counts)
         if self.merges:
-            tokenizer, wide = Tokenizer(dict(enumerate(self.tokens)), self.merges), True
-            words = engine.encoder(tokenizer).replay(words)
-        if not wide:
-            spelling = bytes(next(self.rows({bytes(range(256)): 1})))
-        self.n_tokens = words.totals()[2] // (4 if wide else 1)
-        limits = self.wanted, self.options.min_frequency, longest
-        return engine.learn(words, spelling, self.tokens, limits, bool(self.options.like))  # type: ignore[no-any-return]
+            words = engine.encoder(Tokenizer(dict(enumerate(self.tokens)), self.merges)).replay(words)
+        limits = self.wanted, self.options.min_frequency, self.options.max_token_length or sys.maxsize
+        spelling, smaller_ids = b"" if wide else self.spelling, bool(self.options.like)
+        n_tokens = words.totals()[2] // (4 if wide else 1)
+        return engine.learn(words, spelling, self.tokens, limits, smaller_ids), n_tokens
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
         for left_id, right_id, count, replaced in itertools.islice(self.steps, min(self.wanted, sys.maxsize)):
@@ -1852,7 +1848,7 @@ def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
 def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
     """Hand on the trainer's merges; of the first ones print the choice and two words that change; print every Nth."""
     rows = zip(trainer.rows(words), words.values()) if rounds else ()
-    spelled = {tuple(trainer.tokens[token_id] for token_id in row): count for row, count in rows}
+    spelled = {tuple(trainer.tokens[ord(token_id)] for token_id in row): count for row, count in rows}
     limit = trainer.options.max_token_length or sys.maxsize
     sort_key, rule = (smaller_id, "smaller ids") if trainer.options.like else (descending, "greater bytes")
     keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens if rounds else ())}
@@ -1934,12 +1930,12 @@ def run(args: Any) -> None:
         if line_ends and options.newlines == "keep":
             lines["note"] = f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
         lines["not matched"] = f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
-        distinct, total, n_bytes, _ = totals_of(words)
+        distinct, total, n_bytes, _ = words.totals()
         lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
         save_counts(words, args.save_counts, options.special_tokens, options.pattern)
     if args.vocab_size is not None:
-        words = words.to_dict() if args.explain and not isinstance(words, dict) else words
+        words = words.to_dict() if args.explain else words
         trainer = Trainer(words, options, given)
         learn(trainer, explain(trainer, words, args.explain, args.log_every))
         lap("learning")

@@ -1875,7 +1875,7 @@ def test_a_damaged_file_of_counts_is_named(tmp_path, content):
 @pytest.mark.parametrize("options", [{"pattern": "cl100k"}, {"special_tokens": ["<x>"]}, {"level": "char"}])
 def test_counts_made_with_other_words_are_refused_by_name(tmp_path, options):
     write_npz(tmp_path / "counts.npz")
-    with pytest.raises(ValueError, match=r"counts\.npz: counted with the pattern 'gpt2' and the special tokens \[\], not "):
+    with pytest.raises(ValueError, match=r"counts\.npz: counted with .*'gpt2', 'special_tokens': \[\]}, not with "):
         bpe.count_words(tmp_path / "counts.npz", **{"special_tokens": [], **options})
 
 

@@ -1497,19 +1497,28 @@ class Trainer:
     n_tokens   how many tokens all words of the corpus make up by now
     """
 
-    def __init__(self, words: Any, options: Options, given: Iterable[Pair] = ()) -> None:
+    def __init__(self, options: Options, given: Iterable[Pair] = ()) -> None:
         self.options, self.merges = options, list(given)
+        if options.pattern == CHARACTERS and self.merges:
+            raise ValueError("merges to go on from are possible with level='byte' only")
         # Hugging Face has the bytes in the order of their characters, those that stand for themselves first
         order = list(CHARACTER_OF) if options.like else list(range(256))
         self.alphabet = [bytes([byte]) for byte in order]
         self.spelling = bytes(map(order.index, range(256)))  # the id of each byte
-        if options.pattern == CHARACTERS:
-            self.alphabet = sorted({token for word in words for token in character_tokens(word)})
-        self.tokens = self.alphabet + [left + right for left, right in self.merges]
-        check_size(options, len(self.alphabet), len(self.merges))
-        engine = engine_for(options)
-        self.steps: Iterator[tuple[int, int, int, int]]
-        self.steps, self.n_tokens = self.start_in_c(words, engine) if engine else self.start(words)
+        self.tokens = list(self.alphabet)
+        self.ranks: dict[tuple[str, str], int] = {}  # of the given merges; their ids are characters, as in rows
+        self.merged: list[str] = []
+        if options.pattern != CHARACTERS:
+            check_size(options, 256, len(self.merges))
+        for rank, (left, right) in enumerate(self.merges):
+            name, (row,) = f"merge {rank} (from 0), {left!r} + {right!r}", self.rows([left + right])
+            if (left + right).decode("utf-8", "replace") in options.special_tokens:
+                raise ValueError(f"{name}: makes the special token {(left + right).decode()!r}")
+            if (before := [self.tokens[ord(token_id)] for token_id in row]) != [left, right]:
+                raise ValueError(f"{name}: the merges before it make {before} of these bytes")
+            self.ranks[row[0], row[1]] = rank
+            self.merged.append(chr(len(self.tokens)))
+            self.tokens.append(left + right)
 
     @property
     def wanted(self) -> int:
@@ -1518,25 +1527,34 @@ class Trainer:
 
     def rows(self, words: Iterable[bytes]) -> list[str]:
         """Each word as a str whose characters are the ids of its first tokens, with the given merges replayed."""
-        ids = {token: chr(token_id) for token_id, token in enumerate(self.tokens)}
         if self.options.pattern == CHARACTERS:
+            ids = {token: chr(token_id) for token_id, token in enumerate(self.alphabet)}
             return ["".join(map(ids.__getitem__, character_tokens(word))) for word in words]
         rows = [word.translate(self.spelling).decode("latin-1") for word in words]
-        if not self.merges:
-            return rows
-        ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
-        merged = [chr(token_id) for token_id in range(256, len(self.tokens))]
-        return ["".join(merge_by_rank(list(row), ranks, merged)) for row in rows]
+        return ["".join(merge_by_rank(list(row), self.ranks, self.merged)) for row in rows] if self.ranks else rows
 
-    def start(self, words: Any) -> tuple[Iterator[tuple[int, int, int, int]], int]:
-        """(the learner of this file, over words in a dict; how many tokens they have)."""
-        rows, counts = self.rows(words), list(words.values())
-        sort_key = smaller_id if self.options.like else descending
-        steps = learn_merges(rows, counts, self.tokens, sort_key, self.options.max_token_length or sys.maxsize)
-        return steps, sum(map(operator.mul, map(len, rows), counts))
+    def start(self, words: Any) -> Trainer:
+        """The same trainer, ready to learn from these words and their counts."""
+        options, engine = self.options, engine_for(self.options)
+        if options.pattern == CHARACTERS:
+            self.alphabet = sorted({token for word in words for token in character_tokens(word)})
+            self.tokens = list(self.alphabet)
+            check_size(options, len(self.alphabet), 0)
+        longest = options.max_token_length or sys.maxsize
+        self.steps: Iterator[tuple[int, int, int, int]]
+        if engine:
+            words, spelling = self.words_in_c(words, engine)
+            self.n_tokens = words.totals()[2] // (1 if spelling else 4)
+            limits = self.wanted, options.min_frequency, longest
+            self.steps = engine.learn(words, spelling, self.tokens, limits, bool(options.like))
+        else:
+            rows, counts = self.rows(words), list(words.values())
+            self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
+            self.steps = learn_merges(rows, counts, self.tokens, smaller_id if options.like else descending, longest)
+        return self
 
-    def start_in_c(self, words: Any, engine: Any) -> tuple[Iterator[tuple[int, int, int, int]], int]:
-        """The same with the C engine, which uses its words up. They are bytes, or rows of ids as uint32."""
+    def words_in_c(self, words: Any, engine: Any) -> tuple[Any, bytes]:
+        """(words as the C engine's learner takes them, the id of each byte, or b"" if they are rows of uint32)."""
         wide = bool(self.merges) or self.options.pattern == CHARACTERS
         if self.options.pattern == CHARACTERS:
             rows = [array("I", map(ord, row)).tobytes() for row in self.rows(words)]
@@ -1546,10 +1564,7 @@ class Trainer:
             words.update(counts)
         if self.merges:
             words = engine.encoder(Tokenizer(dict(enumerate(self.tokens)), self.merges)).replay(words)
-        limits = self.wanted, self.options.min_frequency, self.options.max_token_length or sys.maxsize
-        spelling, smaller_ids = b"" if wide else self.spelling, bool(self.options.like)
-        n_tokens = words.totals()[2] // (4 if wide else 1)
-        return engine.learn(words, spelling, self.tokens, limits, smaller_ids), n_tokens
+        return words, b"" if wide else self.spelling
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
         for left_id, right_id, count, replaced in itertools.islice(self.steps, min(self.wanted, sys.maxsize)):
@@ -1576,26 +1591,6 @@ def character_tokens(word: bytes) -> list[bytes]:
     """character_tokens(b"low") -> [b"l", b"o", b"w</w>"]: the last character carries the end-of-word marker."""
     *first, last = (character.encode("utf-8") for character in word.decode("utf-8"))
     return [*first, last + END_OF_WORD.encode()]
-
-
-def check_merges(merges: Sequence[Pair], options: Options) -> None:
-    """ValueError names a given merge that training could not have made there."""
-    if options.pattern != CHARACTERS:
-        check_size(options, 256, len(merges))
-    elif merges:
-        raise ValueError("merges to go on from are possible with level='byte' only")
-    specials = {token.encode() for token in options.special_tokens}
-    made: list[bytes] = []
-    ranks: dict[Pair, int] = {}
-    for rank, (left, right) in enumerate(merges):
-        name, token = f"merge {rank} (from 0), {left!r} + {right!r}", left + right
-        if token in specials:
-            raise ValueError(f"{name}: makes the special token {token.decode()!r}")
-        before = merge_by_rank([bytes([byte]) for byte in token], ranks, made)
-        if before != [left, right]:
-            raise ValueError(f"{name}: the merges before it make {before} of these bytes")
-        ranks[left, right] = rank
-        made.append(token)
 
 
 def train_bpe(
@@ -1636,11 +1631,10 @@ def train_bpe(
     OSError for files that can't be read or written, RuntimeError when a worker process was killed, and OverflowError
     for counts beyond 2**63 - 1 in the C engine.
     """
-    checked, given = check_arguments(special_tokens, vocab_size=vocab_size, **options), list(merges)
-    check_merges(given, checked)
+    trainer = Trainer(check_arguments(special_tokens, vocab_size=vocab_size, **options), merges)
     if output_dir is not None:
-        check_savable(checked, output_dir)
-    trainer = Trainer(count_corpus(input_path, texts, checked)[0], checked, given)
+        check_savable(trainer.options, output_dir)
+    trainer.start(count_corpus(input_path, texts, trainer.options)[0])
     learn(trainer, trainer)
     if output_dir is not None:
         trainer.model().save(output_dir)
@@ -1652,11 +1646,10 @@ def train_from_counts(
     merges: Iterable[Pair] = (), **options: Any,
 ) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
     """The second half of train_bpe, from the counts of count_words: -> (vocab, merges)."""
-    checked, given = check_arguments(special_tokens, vocab_size=vocab_size, **options), list(merges)
-    check_merges(given, checked)
+    trainer = Trainer(check_arguments(special_tokens, vocab_size=vocab_size, **options), merges)
     if negative := [word for word, count in words.items() if count < 0]:
         raise ValueError(f"the count of {negative[0]!r} is negative: {words[negative[0]]}")
-    trainer = Trainer({word: operator.index(n) for word, n in words.items() if word and n}, checked, given)
+    trainer.start({word: operator.index(n) for word, n in words.items() if word and n})
     learn(trainer, trainer)
     return trainer.vocab(), trainer.merges
 
@@ -1839,8 +1832,7 @@ def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
         raise ValueError(f"{folder} was trained {'with' if like else 'without'} --like huggingface; do the same here")
     if args.continue_from:
         with naming(folder):
-            check_merges(model.merges, options)
-            if model.vocab != Trainer({}, options._replace(engine="python"), model.merges).vocab():
+            if model.vocab != Trainer(options, model.merges).vocab():
                 raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
     return options, model.merges
 
@@ -1936,7 +1928,7 @@ def run(args: Any) -> None:
         save_counts(words, args.save_counts, options.special_tokens, options.pattern)
     if args.vocab_size is not None:
         words = words.to_dict() if args.explain else words
-        trainer = Trainer(words, options, given)
+        trainer = Trainer(options, given).start(words)
         learn(trainer, explain(trainer, words, args.explain, args.log_every))
         lap("learning")
         lines |= vocabulary_lines(trainer, n_bytes)

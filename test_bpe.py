@@ -180,7 +180,7 @@ needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no fol
 
 def steps(words, vocab_size, special_tokens=(), **options):
     """[(left, right, count), ...] of a training on counted words."""
-    return list(bpe.Trainer(words, bpe.check_arguments(special_tokens, vocab_size=vocab_size, **options)))
+    return list(bpe.Trainer(bpe.check_arguments(special_tokens, vocab_size=vocab_size, **options)).start(words))
 
 
 @pytest.fixture
@@ -502,7 +502,7 @@ def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it(part):
 
 
 def test_a_trainer_knows_how_many_tokens_all_words_have():
-    trainer = bpe.Trainer({b"aaaa": 2, b"ab": 1}, bpe.check_arguments([], vocab_size=300))
+    trainer = bpe.Trainer(bpe.check_arguments([], vocab_size=300)).start({b"aaaa": 2, b"ab": 1})
     learned = iter(trainer)
     assert trainer.n_tokens == 10
     assert next(learned) == (b"a", b"a", 6) and trainer.n_tokens == 6  # three pairs in each "aaaa", but two replacements

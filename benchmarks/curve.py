@@ -29,7 +29,7 @@ def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     n_bytes = words.totals()[2]
     if not n_bytes:
         raise SystemExit(f"curve.py: {corpus} has no words")
-    trainer = bpe.Trainer(words, options)
+    trainer = bpe.Trainer(options).start(words)
     ratios = {257: n_bytes / trainer.n_tokens}  # 256 bytes and the special token
     for size, _ in enumerate(trainer, 258):
         ratios[size] = n_bytes / trainer.n_tokens

@@ -1067,6 +1067,9 @@ class Slice(NamedTuple):
     texts: tuple[bytes, ...] = ()  # without a file, or of one that can't be read twice: texts with walls between them
 
 
+Task = Callable[[Slice], Any]  # counts or encodes a slice
+
+
 def paths_of(input_path: Any) -> list[str]:
     """One path or several, as a list; ValueError if there is none."""
     single = isinstance(input_path, (str, bytes, os.PathLike))
@@ -1188,9 +1191,7 @@ def utf8_of(piece: Slice, texts: Iterable[bytes], options: Options) -> Iterator[
     return (data if plain else decode_slice(piece, data, options).encode("utf-8") for data in texts)
 
 
-def run_tasks(
-    task: Callable[[Slice], Any], slices: Iterator[Slice], options: Options, threads: bool, executor: Any
-) -> Iterator[Any]:
+def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bool, executor: Any) -> Iterator[Any]:
     """task(slice) for all slices, some of them ahead of the reader; the results come in the order of the slices.
 
     They run in an executor if one is given; in this process if there is one worker or one slice; else in threads (the C
@@ -1250,7 +1251,7 @@ STARTED: list[Any] = []  # all worker processes: the summary says how large the 
 
 
 @contextlib.contextmanager
-def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice], Any]]:
+def processes(task: Task, n: int) -> Iterator[Task]:
     """The same task, done by n worker processes: a function for n threads, each of which waits for a worker.
 
     Each worker has pipes of its own, so that one that is killed can't leave half a message where another one reads. It
@@ -1538,7 +1539,6 @@ class Trainer:
             self.alphabet = sorted({token for word in words for token in character_tokens(word)})
             self.tokens = list(self.alphabet)
             check_size(options, len(self.alphabet), 0)
-        self.steps: Iterator[tuple[int, int, int, int]]
         if not engine:
             rows, counts = self.rows(words), list(words.values())
             self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
@@ -1554,7 +1554,7 @@ class Trainer:
         spelling = b"" if characters or self.merges else self.spelling
         self.n_tokens = words.totals()[2] // (1 if spelling else 4)
         limits = self.wanted, options.min_frequency, longest
-        self.steps = engine.learn(words, spelling, self.tokens, limits, bool(options.like))
+        self.steps = engine.learn(words, spelling, self.tokens, limits, options.like is not None)
         return self
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:

@@ -344,6 +344,8 @@ CHARACTERS = "characters"  # takes the place of a pattern: words stand between s
 BETWEEN_WORDS = r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"  # ... and this is what stands between them
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
+Specials = Iterable[str] | None
+Model = tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]  # vocabulary, merges, special tokens, pattern
 BLOCK = 1 << 16  # how many characters of a stream are looked at together, at the most
 
 
@@ -370,7 +372,7 @@ CHOICES = {
 }  # fmt: skip
 
 
-def check_arguments(special_tokens: Iterable[str] | None, level: str = "byte", **given: Any) -> Options:
+def check_arguments(special_tokens: Specials, level: str = "byte", **given: Any) -> Options:
     """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
     for name, value in {"level": level, **given}.items():
         if name in CHOICES and value not in CHOICES[name]:
@@ -414,7 +416,7 @@ def check_size(options: Options, n_first: int, n_given: int) -> None:
         raise ValueError(f"a vocabulary of {options.vocab_size} is too small: at least {least} ({parts})")
 
 
-def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...]:
+def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); ValueError or TypeError says what is wrong."""
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
@@ -434,7 +436,7 @@ def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...
     return special_tokens
 
 
-def check_savable(options: Options | Model, folder: Path | None = None) -> None:
+def check_savable(options: Options, folder: Path | None = None) -> None:
     """Try what could keep a model from being saved, now and not after an hour of training.
 
     Hugging Face's files write some special tokens like another token: "é" is byte 233 there.
@@ -500,7 +502,7 @@ def find_words(text: str, pattern: str) -> list[str]:
     return [match[0] for match in expression.finditer(text) if match[0]]  # findall would return groups, if it has any
 
 
-def pretokenize(text: str, special_tokens: Iterable[str] | None = None, pattern: str = "gpt2") -> Iterator[bytes]:
+def pretokenize(text: str, special_tokens: Specials = None, pattern: str = "gpt2") -> Iterator[bytes]:
     """The words of a text, one after the other, as UTF-8; special tokens are left out.
 
     >>> list(pretokenize("Hello!<|endoftext|>new world", ["<|endoftext|>"]))
@@ -528,8 +530,7 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Iterable[str] | None = None,
-        pattern: str = "gpt2",
+        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> None:
         self.vocab, self.merges = dict(vocab), list(merges)
         self.options = check_arguments(special_tokens, pattern=pattern)
@@ -563,7 +564,7 @@ class Tokenizer:
     @classmethod
     def train(
         cls, input_path: Path | Iterable[Path] | None = None, vocab_size: int | None = None,
-        special_tokens: Iterable[str] | None = None, *, pattern: str = "gpt2", **options: Any,
+        special_tokens: Specials = None, *, pattern: str = "gpt2", **options: Any,
     ) -> Tokenizer:
         """A tokenizer that is trained on files, or on texts=...; the arguments are those of train_bpe."""
         if options.get("level", "byte") != "byte":
@@ -574,16 +575,15 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """A tokenizer from a folder that save() or the command line wrote; ValueError names what is wrong in it."""
-        model = read_model(folder)
-        if model.pattern == CHARACTERS:
+        vocab, merges, special_tokens, pattern = read_model(folder)
+        if pattern == CHARACTERS:
             raise ValueError(f"{os.fspath(folder)} was trained with level='char': its merges are for segment()")
         with naming(folder):
-            return cls(*model)
+            return cls(vocab, merges, special_tokens, pattern)
 
     @classmethod
     def from_files(
-        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Iterable[str] | None = None,
-        pattern: str = "gpt2",
+        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
         vocab = read_vocab(vocab_filepath)
@@ -742,35 +742,8 @@ def segment(sentence: str, merges: Iterable[Pair]) -> list[str]:
 # knows the pattern and the special tokens.
 
 
-class Model(NamedTuple):
-    """What a folder holds."""
-
-    vocab: dict[int, bytes]
-    merges: list[Pair]
-    special_tokens: tuple[str, ...]
-    pattern: str
-
-    @property
-    def show(self) -> Callable[[bytes], str]:
-        """What writes a token as it stands in the files."""
-        return bytes.decode if self.pattern == CHARACTERS else to_printable
-
-    def save(self, folder: Path) -> None:
-        """Write the three files under temporary names, then rename them, tokenizer.json first."""
-        check_savable(self, folder)
-        show, tokenizer = self.show, huggingface_tokenizer(self)
-        ids = {show(token): token_id for token, token_id in ids_of(self.vocab).items()}
-        merges = "".join(f"{left} {right}\n" for left, right in tokenizer["model"]["merges"])
-        contents = to_json(ids), "#version: 0.2\n" + merges, to_json(tokenizer)
-        with contextlib.ExitStack() as stack:  # it leaves the last file first
-            for name, text in zip(MODEL_FILES, contents):
-                file = stack.enter_context(new_file(os.path.join(folder, name)))
-                file.write(text.encode("utf-8"))
-                file.flush()
-
-
 def save(
-    vocab: Mapping[int, bytes], merges: Iterable[Pair], output_dir: Path, special_tokens: Iterable[str] | None = None,
+    vocab: Mapping[int, bytes], merges: Iterable[Pair], output_dir: Path, special_tokens: Specials = None,
     pattern: str = "gpt2", *, level: str = "byte",
 ) -> None:
     """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there.
@@ -785,7 +758,16 @@ def save(
     if special_tokens is None:
         special_tokens = [] if level == "char" else special_tokens_of(vocab, merges)
     options = check_arguments(special_tokens, level, pattern=pattern)
-    Model(dict(vocab), merges, options.special_tokens, options.pattern).save(output_dir)
+    check_savable(options, output_dir)
+    show: Callable[[bytes], str] = bytes.decode if options.pattern == CHARACTERS else to_printable
+    ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
+    lines = ["#version: 0.2", *(f"{show(left)} {show(right)}" for left, right in merges), ""]
+    tokenizer = huggingface_tokenizer(vocab, merges, options)
+    with contextlib.ExitStack() as stack:  # it leaves the last file first, so tokenizer.json is the first to be renamed
+        for name, text in zip(MODEL_FILES, (to_json(ids), "\n".join(lines), to_json(tokenizer))):
+            file = stack.enter_context(new_file(os.path.join(output_dir, name)))
+            file.write(text.encode("utf-8"))
+            file.flush()
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
@@ -821,12 +803,12 @@ def from_printable(text: str) -> bytes:
         raise ValueError(f"{text!r} has the character {error.args[0]!r}, which stands for no byte") from None
 
 
-def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> list[str]:
+def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tuple[str, ...]:
     """The special tokens of a vocabulary: what is neither a byte nor a merge, in the order of the ids."""
     others = {left + right for left, right in merges}
     tokens = [token for token in ids_of(dict(sorted(vocab.items()))) if len(token) > 1 and token not in others]
     with naming("a token that is neither a byte nor a merge"):
-        return [token.decode("utf-8") for token in tokens]
+        return tuple(token.decode("utf-8") for token in tokens)
 
 
 def to_json(data: Any) -> str:
@@ -834,31 +816,29 @@ def to_json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
 
 
-def huggingface_tokenizer(model: Model) -> dict[str, Any]:
+def huggingface_tokenizer(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> dict[str, Any]:
     """The object in tokenizer.json, which the tokenizers package encodes with as Tokenizer does.
 
     Its regular expressions are those of Oniguruma, which may read a custom pattern in another way.
     """
-    characters, show, added = model.pattern == CHARACTERS, model.show, []
-    ids = {show(token): token_id for token_id, token in model.vocab.items()}
-    for special in model.special_tokens:
-        token_id = ids.pop(show(special.encode("utf-8")), None)
-        if token_id is None:
-            raise ValueError(f"the special token {special!r} is not in the vocabulary")
-        ids[special] = token_id
-        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        added.append({"id": token_id, "content": special, **flags, "special": True})
-    split = {"type": "Split", "pattern": {"Regex": oniguruma(model.pattern)}, "invert": False}
+    characters, specials = options.pattern == CHARACTERS, options.special_tokens
+    show: Callable[[bytes], str] = bytes.decode if characters else to_printable
+    names = {special.encode("utf-8"): special for special in specials}
+    ids = {names.get(token) or show(token): token_id for token_id, token in vocab.items()}
+    if missing := [special for special in specials if special not in ids]:
+        raise ValueError(f"the special token {missing[0]!r} is not in the vocabulary")
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    split = {"type": "Split", "pattern": {"Regex": oniguruma(options.pattern)}, "invert": False}
     split["behavior"] = "Removed" if characters else "Isolated"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    merges = [[show(left), show(right)] for left, right in model.merges]
     bpe = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
         "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": False, "vocab": ids, "merges": merges,
+        "ignore_merges": False, "vocab": ids, "merges": [[show(left), show(right)] for left, right in merges],
     }  # fmt: skip
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+        "added_tokens": [{"id": ids[special], "content": special, **flags} for special in specials],
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split] if characters else [split, byte_level]},
         "post_processor": None, "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if characters else byte_level,
         "model": bpe,
@@ -886,24 +866,22 @@ def naming(place: Path) -> Iterator[None]:
 def read_model(folder: Path) -> Model:
     """The model in a folder; where there is no tokenizer.json, with GPT-2's pattern. ValueError names what is wrong."""
     vocab_path, merges_path, path = (os.path.join(folder, name) for name in MODEL_FILES)
-    if not os.path.exists(path):
-        vocab, merges = read_vocab(vocab_path), read_merges(merges_path)
-        if not merges:
-            raise ValueError(f"{merges_path}: has no merges")
-        with naming(folder):
-            return Model(vocab, merges, tuple(special_tokens_of(vocab, merges)), "gpt2")
-    names = {oniguruma(name): name for name in [*PATTERNS, CHARACTERS]}
-    tokenizer = read_json(path)
-    with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
-        specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
-        expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-        pattern = names.get(expression, expression)
+    pattern, tokenizer = "gpt2", read_json(path) if os.path.exists(path) else None
+    if tokenizer is not None:
+        with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
+            specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
+            expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+            pattern = {oniguruma(name): name for name in [*PATTERNS, CHARACTERS]}.get(expression, expression)
     read: Callable[[str], bytes] = str.encode if pattern == CHARACTERS else from_printable
-    model = Model(read_vocab(vocab_path, read), read_merges(merges_path, read), specials, pattern)
+    vocab, merges = read_vocab(vocab_path, read), read_merges(merges_path, read)
     with naming(folder):
-        if set(map(str.encode, specials)) - set(model.vocab.values()) or tokenizer != huggingface_tokenizer(model):
+        if tokenizer is None:
+            if not merges:
+                raise ValueError(f"{merges_path}: has no merges")
+            specials = special_tokens_of(vocab, merges)
+        elif tokenizer != huggingface_tokenizer(vocab, merges, Options(specials, pattern)):
             raise ValueError(f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
-    return model
+    return vocab, merges, specials, pattern
 
 
 def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
@@ -911,13 +889,10 @@ def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
     return read_model(output_dir)[:2]
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
     """The object in a file of JSON; ValueError names the file."""
-    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not JSON"):
-        data = json.load(file)
-    if not isinstance(data, dict):
-        raise ValueError(f"{os.fspath(path)}: not a JSON object")
-    return data
+    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not a JSON object"):
+        return {**json.load(file)}  # of anything else this is a TypeError
 
 
 def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dict[int, bytes]:
@@ -925,10 +900,8 @@ def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dic
     vocab: dict[int, bytes] = {}
     with naming(path):
         for text, token_id in read_json(path).items():
-            if type(token_id) is not int or token_id < 0:
-                raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on")
-            if token_id in vocab:
-                raise ValueError(f"the id {token_id} is given twice, the second time to {text!r}")
+            if type(token_id) is not int or token_id < 0 or token_id in vocab:
+                raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on, or given twice")
             vocab[token_id] = read(text)
     return dict(sorted(vocab.items()))
 
@@ -1571,9 +1544,13 @@ class Trainer:
         first = specials + self.alphabet if self.options.like else self.alphabet + specials
         return dict(enumerate(first + self.tokens[n:]))
 
-    def model(self) -> Model:
-        """What was trained."""
-        return Model(self.vocab(), self.merges, self.options.special_tokens, self.options.pattern)
+    def tokenizer(self) -> Tokenizer:
+        """What was trained, ready to encode."""
+        return Tokenizer(self.vocab(), self.merges, self.options.special_tokens, self.options.pattern)
+
+    def save(self, folder: Path) -> None:
+        """Write what was trained into a folder."""
+        save(self.vocab(), self.merges, folder, self.options.special_tokens, self.options.pattern)
 
 
 def character_tokens(word: bytes) -> list[bytes]:
@@ -1647,7 +1624,7 @@ def train_bpe(
     trainer = Trainer(count_corpus(input_path, texts, checked)[0], checked, given)
     learn(trainer, trainer)
     if output_dir is not None:
-        trainer.model().save(output_dir)
+        trainer.save(output_dir)
     return trainer.vocab(), trainer.merges
 
 
@@ -1800,53 +1777,47 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
     args = parser.parse_intermixed_args(argv)
     args.pattern = TIKTOKEN_NAMES.get(args.pattern, args.pattern)
     given = " ".join(args.corpus)
-    args.vocab_size = vocab_size_of(args.corpus[-1]) if given else None
-    if args.vocab_size is not None:
+    size = re.fullmatch(r"(-?\d+)([kK]?)", args.corpus[-1] if given else "")
+    args.vocab_size = int(size[1]) * (1000 if size[2] else 1) if size else None
+    if size:
         args.corpus.pop()
     if args.show is not None and given:
         fail(f"--show takes no corpus and no size: {given}")
     if args.show is None and not given:
         raise ValueError(f"a corpus and a vocabulary size are needed\n{parser.format_usage()}{EXAMPLES}".rstrip())
-    if given and not (args.corpus and (args.vocab_size is not None or args.save_counts or args.encode)):
+    if given and not (args.corpus and (size or args.save_counts or args.encode)):
         fail(f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {given}")
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
         if path and not path.endswith(endings):
             fail(f"the name {path} does not end in {' or '.join(endings)}")
-    if args.encode and args.vocab_size is not None and args.level == "char":
-        fail("--encode is for bytes, not for --level char")
     if args.log_every is not None and args.log_every < 1:
         fail(f"--log-every {args.log_every} is below 1")
     return args
 
 
-def vocab_size_of(text: str) -> int | None:
-    """vocab_size_of("32k") -> 32000; None for what is no size."""
-    number, factor = (text[:-1], 1000) if text[-1:] in ("k", "K") else (text, 1)
-    return int(number) * factor if number.lstrip("-").isdecimal() else None
-
-
 def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
     """The checked options and the merges to replay; what the command line leaves open is as in a folder's model."""
-    names = {"level", *Options._fields}
+    names = ("level", *Options._fields)
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
-    options = check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet)
     if not folder:
-        return options, []
-    model = read_model(folder)
-    found = {"level": "char" if model.pattern == CHARACTERS else "byte", "special_tokens": list(model.special_tokens)}
-    for name, value in {**found, "pattern": model.pattern}.items():
-        if (asked := given.get(name, value)) != value:
-            raise ValueError(f"{folder} was trained with the {name.replace('_', ' ')} {value!r}, not {asked!r}")
-    like = None if model.pattern == CHARACTERS or model.vocab.get(0) == b"\0" else "huggingface"
-    options = options._replace(special_tokens=model.special_tokens, pattern=model.pattern, like=like)
-    if args.continue_from and like != args.like:
-        raise ValueError(f"{folder} was trained {'with' if like else 'without'} --like huggingface; do the same here")
+        return check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet), []
+    vocab, merges, special_tokens, pattern = read_model(folder)
+    found = {"pattern": pattern, "special_tokens": list(special_tokens), "level": "byte", "like": None}
+    if pattern == CHARACTERS:
+        found["level"] = "char"
+    elif vocab.get(0) != b"\0":
+        found["like"] = "huggingface"
+    asked = {"like": None, **given} if args.continue_from else given  # the learner's rule has to be said again
+    for name, value in found.items():
+        if asked.get(name, value) != value:
+            raise ValueError(f"{folder} was trained with {name}={value!r}, not {asked[name]!r}")
+    options = check_arguments(**{**given, **found}, progress=not args.quiet)
     if args.continue_from:
         with naming(folder):
-            check_merges(model.merges, options)
-            if model.vocab != Trainer({}, options._replace(engine="python"), model.merges).vocab():
+            check_merges(merges, options)
+            if vocab != Trainer({}, options._replace(engine="python"), merges).vocab():
                 raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
-    return options, model.merges
+    return options, merges
 
 
 def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
@@ -1885,10 +1856,10 @@ def show_text(text: str, folder: str) -> None:
     """Print a text with its tokens set apart, their ids, and how many bytes a token has."""
     if text == "-":
         text = b"".join(blocks_of_pipe("-")).decode("utf-8")
-    model = read_model(folder)
-    if model.pattern == CHARACTERS:
-        return say(" ".join(segment(text, model.merges)))
-    tokenizer = Tokenizer(*model)
+    vocab, merges, special_tokens, pattern = read_model(folder)
+    if pattern == CHARACTERS:
+        return say(" ".join(segment(text, merges)))
+    tokenizer = Tokenizer(vocab, merges, special_tokens, pattern)
     ids = tokenizer.encode(text)
     tokens = [tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
     if sys.stdout and sys.stdout.isatty():
@@ -1904,23 +1875,24 @@ def outputs(args: Any, folder: str, options: Options) -> list[str]:
     files = [path for path in (args.save_counts, args.encode) if path]
     for path in files:
         check_writable(*os.path.split(os.path.abspath(path)))
-    for path in args.corpus if args.encode else ():
-        if path.endswith(".npz"):
-            raise ValueError(f"{path}: a file of counts has words, but no text to encode")
-        if args.vocab_size is not None and not size_of(path):
-            name = "standard input" if path == "-" else path
-            raise ValueError(f"{name} can't be read twice, to train and to encode")
-    if args.vocab_size is None or not folder:
+    if args.vocab_size is None:
         return files
-    check_savable(options, folder)
-    return [os.path.join(folder, name) for name in MODEL_FILES] + files
+    if args.encode and options.pattern == CHARACTERS:
+        raise ValueError("--encode is for bytes, not for --level char")
+    for path in args.corpus if args.encode else ():
+        if path.endswith(".npz") or not size_of(path):
+            name = "standard input" if path == "-" else path
+            raise ValueError(f"{name} is no text that can be read twice, to train and to encode")
+    if folder:
+        check_savable(options, folder)
+        files = [os.path.join(folder, name) for name in MODEL_FILES] + files
+    return files
 
 
 def run(args: Any) -> None:
     """Count, learn, save, encode, and say how it went."""
-    folder, trainer = args.output_dir or ("" if args.explain else "bpeModel"), None
-    source = args.continue_from or (folder if args.encode and args.vocab_size is None else "")
-    options, given = options_of(args, source)
+    trains, folder = args.vocab_size is not None, args.output_dir or ("" if args.explain else "bpeModel")
+    options, given = options_of(args, args.continue_from or (folder if args.encode and not trains else ""))
     files = outputs(args, folder, options)
     lines, laps = {}, {"": time.perf_counter()}
 
@@ -1928,7 +1900,7 @@ def run(args: Any) -> None:
         laps[step] = time.perf_counter() - sum(laps.values())  # the first of them is the time at the start
         return laps[step]
 
-    if args.vocab_size is not None or args.save_counts:
+    if trains or args.save_counts:
         words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, options)
         lines["read"] = f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
         if line_ends and options.newlines == "keep":
@@ -1938,17 +1910,17 @@ def run(args: Any) -> None:
         lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
         save_counts(words, args.save_counts, options.special_tokens, options.pattern)
-    if args.vocab_size is not None:
+    if trains:
         words = words.to_dict() if args.explain and not isinstance(words, dict) else words
         trainer = Trainer(words, options, given)
         learn(trainer, explain(trainer, words, args.explain, args.log_every))
         lap("learning")
         lines |= vocabulary_lines(trainer, n_bytes)
-        if folder:
-            trainer.model().save(folder)
-            lap("saving")
+    if trains and folder:
+        trainer.save(folder)
+        lap("saving")
     if args.encode:
-        tokenizer = Tokenizer(*trainer.model()) if trainer else Tokenizer.load(folder)
+        tokenizer = trainer.tokenizer() if trains else Tokenizer.load(folder)
         lap("loading")
         n_ids, n_bytes = tokenizer.write_ids(args.corpus, args.encode, options)
         rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"

@@ -372,8 +372,11 @@ CHOICES = {
 }  # fmt: skip
 
 
-def check_arguments(special_tokens: Specials, level: str = "byte", **given: Any) -> Options:
+def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str = "gpt2", **given: Any) -> Options:
     """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern={pattern!r} is not a string")
+    options = Options(check_special_tokens(special_tokens), TIKTOKEN_NAMES.get(pattern, pattern), **given)
     for name, value in {"level": level, **given}.items():
         if name in CHOICES and value not in CHOICES[name]:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, CHOICES[name]))}")
@@ -382,9 +385,6 @@ def check_arguments(special_tokens: Specials, level: str = "byte", **given: Any)
                 raise TypeError(f"{name}={value!r} is not a whole number")
             if value < 1 and name != "vocab_size":
                 raise ValueError(f"{name}={value} is below 1")
-    options = Options(check_special_tokens(special_tokens), **given)
-    if not isinstance(options.pattern, str):
-        raise TypeError(f"pattern={options.pattern!r} is not a string")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
     if level == "char":
@@ -395,8 +395,6 @@ def check_arguments(special_tokens: Specials, level: str = "byte", **given: Any)
         if options.max_token_length is not None:
             raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
         check_savable(options)
-    if options.pattern in TIKTOKEN_NAMES:
-        return options._replace(pattern=TIKTOKEN_NAMES[options.pattern])
     if options.pattern != CHARACTERS:
         compile_pattern(options.pattern)
     return options
@@ -424,14 +422,12 @@ def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     for number, token in enumerate(special_tokens, 1):
         if not isinstance(token, str):
             raise TypeError(f"special token {number} is {token!r}, not a string")
-        if not token:
-            raise ValueError(f"special token {number} is empty")
         if token in seen:
             raise ValueError(f"special token {token!r} is given twice")
-        if token.encode("utf-8", "surrogatepass") != to_utf8(token):
+        if regex.search(r"\p{Cs}", token):
             raise ValueError(f"special token {token!r} has a surrogate, which no UTF-8 text contains")
-        if len(token.encode("utf-8")) == 1:
-            raise ValueError(f"special token {token!r} is a single byte, which has an id already")
+        if len(token.encode("utf-8")) < 2:
+            raise ValueError(f"special token {number} is {token!r}, which is empty or a single byte with an id already")
         seen.add(token)
     return special_tokens
 
@@ -614,11 +610,8 @@ class Tokenizer:
         It reads on to the next safe cut (see last_cut), so with a named pattern it keeps little text. For a custom
         pattern that is the next special token; without any it keeps the whole text.
         """
-        blocks = (
-            text[start : start + BLOCK].encode("utf-8", "surrogatepass")
-            for text in map(check_text, iterable) for start in range(0, len(text), BLOCK)
-        )  # fmt: skip
-        offset = 0
+        parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
+        offset, blocks = 0, (part.encode("utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
             yield from self._encode_utf8(to_utf8(text), offset)
@@ -1064,7 +1057,7 @@ def slices_of_files(paths: Sequence[str], options: Options) -> tuple[Iterator[Sl
 
 def slices_of(path: str, options: Options) -> Iterator[Slice]:
     """Cut a file into slices of about SLICE_BYTES; those of a pipe, or of standard input, carry their text."""
-    start = 0
+    start, end = 0, SLICE_BYTES
     if not size_of(path):
         for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
             warn_of_mark(path, start, data)
@@ -1074,15 +1067,15 @@ def slices_of(path: str, options: Options) -> Iterator[Slice]:
     with open(path, "rb") as file:
         stamp, window = stamp_of(file), window_bytes(options)
         warn_of_mark(path, start, file.read(3))
-        while start < stamp[0]:
-            end, cut = start + SLICE_BYTES, 0
-            while end < stamp[0] and not cut:
-                begin = max(start, end - window)
-                file.seek(begin)
-                cut = last_cut(file.read(end - begin), options, begin == start)
-                end = begin + cut if cut else end + WINDOW_BYTES
-            yield Slice(path, start, min(end, stamp[0]), stamp)
-            start = end
+        while end < stamp[0]:
+            begin = max(start, end - window)
+            file.seek(begin)
+            if cut := last_cut(file.read(end - begin), options, begin == start):
+                yield Slice(path, start, begin + cut, stamp)
+                start, end = begin + cut, begin + cut + SLICE_BYTES
+            else:
+                end += WINDOW_BYTES
+        yield Slice(path, start, stamp[0], stamp)
 
 
 def blocks_of_pipe(path: str) -> Iterator[bytes]:
@@ -1242,13 +1235,13 @@ def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice]
         try:
             pickle.dump(piece, worker.stdin)
             worker.stdin.flush()
-            result, error = pickle.load(worker.stdout)
+            result = pickle.load(worker.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise RuntimeError("a worker process died (killed, or out of memory?)") from None
         finally:
             free.append(worker)
-        if error:
-            raise error
+        if isinstance(result, Exception):
+            raise result
         return result
 
     try:
@@ -1264,55 +1257,57 @@ def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice]
 
 
 def work() -> None:
-    """What a worker process does: tasks in a thread, so that it can end as soon as its parent does."""
+    """What a worker process does: each task in a thread, so that it can end as soon as its parent does."""
     import pickle
-    import queue
     import threading
 
-    def answer() -> None:
-        task = slices.get()
-        while True:
-            try:
-                result, error = task(slices.get()), None
-            except Exception as raised:
-                result, error = None, raised
-            pickle.dump((result, error), sys.stdout.buffer)
-            sys.stdout.flush()
+    def answer(piece: Slice) -> None:
+        try:
+            result = task(piece)
+        except Exception as error:
+            result = error
+        pickle.dump(result, sys.stdout.buffer)
+        sys.stdout.flush()
 
-    slices: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=answer, daemon=True).start()
     with contextlib.suppress(EOFError):
+        task = pickle.load(sys.stdin.buffer)
         while True:
-            slices.put(pickle.load(sys.stdin.buffer))
+            piece = pickle.load(sys.stdin.buffer)
+            threading.Thread(target=answer, args=(piece,), daemon=True).start()
     os._exit(0)
 
 
-# Counting. Words and their counts are a dict, or stay inside the C engine, where no word is a Python object.
+# Counting.
+
+
+class Words(collections.Counter[bytes]):
+    """Words and their counts, with the methods of their twin in the C engine, where no word is a Python object."""
+
+    def put(self, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
+        """Add words that lie one after the other, with their lengths and counts."""
+        for end, length, count in zip(itertools.accumulate(lengths), lengths, counts):
+            self[blob[end - length : end]] += count
+
+    def totals(self) -> tuple[int, int, int, int]:
+        """(distinct words, words, bytes in words, bytes in distinct words)."""
+        n_bytes = sum(len(word) * count for word, count in self.items())
+        return len(self), sum(self.values()), n_bytes, sum(map(len, self))
+
+    def arrays(self) -> tuple[bytes, Sequence[int], Sequence[int]]:
+        """All words one after the other, their lengths and their counts, by falling count and then by bytes."""
+        kept = sorted((word for word, n in self.items() if word and n), key=lambda word: (-self[word], word))
+        return b"".join(kept), array("I", map(len, kept)), array("Q", map(self.__getitem__, kept))
+
+    def to_dict(self) -> dict[bytes, int]:
+        """The words and their counts."""
+        return dict(self)
 
 
 def new_words(options: Options) -> Any:
-    """An empty dict, or where the C engine knows the pattern, a table of its own."""
+    """An empty table of words: that of the C engine where it knows the pattern, else one of this file."""
     engine = engine_for(options)
     known = engine and options.pattern in engine.patterns
-    return engine.words(options.special_tokens, options.pattern) if known else {}
-
-
-def add_counts(words: Any, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
-    """Add words that lie one after the other, with their lengths and counts."""
-    if not isinstance(words, dict):
-        words.put(blob, lengths, counts)
-        return
-    for end, length, count in zip(itertools.accumulate(lengths), lengths, counts):
-        word = blob[end - length : end]
-        words[word] = words.get(word, 0) + count
-
-
-def totals_of(words: Any) -> tuple[int, int, int, int]:
-    """(distinct words, words, bytes in words, bytes in distinct words)."""
-    if not isinstance(words, dict):
-        return words.totals()  # type: ignore[no-any-return]
-    n_bytes = sum(len(word) * count for word, count in words.items())
-    return len(words), sum(words.values()), n_bytes, sum(map(len, words))
+    return engine.words(options.special_tokens, options.pattern) if known else Words()
 
 
 def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
@@ -1332,7 +1327,7 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
     words = {word.encode("utf-8"): count for word, count in counts.items()}
     if options.pattern in PATTERNS or options.pattern == CHARACTERS:
         return words, 0
-    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - totals_of(words)[2]
+    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
 
 
 def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, int, dict[bytes, int]]:
@@ -1341,7 +1336,7 @@ def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int,
     n_bytes, texts = piece.end_byte - piece.start_byte, read_slice(piece)
     # to look for one byte is twenty times faster than to look for two
     line_ends = sum(data.count(b"\r") for data in texts if b"\r" in data and b"\r\n" in data)
-    if isinstance(counts, dict):
+    if isinstance(counts, Words):
         counts, unmatched = count_text([decode_slice(piece, data, options) for data in texts], options)
         return n_bytes, unmatched, line_ends, counts
     for data in utf8_of(piece, texts, options):
@@ -1357,23 +1352,20 @@ def count_corpus(
     if (input_path is None) == (texts is None):
         raise ValueError("either paths or texts are needed")
     words, sums = new_words(options), [0, 0, 0]
-    in_c = not isinstance(words, dict) and not executor
+    in_c = not isinstance(words, Words) and not executor
     if texts is not None:
         slices, total = slices_of_texts(texts, options), None
     else:
         paths = paths_of(input_path)
         slices, total = slices_of_files([path for path in paths if not path.endswith(".npz")], options)
         for path in [path for path in paths if path.endswith(".npz")]:
-            add_counts(words, *read_counts(path, options))
+            words.put(*read_counts(path, options))
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
     results = run_tasks(task, slices, options, in_c, executor)
     for *numbers, counts in with_progress(results, "counting words", "MB", total, options.progress):
         sums = list(map(operator.add, sums, numbers))
-        if isinstance(words, dict):
-            for word, count in counts.items():
-                words[word] = words.get(word, 0) + count
-        elif counts:
-            add_counts(words, b"".join(counts), list(map(len, counts)), list(counts.values()))
+        if counts:
+            words.update(counts)
     return words, sums[0], sums[1], sums[2]
 
 
@@ -1388,7 +1380,7 @@ def count_words(
               executor repeats what a lost worker was doing; what keeps failing raises RuntimeError with its place.
     """
     words = count_corpus(paths, texts, check_arguments(special_tokens, **options), executor)[0]
-    return words if isinstance(words, dict) else words.to_dict()
+    return words.to_dict()  # type: ignore[no-any-return]
 
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
@@ -1424,11 +1416,7 @@ def save_counts(words: Any, path: Path, special_tokens: Iterable[str] | None, pa
     if not os.fspath(path).endswith(".npz"):
         raise ValueError(f"{os.fspath(path)}: the name of a file of counts must end in .npz")
     check_writable(*os.path.split(os.path.abspath(path)))
-    if isinstance(words, dict):
-        kept = sorted((word for word, n in words.items() if word and n), key=lambda word: (-words[word], word))
-        arrays: Any = b"".join(kept), array("I", map(len, kept)), array("Q", map(words.__getitem__, kept))
-    else:
-        arrays = words.arrays()
+    arrays = (Words(words) if isinstance(words, Mapping) else words).arrays()
     with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for (name, (kind, _)), data in zip(ARRAYS.items(), arrays):
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -1455,13 +1443,11 @@ def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Seq
         words, lengths, counts = arrays
         if len(lengths) != len(counts) or sum(lengths) != len(words) or not all(lengths) or not all(counts):
             raise ValueError("words, lengths and counts do not belong together")
-        found = made_with["pattern"], tuple(made_with["special_tokens"])
     except (ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{os.fspath(path)}: not a file of counts, or damaged: {error}") from None
-    if found != (asked := (options.pattern, options.special_tokens)):
-        (pattern, specials), (other, others) = found, asked
-        what = f"counted with the pattern {pattern!r} and the special tokens {list(specials)}"
-        raise ValueError(f"{os.fspath(path)}: {what}, not {other!r} and {list(others)}")
+    asked = {"pattern": options.pattern, "special_tokens": list(options.special_tokens)}
+    if made_with != asked:
+        raise ValueError(f"{os.fspath(path)}: counted with {made_with}, not with {asked}")
     return bytes(words), lengths, counts
 
 
@@ -1477,56 +1463,74 @@ class Trainer:
     n_tokens   how many tokens all words of the corpus make up by now
     """
 
-    def __init__(self, words: Any, options: Options, given: Iterable[Pair] = ()) -> None:
+    def __init__(self, options: Options, given: Iterable[Pair] = ()) -> None:
         self.options, self.merges = options, list(given)
+        if options.pattern == CHARACTERS and self.merges:
+            raise ValueError("merges to go on from are possible with level='byte' only")
         # Hugging Face has the bytes in the order of their characters, those that stand for themselves first
-        self.alphabet = [bytes([byte]) for byte in (CHARACTER_OF if options.like else range(256))]
-        if options.pattern == CHARACTERS:
-            self.alphabet = sorted({token for word in words for token in character_tokens(word)})
-        self.tokens = self.alphabet + [left + right for left, right in self.merges]
-        check_size(options, len(self.alphabet), len(self.merges))
-        start = self.start_in_c if engine_for(options) else self.start
-        self.steps: Iterator[tuple[int, int, int, int]] = start(words, options.max_token_length or sys.maxsize)
+        order = list(CHARACTER_OF) if options.like else list(range(256))
+        self.alphabet = [bytes([byte]) for byte in order]
+        self.spelling = bytes(map(order.index, range(256)))  # the id of each byte
+        self.tokens = list(self.alphabet)
+        self.ranks: dict[tuple[str, str], int] = {}  # of the given merges; their ids are characters, as in rows
+        self.merged: list[str] = []
+        if options.pattern != CHARACTERS:
+            check_size(options, 256, len(self.merges))
+        for rank, (left, right) in enumerate(self.merges):
+            name, (row,) = f"merge {rank} (from 0), {left!r} + {right!r}", self.rows([left + right])
+            if (left + right).decode("utf-8", "replace") in options.special_tokens:
+                raise ValueError(f"{name}: makes the special token {(left + right).decode()!r}")
+            if (before := [self.tokens[ord(token_id)] for token_id in row]) != [left, right]:
+                raise ValueError(f"{name}: the merges before it make {before} of these bytes")
+            self.ranks[row[0], row[1]] = rank
+            self.merged.append(chr(len(self.tokens)))
+            self.tokens.append(left + right)
 
     @property
     def wanted(self) -> int:
         """How many merges are missing to the size that was asked for."""
         return self.options.vocab_size - len(self.options.special_tokens) - len(self.tokens)
 
-    def rows(self, words: Mapping[bytes, int]) -> Iterator[Sequence[int]]:
-        """Each word as the ids of its first tokens: those of the alphabet, with the merges that were given replayed."""
-        ids = {token: token_id for token_id, token in enumerate(self.tokens)}
+    def rows(self, words: Iterable[bytes]) -> list[str]:
+        """Each word as a str whose characters are the ids of its first tokens, with the given merges replayed."""
         if self.options.pattern == CHARACTERS:
-            return ([ids[token] for token in character_tokens(word)] for word in words)
-        spelling = bytes(ids[bytes([byte])] for byte in range(256))
-        rows = (word.translate(spelling) for word in words)
-        if not self.merges:
-            return rows
-        ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
-        return (merge_by_rank(list(row), ranks, range(256, len(ids))) for row in rows)
+            ids = {token: chr(token_id) for token_id, token in enumerate(self.alphabet)}
+            return ["".join(map(ids.__getitem__, character_tokens(word))) for word in words]
+        rows = [word.translate(self.spelling).decode("latin-1") for word in words]
+        return ["".join(merge_by_rank(list(row), self.ranks, self.merged)) for row in rows] if self.ranks else rows
 
-    def start(self, words: Any, longest: int) -> Iterator[tuple[int, int, int, int]]:
-        """The learner of this file, over words in a dict."""
-        rows, counts = self.rows(words), list(words.values())
-        texts = [row.decode("latin-1") if isinstance(row, bytes) else "".join(map(chr, row)) for row in rows]
-        self.n_tokens = sum(map(operator.mul, map(len, texts), counts))
-        return learn_merges(texts, counts, self.tokens, smaller_id if self.options.like else descending, longest)
+    def start(self, words: Any) -> Trainer:
+        """The same trainer, ready to learn from these words and their counts."""
+        options, engine = self.options, engine_for(self.options)
+        if options.pattern == CHARACTERS:
+            self.alphabet = sorted({token for word in words for token in character_tokens(word)})
+            self.tokens = list(self.alphabet)
+            check_size(options, len(self.alphabet), 0)
+        longest = options.max_token_length or sys.maxsize
+        self.steps: Iterator[tuple[int, int, int, int]]
+        if engine:
+            words, spelling = self.words_in_c(words, engine)
+            self.n_tokens = words.totals()[2] // (1 if spelling else 4)
+            limits = self.wanted, options.min_frequency, longest
+            self.steps = engine.learn(words, spelling, self.tokens, limits, bool(options.like))
+        else:
+            rows, counts = self.rows(words), list(words.values())
+            self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
+            self.steps = learn_merges(rows, counts, self.tokens, smaller_id if options.like else descending, longest)
+        return self
 
-    def start_in_c(self, words: Any, longest: int) -> Iterator[tuple[int, int, int, int]]:
-        """The learner of the C engine, which uses its words up. They are bytes, or rows of ids as uint32."""
-        engine, wide, spelling = engine_for(self.options), self.options.pattern == CHARACTERS, b""
+    def words_in_c(self, words: Any, engine: Any) -> tuple[Any, bytes]:
+        """(words as the C engine's learner takes them, the id of each byte, or b"" if they are rows of uint32)."""
+        wide = bool(self.merges) or self.options.pattern == CHARACTERS
+        if self.options.pattern == CHARACTERS:
+            rows = [array("I", map(ord, row)).tobytes() for row in self.rows(words)]
+            words = dict(zip(rows, words.values()))
         if isinstance(words, dict):
-            rows = [array("I", row).tobytes() for row in self.rows(words)] if wide else words
-            words, counts = engine.words((), "gpt2"), words.values()
-            words.put(b"".join(rows), list(map(len, rows)), list(counts))
+            words, counts = engine.words((), "gpt2"), words
+            words.update(counts)
         if self.merges:
-            tokenizer, wide = Tokenizer(dict(enumerate(self.tokens)), self.merges), True
-            words = engine.encoder(tokenizer).replay(words)
-        if not wide:
-            spelling = bytes(next(self.rows({bytes(range(256)): 1})))
-        self.n_tokens = words.totals()[2] // (4 if wide else 1)
-        limits = self.wanted, self.options.min_frequency, longest
-        return engine.learn(words, spelling, self.tokens, limits, bool(self.options.like))  # type: ignore[no-any-return]
+            words = engine.encoder(Tokenizer(dict(enumerate(self.tokens)), self.merges)).replay(words)
+        return words, b"" if wide else self.spelling
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
         for left_id, right_id, count, replaced in itertools.islice(self.steps, min(self.wanted, sys.maxsize)):
@@ -1557,26 +1561,6 @@ def character_tokens(word: bytes) -> list[bytes]:
     """character_tokens(b"low") -> [b"l", b"o", b"w</w>"]: the last character carries the end-of-word marker."""
     *first, last = (character.encode("utf-8") for character in word.decode("utf-8"))
     return [*first, last + END_OF_WORD.encode()]
-
-
-def check_merges(merges: Sequence[Pair], options: Options) -> None:
-    """ValueError names a given merge that training could not have made there."""
-    if options.pattern != CHARACTERS:
-        check_size(options, 256, len(merges))
-    elif merges:
-        raise ValueError("merges to go on from are possible with level='byte' only")
-    specials = {token.encode() for token in options.special_tokens}
-    made: list[bytes] = []
-    ranks: dict[Pair, int] = {}
-    for rank, (left, right) in enumerate(merges):
-        name, token = f"merge {rank} (from 0), {left!r} + {right!r}", left + right
-        if token in specials:
-            raise ValueError(f"{name}: makes the special token {token.decode()!r}")
-        before = merge_by_rank([bytes([byte]) for byte in token], ranks, made)
-        if before != [left, right]:
-            raise ValueError(f"{name}: the merges before it make {before} of these bytes")
-        ranks[left, right] = rank
-        made.append(token)
 
 
 def train_bpe(
@@ -1617,11 +1601,10 @@ def train_bpe(
     OSError for files that can't be read or written, RuntimeError when a worker process was killed, and OverflowError
     for counts beyond 2**63 - 1 in the C engine.
     """
-    checked, given = check_arguments(special_tokens, vocab_size=vocab_size, **options), list(merges)
-    check_merges(given, checked)
+    trainer = Trainer(check_arguments(special_tokens, vocab_size=vocab_size, **options), merges)
     if output_dir is not None:
-        check_savable(checked, output_dir)
-    trainer = Trainer(count_corpus(input_path, texts, checked)[0], checked, given)
+        check_savable(trainer.options, output_dir)
+    trainer.start(count_corpus(input_path, texts, trainer.options)[0])
     learn(trainer, trainer)
     if output_dir is not None:
         trainer.save(output_dir)
@@ -1633,11 +1616,10 @@ def train_from_counts(
     merges: Iterable[Pair] = (), **options: Any,
 ) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
     """The second half of train_bpe, from the counts of count_words: -> (vocab, merges)."""
-    checked, given = check_arguments(special_tokens, vocab_size=vocab_size, **options), list(merges)
-    check_merges(given, checked)
+    trainer = Trainer(check_arguments(special_tokens, vocab_size=vocab_size, **options), merges)
     if negative := [word for word, count in words.items() if count < 0]:
         raise ValueError(f"the count of {negative[0]!r} is negative: {words[negative[0]]}")
-    trainer = Trainer({word: operator.index(n) for word, n in words.items() if word and n}, checked, given)
+    trainer.start({word: operator.index(n) for word, n in words.items() if word and n})
     learn(trainer, trainer)
     return trainer.vocab(), trainer.merges
 
@@ -1795,12 +1777,12 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
     return args
 
 
-def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
-    """The checked options and the merges to replay; what the command line leaves open is as in a folder's model."""
+def trainer_of(args: Any, folder: str) -> Trainer:
+    """A trainer with checked options, and with merges to replay; what is not asked for is as in a folder's model."""
     names = ("level", *Options._fields)
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
     if not folder:
-        return check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet), []
+        return Trainer(check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet))
     vocab, merges, special_tokens, pattern = read_model(folder)
     found = {"pattern": pattern, "special_tokens": list(special_tokens), "level": "byte", "like": None}
     if pattern == CHARACTERS:
@@ -1812,18 +1794,17 @@ def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
         if asked.get(name, value) != value:
             raise ValueError(f"{folder} was trained with {name}={value!r}, not {asked[name]!r}")
     options = check_arguments(**{**given, **found}, progress=not args.quiet)
-    if args.continue_from:
-        with naming(folder):
-            check_merges(merges, options)
-            if vocab != Trainer({}, options._replace(engine="python"), merges).vocab():
-                raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
-    return options, merges
+    with naming(folder):
+        trainer = Trainer(options, merges if args.continue_from else ())
+        if args.continue_from and vocab != trainer.vocab():
+            raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
+    return trainer
 
 
 def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
     """Hand on the trainer's merges; of the first ones print the choice and two words that change; print every Nth."""
     rows = zip(trainer.rows(words), words.values()) if rounds else ()
-    spelled = {tuple(trainer.tokens[token_id] for token_id in row): count for row, count in rows}
+    spelled = {tuple(trainer.tokens[ord(token_id)] for token_id in row): count for row, count in rows}
     limit = trainer.options.max_token_length or sys.maxsize
     sort_key, rule = (smaller_id, "smaller ids") if trainer.options.like else (descending, "greater bytes")
     keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens if rounds else ())}
@@ -1862,10 +1843,8 @@ def show_text(text: str, folder: str) -> None:
     tokenizer = Tokenizer(vocab, merges, special_tokens, pattern)
     ids = tokenizer.encode(text)
     tokens = [tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
-    if sys.stdout and sys.stdout.isatty():
-        say("".join(f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens)))
-    else:
-        say("|".join(tokens))
+    coloured = (f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
+    say("".join(coloured) if sys.stdout and sys.stdout.isatty() else "|".join(tokens))
     n, n_bytes = len(ids), len(tokenizer.decode_bytes(ids))
     say(f"{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
 
@@ -1892,7 +1871,8 @@ def outputs(args: Any, folder: str, options: Options) -> list[str]:
 def run(args: Any) -> None:
     """Count, learn, save, encode, and say how it went."""
     trains, folder = args.vocab_size is not None, args.output_dir or ("" if args.explain else "bpeModel")
-    options, given = options_of(args, args.continue_from or (folder if args.encode and not trains else ""))
+    trainer = trainer_of(args, args.continue_from or (folder if args.encode and not trains else ""))
+    options = trainer.options
     files = outputs(args, folder, options)
     lines, laps = {}, {"": time.perf_counter()}
 
@@ -1906,13 +1886,13 @@ def run(args: Any) -> None:
         if line_ends and options.newlines == "keep":
             lines["note"] = f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
         lines["not matched"] = f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
-        distinct, total, n_bytes, _ = totals_of(words)
+        distinct, total, n_bytes, _ = words.totals()
         lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
         save_counts(words, args.save_counts, options.special_tokens, options.pattern)
     if trains:
-        words = words.to_dict() if args.explain and not isinstance(words, dict) else words
-        trainer = Trainer(words, options, given)
+        words = words.to_dict() if args.explain else words
+        trainer.start(words)
         learn(trainer, explain(trainer, words, args.explain, args.log_every))
         lap("learning")
         lines |= vocabulary_lines(trainer, n_bytes)

@@ -424,9 +424,9 @@ def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
             raise TypeError(f"special token {number} is {token!r}, not a string")
         if token in seen:
             raise ValueError(f"special token {token!r} is given twice")
-        if regex.search(r"\p{Cs}", token):
+        if token.encode("utf-8", "surrogatepass") != (utf8 := to_utf8(token)):
             raise ValueError(f"special token {token!r} has a surrogate, which no UTF-8 text contains")
-        if len(token.encode("utf-8")) < 2:
+        if len(utf8) < 2:
             raise ValueError(f"special token {number} is {token!r}, which is empty or a single byte with an id already")
         seen.add(token)
     return special_tokens
@@ -1784,11 +1784,9 @@ def trainer_of(args: Any, folder: str) -> Trainer:
     if not folder:
         return Trainer(check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet))
     vocab, merges, special_tokens, pattern = read_model(folder)
-    found = {"pattern": pattern, "special_tokens": list(special_tokens), "level": "byte", "like": None}
-    if pattern == CHARACTERS:
-        found["level"] = "char"
-    elif vocab.get(0) != b"\0":
-        found["like"] = "huggingface"
+    level = "char" if pattern == CHARACTERS else "byte"
+    like = "huggingface" if level == "byte" and vocab.get(0) != b"\0" else None
+    found = {"pattern": pattern, "special_tokens": list(special_tokens), "level": level, "like": like}
     asked = {"like": None, **given} if args.continue_from else given  # the learner's rule has to be said again
     for name, value in found.items():
         if asked.get(name, value) != value:
@@ -1807,7 +1805,6 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
     spelled = {tuple(trainer.tokens[ord(token_id)] for token_id in row): count for row, count in rows}
     limit = trainer.options.max_token_length or sys.maxsize
     sort_key, rule = (smaller_id, "smaller ids") if trainer.options.like else (descending, "greater bytes")
-    keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens if rounds else ())}
 
     def show(tokens: Iterable[bytes]) -> str:
         texts = (token.decode("utf-8", "backslashreplace") for token in tokens)
@@ -1816,6 +1813,7 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
     for number, (left, right, count) in enumerate(trainer, 1):
         if number <= rounds:
             counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= limit}
+            keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
             best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
             shown = ", ".join(f"{show(pair)} ({plural(counts[pair], 'time')})" for pair in best)
             ties = sum(n == count for n in counts.values())
@@ -1826,7 +1824,6 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
             for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
                 say(f"    {show(word)} -> {show(merged[word])} ({plural(spelled[word], 'time')})")
             spelled = {merged[word]: n for word, n in spelled.items()}
-            keys[left + right] = sort_key(len(keys), left + right)
         if every and len(trainer.merges) % every == 0:
             tokens = f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}"
             say(f"{len(trainer.merges)}\t{tokens}\t{count}")
@@ -1868,13 +1865,13 @@ def outputs(args: Any, folder: str, options: Options) -> list[str]:
     return files
 
 
-def run(args: Any) -> None:
-    """Count, learn, save, encode, and say how it went."""
+def run(args: Any) -> Iterator[tuple[str, str]]:
+    """Count, learn, save, encode: -> the lines of the summary, as they arise."""
     trains, folder = args.vocab_size is not None, args.output_dir or ("" if args.explain else "bpeModel")
     trainer = trainer_of(args, args.continue_from or (folder if args.encode and not trains else ""))
     options = trainer.options
     files = outputs(args, folder, options)
-    lines, laps = {}, {"": time.perf_counter()}
+    laps = {"": time.perf_counter()}
 
     def lap(step: str) -> float:
         laps[step] = time.perf_counter() - sum(laps.values())  # the first of them is the time at the start
@@ -1882,12 +1879,13 @@ def run(args: Any) -> None:
 
     if trains or args.save_counts:
         words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, options)
-        lines["read"] = f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
+        yield "read", f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
         if line_ends and options.newlines == "keep":
-            lines["note"] = f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
-        lines["not matched"] = f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
+            yield "note", f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
+        if unmatched:
+            yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out"
         distinct, total, n_bytes, _ = words.totals()
-        lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
+        yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
         save_counts(words, args.save_counts, options.special_tokens, options.pattern)
     if trains:
@@ -1895,7 +1893,7 @@ def run(args: Any) -> None:
         trainer.start(words)
         learn(trainer, explain(trainer, words, args.explain, args.log_every))
         lap("learning")
-        lines |= vocabulary_lines(trainer, n_bytes)
+        yield from vocabulary_lines(trainer, n_bytes)
     if trains and folder:
         trainer.save(folder)
         lap("saving")
@@ -1904,47 +1902,41 @@ def run(args: Any) -> None:
         lap("loading")
         n_ids, n_bytes = tokenizer.write_ids(args.corpus, args.encode, options)
         rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"
-        lines["encoded"] = f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
-    lines |= {**machine_lines(options, laps), "saved": ", ".join(files)}
-    for name, text in lines.items():
-        if text and not args.quiet:
-            note(f"{name:14} {text}")
+        yield "encoded", f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
+    yield "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items() if step)
+    yield from machine_lines(options)
+    if files:
+        yield "saved", ", ".join(files)
 
 
-def vocabulary_lines(trainer: Trainer, n_bytes: int) -> dict[str, str]:
+def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]]:
     """What the summary says of the vocabulary that was learned."""
-    options, n = trainer.options, len(trainer.alphabet)
-    size = f"{len(trainer.vocab()):,} = {parts_of(options, n, len(trainer.merges))}"
+    options, n_first = trainer.options, len(trainer.alphabet)
+    size = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
     if trainer.wanted:
         longest = options.max_token_length
         limit = f" that makes a token of at most {plural(longest, 'byte')}" if longest else ""
         rare = f" that occurs at least {options.min_frequency} times" if options.min_frequency > 1 else ""
         size += f"; smaller than the {options.vocab_size:,} asked for: no pair left{rare}{limit}"
-    if not trainer.merges:
-        return {"vocabulary": size}
-    token = max(trainer.tokens[n:], key=len)
-    shown = show_token(token)
-    return {
-        "vocabulary": size,
-        "longest token": f"{shown if len(shown) < 70 else shown[:66] + '...'}, {plural(len(token), 'byte')}",
-        "compression": f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus",
-    }
+    yield "vocabulary", size
+    if trainer.merges:
+        token = max(trainer.tokens[n_first:], key=len)
+        shown = show_token(token)
+        yield "longest token", f"{shown if len(shown) < 70 else shown[:66] + '...'}, {plural(len(token), 'byte')}"
+        yield "compression", f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus"
 
 
-def machine_lines(options: Options, laps: Mapping[str, float]) -> dict[str, str]:
-    """What the summary says of time, of memory, where the system tells, and of the engine."""
-    engine, why = find_engine() if options.engine != "python" else (None, "")
-    lines = {"time": ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items() if step)}
+def machine_lines(options: Options) -> Iterator[tuple[str, str]]:
+    """What the summary says of memory, where the system tells, and of the engine."""
     with contextlib.suppress(ImportError):  # Windows has none
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
         whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
         own, worker = (resource.getrusage(who).ru_maxrss * unit / 1e6 for who in whose)
-        lines["peak memory"] = f"{own:,.0f} MB"
-        if STARTED:
-            lines["peak memory"] += f", and {worker:,.0f} MB in the largest worker"
-    return lines | {"engine": "C" if engine else f"Python ({why})" if why else "Python"}
+        yield "peak memory", f"{own:,.0f} MB" + f", and {worker:,.0f} MB in the largest worker" * bool(STARTED)
+    engine, why = find_engine() if options.engine != "python" else (None, "")
+    yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -1957,7 +1949,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parse_arguments(argv)
         if not regex:
             raise ValueError("the package regex is missing: pip install regex")
-        run(args) if args.show is None else show_text(args.show, args.output_dir or "bpeModel")
+        if args.show is not None:
+            show_text(args.show, args.output_dir or "bpeModel")
+        else:
+            text = "\n".join(f"{name:14} {line}" for name, line in run(args) if not args.quiet)
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (RuntimeError, OverflowError, MemoryError) as error:

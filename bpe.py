@@ -464,7 +464,13 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
 
 @functools.lru_cache(maxsize=32)
 def compile_special_tokens(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches any special token, the longest one where several begin at the same place; without any, nothing."""
+    """Matches any special token, the longest one where several begin at the same place; without any, nothing.
+
+    Special tokens are walls: what stands between two of them is a text of its own.
+
+    >>> compile_special_tokens(("<|endoftext|>",)).split("Hello!<|endoftext|>World")
+    ['Hello!', '<|endoftext|>', 'World']
+    """
     return re.compile(f"({any_of(special_tokens)})" if special_tokens else "((?!))")
 
 
@@ -477,15 +483,6 @@ def any_of(texts: Iterable[str]) -> str:
         rest = any_of(text[len(shared) :] for text in branch) if len(branch) > 1 else ""
         branches.append(re.escape(shared) + rest)
     return f"(?:{'|'.join(branches)})" + "?" * (texts[0] == "")
-
-
-def split_on_special_tokens(text: str, special_tokens: tuple[str, ...]) -> list[str]:
-    """The pieces of a text, with the special tokens between them, which are walls: each piece is a text of its own.
-
-    >>> split_on_special_tokens("Hello!<|endoftext|>World", ("<|endoftext|>",))
-    ['Hello!', '<|endoftext|>', 'World']
-    """
-    return compile_special_tokens(special_tokens).split(text)
 
 
 def find_words(text: str, pattern: str) -> list[str]:
@@ -505,7 +502,7 @@ def pretokenize(text: str, special_tokens: Specials = None, pattern: str = "gpt2
     [b'Hello', b'!', b'new', b' world']
     """
     options = check_arguments(special_tokens, pattern=pattern)
-    pieces = split_on_special_tokens(text, options.special_tokens)[::2]
+    pieces = compile_special_tokens(options.special_tokens).split(text)[::2]
     return (word.encode("utf-8") for piece in pieces for word in find_words(piece, options.pattern))
 
 
@@ -597,12 +594,15 @@ class Tokenizer:
         engine = find_engine()[0]
         return engine.encoder(self) if engine and self.options.pattern in engine.patterns else None
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, offset: int = 0) -> list[int]:
         """The token ids of a text. Lone surrogates, which no UTF-8 text has, count as U+FFFD.
 
-        ValueError if the words that a custom pattern finds are not the whole text, in its order.
+        ValueError if the words that a custom pattern finds are not the whole text, in its order; the message says at
+        which character, counting from the offset at which this text begins in a longer one.
         """
-        return self._encode_utf8(to_utf8(text), 0)
+        data = to_utf8(text)
+        ids = self.coder.encode(data) if self.coder else None
+        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """The ids of encode("".join(iterable)), one after the other, for streams of any size, cut anywhere.
@@ -614,7 +614,7 @@ class Tokenizer:
         offset, blocks = 0, (part.encode("utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
-            yield from self._encode_utf8(to_utf8(text), offset)
+            yield from self.encode(text, offset)
             offset += len(text)
 
     def encode_files(
@@ -675,15 +675,10 @@ class Tokenizer:
             raise ValueError(f"the vocabulary has no token for the byte {missing!r}, in {word[:40]!r}")
         return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
-    def _encode_utf8(self, data: bytes, offset: int) -> list[int]:
-        """encode() of a piece of a text that begins at a character offset."""
-        ids = self.coder.encode(data) if self.coder else None
-        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
-
     def _encode(self, text: str, offset: int) -> list[int]:
-        """The same, in this file."""
+        """What encode() does, in this file, with a text that is valid UTF-8."""
         ids: list[int] = []
-        for number, piece in enumerate(split_on_special_tokens(text, self.options.special_tokens)):
+        for number, piece in enumerate(compile_special_tokens(self.options.special_tokens).split(text)):
             if number % 2:
                 ids.append(self.special_ids[piece])
             else:
@@ -1312,7 +1307,8 @@ def new_words(options: Options) -> Any:
 
 def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
     """(count of each word, number of bytes that belong to no word) of texts; the second is 0 for named patterns."""
-    pieces = [piece for text in texts for piece in split_on_special_tokens(text, options.special_tokens)[::2]]
+    specials = compile_special_tokens(options.special_tokens)
+    pieces = [piece for text in texts for piece in specials.split(text)[::2]]
     counts: collections.Counter[str] = collections.Counter()
     if options.pattern == "gpt2":
         # A GPT-2 word never goes on where whitespace follows something else. So the text is first counted in chunks

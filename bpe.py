@@ -1028,6 +1028,9 @@ class Slice(NamedTuple):
     texts: tuple[bytes, ...] = ()  # without a file, or of one that can't be read twice: texts with walls between them
 
 
+Task = Callable[[Slice], Any]  # counts or encodes a slice
+
+
 def paths_of(input_path: Any) -> list[str]:
     """One path or several, as a list; ValueError if there is none."""
     single = isinstance(input_path, (str, bytes, os.PathLike))
@@ -1149,9 +1152,7 @@ def utf8_of(piece: Slice, texts: Iterable[bytes], options: Options) -> Iterator[
     return (data if plain else decode_slice(piece, data, options).encode("utf-8") for data in texts)
 
 
-def run_tasks(
-    task: Callable[[Slice], Any], slices: Iterator[Slice], options: Options, threads: bool, executor: Any
-) -> Iterator[Any]:
+def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bool, executor: Any) -> Iterator[Any]:
     """task(slice) for all slices, some of them ahead of the reader; the results come in the order of the slices.
 
     They run in an executor if one is given; in this process if there is one worker or one slice; else in threads (the C
@@ -1211,7 +1212,7 @@ STARTED: list[Any] = []  # all worker processes: the summary says how large the 
 
 
 @contextlib.contextmanager
-def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice], Any]]:
+def processes(task: Task, n: int) -> Iterator[Task]:
     """The same task, done by n worker processes: a function for n threads, each of which waits for a worker.
 
     Each worker has pipes of its own, so that one that is killed can't leave half a message where another one reads. It
@@ -1223,26 +1224,24 @@ def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice]
     command, pipe = [sys.executable, "-c", WORKER, __name__, os.path.abspath(__file__), *sys.path], subprocess.PIPE
     workers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) for _ in range(n)]
     STARTED.extend(workers)
-    free = list(workers)
+    free: list[Any] = [(worker, (task,)) for worker in workers]  # and what a worker has to know before it can begin
 
     def do(piece: Slice) -> Any:
-        worker: Any = free.pop()
+        worker, before = free.pop()
         try:
-            pickle.dump(piece, worker.stdin)
+            for message in (*before, piece):
+                pickle.dump(message, worker.stdin)
             worker.stdin.flush()
             result = pickle.load(worker.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise RuntimeError("a worker process died (killed, or out of memory?)") from None
         finally:
-            free.append(worker)
+            free.append((worker, ()))
         if isinstance(result, Exception):
             raise result
         return result
 
     try:
-        for worker in workers:
-            with contextlib.suppress(OSError):  # one that is dead already is noticed when it is asked for a result
-                pickle.dump(task, worker.stdin)  # type: ignore[arg-type]
         yield do
     finally:
         for worker in workers:
@@ -1461,26 +1460,25 @@ class Trainer:
 
     def __init__(self, options: Options, given: Iterable[Pair] = ()) -> None:
         self.options, self.merges = options, list(given)
-        if options.pattern == CHARACTERS and self.merges:
+        if options.pattern != CHARACTERS:
+            check_size(options, 256, len(self.merges))
+        elif self.merges:
             raise ValueError("merges to go on from are possible with level='byte' only")
         # Hugging Face has the bytes in the order of their characters, those that stand for themselves first
         order = list(CHARACTER_OF) if options.like else list(range(256))
         self.alphabet = [bytes([byte]) for byte in order]
         self.spelling = bytes(map(order.index, range(256)))  # the id of each byte
-        self.tokens = list(self.alphabet)
-        self.ranks: dict[tuple[str, str], int] = {}  # of the given merges; their ids are characters, as in rows
-        self.merged: list[str] = []
-        if options.pattern != CHARACTERS:
-            check_size(options, 256, len(self.merges))
+        self.tokens = self.alphabet + [left + right for left, right in self.merges]
+        self.merged = [chr(token_id) for token_id in range(256, len(self.tokens))]
+        specials = set(map(str.encode, options.special_tokens))
+        self.ranks: dict[Any, int] = {}  # of the given merges, as pairs of ids
         for rank, (left, right) in enumerate(self.merges):
             name, (row,) = f"merge {rank} (from 0), {left!r} + {right!r}", self.rows([left + right])
-            if (left + right).decode("utf-8", "replace") in options.special_tokens:
+            if left + right in specials:
                 raise ValueError(f"{name}: makes the special token {(left + right).decode()!r}")
             if (before := [self.tokens[ord(token_id)] for token_id in row]) != [left, right]:
                 raise ValueError(f"{name}: the merges before it make {before} of these bytes")
-            self.ranks[row[0], row[1]] = rank
-            self.merged.append(chr(len(self.tokens)))
-            self.tokens.append(left + right)
+            self.ranks[tuple(row)] = rank
 
     @property
     def wanted(self) -> int:
@@ -1498,35 +1496,28 @@ class Trainer:
     def start(self, words: Any) -> Trainer:
         """The same trainer, ready to learn from these words and their counts."""
         options, engine = self.options, engine_for(self.options)
-        if options.pattern == CHARACTERS:
+        characters, longest = options.pattern == CHARACTERS, options.max_token_length or sys.maxsize
+        if characters:
             self.alphabet = sorted({token for word in words for token in character_tokens(word)})
             self.tokens = list(self.alphabet)
             check_size(options, len(self.alphabet), 0)
-        longest = options.max_token_length or sys.maxsize
-        self.steps: Iterator[tuple[int, int, int, int]]
-        if engine:
-            words, spelling = self.words_in_c(words, engine)
-            self.n_tokens = words.totals()[2] // (1 if spelling else 4)
-            limits = self.wanted, options.min_frequency, longest
-            self.steps = engine.learn(words, spelling, self.tokens, limits, bool(options.like))
-        else:
+        if not engine:
             rows, counts = self.rows(words), list(words.values())
             self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
             self.steps = learn_merges(rows, counts, self.tokens, smaller_id if options.like else descending, longest)
-        return self
-
-    def words_in_c(self, words: Any, engine: Any) -> tuple[Any, bytes]:
-        """(words as the C engine's learner takes them, the id of each byte, or b"" if they are rows of uint32)."""
-        wide = bool(self.merges) or self.options.pattern == CHARACTERS
-        if self.options.pattern == CHARACTERS:
-            rows = [array("I", map(ord, row)).tobytes() for row in self.rows(words)]
-            words = dict(zip(rows, words.values()))
+            return self
+        if characters:  # C takes words as bytes, each of which has an id, or as ids of four bytes
+            words = dict(zip([array("I", map(ord, row)).tobytes() for row in self.rows(words)], words.values()))
         if isinstance(words, dict):
             words, counts = engine.words((), "gpt2"), words
             words.update(counts)
         if self.merges:
             words = engine.encoder(Tokenizer(dict(enumerate(self.tokens)), self.merges)).replay(words)
-        return words, b"" if wide else self.spelling
+        spelling = b"" if characters or self.merges else self.spelling
+        self.n_tokens = words.totals()[2] // (1 if spelling else 4)
+        limits = self.wanted, options.min_frequency, longest
+        self.steps = engine.learn(words, spelling, self.tokens, limits, options.like is not None)
+        return self
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
         for left_id, right_id, count, replaced in itertools.islice(self.steps, min(self.wanted, sys.maxsize)):

@@ -447,7 +447,7 @@ def check_savable(options: Options, folder: Path | None = None) -> None:
         if token != special.encode("utf-8"):
             raise ValueError(f"special token {special!r} can't be saved: tokenizer.json writes {token!r} like that")
     if folder is not None:
-        check_writable(folder, *MODEL_FILES)
+        check_writable(*(os.path.join(folder, name) for name in MODEL_FILES))
 
 
 @functools.lru_cache(maxsize=32)
@@ -635,7 +635,7 @@ class Tokenizer:
         """encode_files with checked options: -> (how many ids, how many bytes were read)."""
         kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
         n_ids = n_bytes = 0
-        check_writable(*os.path.split(os.path.abspath(output)))
+        check_writable(output)
         paths = paths_of(paths)
         for path in paths:
             if path.endswith(".npz"):
@@ -925,17 +925,18 @@ def new_file(path: Path) -> Iterator[Any]:
             os.remove(temporary)
 
 
-def check_writable(folder: Path, *names: str) -> None:
-    """Make the folder, and try to write into it: better an error now than after an hour of training."""
+def check_writable(*paths: Path) -> None:
+    """Make the folders of some files, and try to write there: better an error now than after an hour of training."""
     import tempfile
 
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise ValueError(f"{os.fspath(folder)} is not a folder")
-    os.makedirs(folder, exist_ok=True)
-    for path in (os.path.join(folder, name) for name in names):
+    for path in map(os.path.abspath, paths):
+        folder = os.path.dirname(path)
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise ValueError(f"{folder} is not a folder")
+        os.makedirs(folder, exist_ok=True)
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError(f"{path} is not a regular file, and would be replaced by one")
-    tempfile.TemporaryFile(dir=folder).close()
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1410,7 +1411,7 @@ def save_counts(words: Any, path: Path, special_tokens: Iterable[str] | None, pa
     options = check_arguments(special_tokens, pattern=pattern)
     if not os.fspath(path).endswith(".npz"):
         raise ValueError(f"{os.fspath(path)}: the name of a file of counts must end in .npz")
-    check_writable(*os.path.split(os.path.abspath(path)))
+    check_writable(path)
     arrays = (Words(words) if isinstance(words, Mapping) else words).arrays()
     with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for (name, (kind, _)), data in zip(ARRAYS.items(), arrays):
@@ -1836,8 +1837,7 @@ def show_text(text: str, folder: str) -> None:
 def outputs(args: Any, folder: str, options: Options) -> list[str]:
     """The files that will be written; what could keep them from that is an error now, before any work."""
     files = [path for path in (args.save_counts, args.encode) if path]
-    for path in files:
-        check_writable(*os.path.split(os.path.abspath(path)))
+    check_writable(*files)
     if args.vocab_size is None:
         return files
     if args.encode and options.pattern == CHARACTERS:

@@ -341,7 +341,7 @@ PATTERNS = {
 }
 TIKTOKEN_NAMES = {"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 CHARACTERS = "characters"  # takes the place of a pattern: words stand between spaces, and are made of characters
-BETWEEN_WORDS = r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"  # ... and this is what stands between them
+NAMED = {**PATTERNS, CHARACTERS: r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"}  # there, what stands between words
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
 Specials = Iterable[str] | None
@@ -395,8 +395,7 @@ def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str 
         if options.max_token_length is not None:
             raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
         check_savable(options)
-    if options.pattern != CHARACTERS:
-        compile_pattern(options.pattern)
+    compile_pattern(options.pattern)
     return options
 
 
@@ -453,7 +452,7 @@ def check_savable(options: Options, folder: Path | None = None) -> None:
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """The compiled pattern for a name or a custom pattern; ValueError or TypeError if it is neither."""
-    expression = PATTERNS.get(pattern, pattern)
+    expression = NAMED.get(pattern, pattern)
     if not set(expression) & set(r"\.^$*+?{}[]()|"):
         raise ValueError(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}")
     try:
@@ -487,9 +486,9 @@ def any_of(texts: Iterable[str]) -> str:
 
 def find_words(text: str, pattern: str) -> list[str]:
     """find_words("It's  new", "gpt2") -> ["It", "'s", " ", " new"]: the whole matches, without empty ones."""
-    if pattern == CHARACTERS:
-        return [word for word in regex.split(BETWEEN_WORDS, text) if word]
     expression = compile_pattern(pattern)
+    if pattern == CHARACTERS:
+        return [word for word in expression.split(text) if word]
     if pattern in PATTERNS:
         return expression.findall(text)
     return [match[0] for match in expression.finditer(text) if match[0]]  # findall would return groups, if it has any
@@ -838,7 +837,7 @@ def oniguruma(pattern: str) -> str:
 
     There {1,3}+ is one or more times {1,3}; nothing follows it in the pattern, so it need not be possessive.
     """
-    return BETWEEN_WORDS if pattern == CHARACTERS else PATTERNS.get(pattern, pattern).replace("{1,3}+", "{1,3}")
+    return NAMED.get(pattern, pattern).replace("{1,3}+", "{1,3}")
 
 
 @contextlib.contextmanager
@@ -859,7 +858,7 @@ def read_model(folder: Path) -> Model:
         with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
             specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
             expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-            pattern = {oniguruma(name): name for name in [*PATTERNS, CHARACTERS]}.get(expression, expression)
+            pattern = {oniguruma(name): name for name in NAMED}.get(expression, expression)
     read: Callable[[str], bytes] = str.encode if pattern == CHARACTERS else from_printable
     vocab, merges = read_vocab(vocab_path, read), read_merges(merges_path, read)
     with naming(folder):
@@ -995,8 +994,7 @@ def may_cut(before: str, after: str, options: Options) -> bool:
     for token in options.special_tokens:  # one across the border takes less than its length of either side
         if token in before[max(len(before) - len(token) + 1, 0) :] + after[: len(token) - 1]:
             return False
-    named = options.pattern in PATTERNS or options.pattern == CHARACTERS
-    return named or after.startswith(options.special_tokens)
+    return options.pattern in NAMED or after.startswith(options.special_tokens)
 
 
 def window_bytes(options: Options) -> int:
@@ -1321,7 +1319,7 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
         for piece in pieces:
             counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
-    if options.pattern in PATTERNS or options.pattern == CHARACTERS:
+    if options.pattern in NAMED:
         return words, 0
     return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
 
@@ -1655,7 +1653,7 @@ def say(text: str, end: str = "\n", stream: str = "stdout") -> None:
     if file := getattr(sys, stream):
         try:
             print(text, end=end, file=file, flush=True)
-        except ValueError:  # it is closed
+        except ValueError:  # it is closed, or can't spell a file's name
             pass
         except OSError:  # Python would try again at its end, fail, and change the exit status
             os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
@@ -1727,7 +1725,7 @@ def make_parser() -> Any:
     add("--save-counts", metavar="FILE.npz", help="also write the word counts; without a size, only those")
     add("--encode", metavar="FILE", help="write the token ids of the corpus into a .npy file, or bare into a .bin file")
     add("--log-every", type=int, metavar="N", help="print every Nth merge")
-    add("--quiet", action="store_true", help="no progress and no summary")
+    add("--quiet", action="store_false", dest="progress", help="no progress and no summary")
     add = parser.add_argument_group("looking").add_argument
     add("--explain", type=int, default=0, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
     add("--show", metavar="TEXT", help="show a text (-: standard input) in tokens of the model in --output-dir")
@@ -1770,7 +1768,7 @@ def trainer_of(args: Any, folder: str) -> Trainer:
     names = ("level", *Options._fields)
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
     if not folder:
-        return Trainer(check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet))
+        return Trainer(check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}))
     vocab, merges, special_tokens, pattern = read_model(folder)
     level = "char" if pattern == CHARACTERS else "byte"
     like = "huggingface" if level == "byte" and vocab.get(0) != b"\0" else None
@@ -1779,7 +1777,7 @@ def trainer_of(args: Any, folder: str) -> Trainer:
     for name, value in found.items():
         if asked.get(name, value) != value:
             raise ValueError(f"{folder} was trained with {name}={value!r}, not {asked[name]!r}")
-    options = check_arguments(**{**given, **found}, progress=not args.quiet)
+    options = check_arguments(**{**given, **found})
     with naming(folder):
         trainer = Trainer(options, merges if args.continue_from else ())
         if args.continue_from and vocab != trainer.vocab():
@@ -1856,12 +1854,12 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
     """Count, learn, save, encode: -> the lines of the summary, as they arise."""
     trains, folder = args.vocab_size is not None, args.output_dir or ("" if args.explain else "bpeModel")
     trainer = trainer_of(args, args.continue_from or (folder if args.encode and not trains else ""))
-    options = trainer.options
+    options, start = trainer.options, time.perf_counter()
     files = outputs(args, folder, options)
-    laps = {"": time.perf_counter()}
+    laps: dict[str, float] = {}
 
     def lap(step: str) -> float:
-        laps[step] = time.perf_counter() - sum(laps.values())  # the first of them is the time at the start
+        laps[step] = time.perf_counter() - start - sum(laps.values())
         return laps[step]
 
     if trains or args.save_counts:
@@ -1890,7 +1888,7 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
         n_ids, n_bytes = tokenizer.write_ids(args.corpus, args.encode, options)
         rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"
         yield "encoded", f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
-    yield "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items() if step)
+    yield "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items())
     yield from machine_lines(options)
     if files:
         yield "saved", ", ".join(files)
@@ -1939,7 +1937,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.show is not None:
             show_text(args.show, args.output_dir or "bpeModel")
         else:
-            text = "\n".join(f"{name:14} {line}" for name, line in run(args) if not args.quiet)
+            text = "\n".join(f"{name:14} {line}" for name, line in run(args) if args.progress)
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (RuntimeError, OverflowError, MemoryError) as error:

@@ -748,8 +748,8 @@ def save(
     check_savable(options, output_dir)
     show: Callable[[bytes], str] = bytes.decode if options.pattern == CHARACTERS else to_printable
     ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
-    lines = ["#version: 0.2", *(f"{show(left)} {show(right)}" for left, right in merges), ""]
     tokenizer = huggingface_tokenizer(vocab, merges, options)
+    lines = ["#version: 0.2", *map(" ".join, tokenizer["model"]["merges"]), ""]
     with contextlib.ExitStack() as stack:  # it leaves the last file first, so tokenizer.json is the first to be renamed
         for name, text in zip(MODEL_FILES, (to_json(ids), "\n".join(lines), to_json(tokenizer))):
             file = stack.enter_context(new_file(os.path.join(output_dir, name)))

@@ -951,22 +951,23 @@ NOT_TEXT = {  # by first bytes: what a file is, and the tool that makes text of 
 }  # fmt: skip
 
 
+CUTS = {  # where words of these patterns end; a custom pattern may match across any place
+    **dict.fromkeys(PATTERNS, r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"), CHARACTERS: r"(?<=\n)",
+}  # fmt: skip
+
+
 @functools.lru_cache(maxsize=32)
 def cut_expression(pattern: str, special_tokens: tuple[str, ...]) -> tuple[regex.Pattern[str], int]:
     """(what matches where a text may be cut, the last place first; how many characters of context a cut needs)."""
-    if pattern in PATTERNS:
-        expression = r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"
-    elif pattern == CHARACTERS:
-        expression = r"(?<=\n)"
-    else:  # a custom pattern may match across any place, except the beginning of a special token
-        expression = f"(?={compile_special_tokens(special_tokens).pattern})"
+    expression = CUTS.get(pattern, f"(?={compile_special_tokens(special_tokens).pattern})")
     return regex.compile("(?r)" + expression), 2 * max(map(len, special_tokens), default=0) + 2
 
 
-def last_cut(data: bytes, options: Options, begins: bool) -> int:
+def last_cut(read: Callable[[int, int], bytes], start: int, end: int, options: Options) -> int:
     r"""The last offset in bytes at which a text may be cut without changing its words; 0 where none is known.
 
-    data is a part of a text, and begins says whether the text, or a slice of it, begins there.
+    read(from, to) gives a part of the text. A slice begins at `start`, and its last WINDOW_BYTES before `end` are
+    searched, with room for the context on both sides.
 
     For a named pattern one rule does: after a letter or a digit, before anything that is no letter, digit, mark or
     apostrophe. No word goes on there, since within a word only these follow a letter or digit; and nothing before the
@@ -977,11 +978,12 @@ def last_cut(data: bytes, options: Options, begins: bool) -> int:
     no place in "a a a a". And all around it is valid UTF-8, so that errors="replace" can't change what stands there.
     """
     expression, margin = cut_expression(options.pattern, options.special_tokens)
-    text = data.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates
-    for match in expression.finditer(text, 1 if begins else margin, max(len(text) - margin, 0)):
+    begin = max(start, end - WINDOW_BYTES - 8 * margin)
+    text = read(begin, end).decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates
+    for match in expression.finditer(text, 1 if begin == start else margin, max(len(text) - margin, 0)):
         at = match.start()
         if may_cut(text[max(at - margin, 0) : at], text[at : at + margin], options):
-            return len(text[:at].encode("utf-8", "surrogateescape"))
+            return begin + len(text[:at].encode("utf-8", "surrogateescape"))
     return 0
 
 
@@ -994,24 +996,22 @@ def may_cut(before: str, after: str, options: Options) -> bool:
     for token in options.special_tokens:  # one across the border takes less than its length of either side
         if token in before[max(len(before) - len(token) + 1, 0) :] + after[: len(token) - 1]:
             return False
-    return options.pattern in NAMED or after.startswith(options.special_tokens)
-
-
-def window_bytes(options: Options) -> int:
-    """How many bytes at the end of a slice to search for a cut, with room for the context on both sides."""
-    return WINDOW_BYTES + 8 * cut_expression(options.pattern, options.special_tokens)[1]
+    return options.pattern in CUTS or after.startswith(options.special_tokens)
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterator[bytes]:
     """Join the blocks of a text, and cut it at safe places into pieces of about so many bytes or more."""
-    data, enough, window = bytearray(), least, window_bytes(options)
+    data, enough = bytearray(), least
+
+    def read(begin: int, end: int) -> bytes:
+        return bytes(data[begin:end])
+
     for block in blocks:
         data += block
         if len(data) >= enough:
-            skipped = max(len(data) - window, 0)
-            if cut := last_cut(bytes(data[skipped:]), options, not skipped):
-                yield bytes(data[: skipped + cut])
-                del data[: skipped + cut]
+            if cut := last_cut(read, 0, len(data), options):
+                yield bytes(data[:cut])
+                del data[:cut]
             enough = least if cut else 2 * len(data)  # to look again at every block would take quadratic time
     if data:
         yield bytes(data)
@@ -1038,41 +1038,39 @@ def paths_of(input_path: Any) -> list[str]:
     raise ValueError("no corpus file is given")
 
 
-def size_of(path: str) -> int:
-    """The size of a readable file; 0 for a pipe, and for what says it is empty, as /proc's files do."""
+def stamp_of(path: str) -> tuple[int, int]:
+    """Size and modification time of a readable file; size 0 for a pipe, and for what says it is empty, as in /proc."""
     if path == "-" or stat.S_ISFIFO(mode := os.stat(path).st_mode) or stat.S_ISCHR(mode):
-        return 0
+        return 0, 0
     with open(path, "rb") as file:
-        return stamp_of(file)[0]
+        status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def slices_of_files(paths: Sequence[str], options: Options) -> tuple[Iterator[Slice], int | None]:
     """(the slices of all files, their size in bytes where it is known); every file is looked at before."""
-    sizes = [size_of(path) for path in paths]
+    sizes = [stamp_of(path)[0] for path in paths]
     return (piece for path in paths for piece in slices_of(path, options)), sum(sizes) if all(sizes) else None
 
 
 def slices_of(path: str, options: Options) -> Iterator[Slice]:
     """Cut a file into slices of about SLICE_BYTES; those of a pipe, or of standard input, carry their text."""
-    start, end = 0, SLICE_BYTES
-    if not size_of(path):
+    stamp, start, end = stamp_of(path), 0, SLICE_BYTES
+    if not stamp[0]:
         for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
             warn_of_mark(path, start, data)
             yield Slice(path, start, start + len(data), texts=(data,))
             start += len(data)
         return
-    with open(path, "rb") as file:
-        stamp, window = stamp_of(file), window_bytes(options)
-        warn_of_mark(path, start, file.read(3))
-        while end < stamp[0]:
-            begin = max(start, end - window)
-            file.seek(begin)
-            if cut := last_cut(file.read(end - begin), options, begin == start):
-                yield Slice(path, start, begin + cut, stamp)
-                start, end = begin + cut, begin + cut + SLICE_BYTES
-            else:
-                end += WINDOW_BYTES
-        yield Slice(path, start, stamp[0], stamp)
+    read = functools.partial(read_bytes, path)
+    warn_of_mark(path, start, read(0, 3))
+    while end < stamp[0]:
+        if cut := last_cut(read, start, end, options):
+            yield Slice(path, start, cut, stamp)
+            start, end = cut, cut + SLICE_BYTES
+        else:
+            end += WINDOW_BYTES
+    yield Slice(path, start, stamp[0], stamp)
 
 
 def blocks_of_pipe(path: str) -> Iterator[bytes]:
@@ -1115,22 +1113,21 @@ def warn_of_mark(path: str, start_byte: int, data: bytes) -> None:
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
 
 
-def stamp_of(file: Any) -> tuple[int, int]:
-    """Size and modification time of an open file, by which a change is noticed."""
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns
+def read_bytes(path: str, start: int, end: int) -> bytes:
+    """A part of a file; of any size, since Python's buffer asks again where the system gives at most 2 GiB."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(end - start)
 
 
 def read_slice(piece: Slice) -> Sequence[bytes]:
     """The texts of a slice; ValueError if its file has changed since it was cut."""
     if not piece.stamp:
         return piece.texts
-    with open(piece.path, "rb", buffering=0) as file:
-        file.seek(piece.start_byte)
-        data = file.read(piece.end_byte - piece.start_byte)
-        if stamp_of(file) != piece.stamp:
-            raise ValueError(f"{piece.path}: changed while it was read")
-        return [data]
+    data = read_bytes(piece.path, piece.start_byte, piece.end_byte)
+    if stamp_of(piece.path) != piece.stamp:
+        raise ValueError(f"{piece.path}: changed while it was read")
+    return [data]
 
 
 def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
@@ -1319,7 +1316,7 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
         for piece in pieces:
             counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
-    if options.pattern in NAMED:
+    if options.pattern in CUTS:
         return words, 0
     return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
 
@@ -1505,8 +1502,9 @@ class Trainer:
             self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
             self.steps = learn_merges(rows, counts, self.tokens, smaller_id if options.like else descending, longest)
             return self
-        if characters:  # C takes words as bytes, each of which has an id, or as ids of four bytes
-            words = dict(zip([array("I", map(ord, row)).tobytes() for row in self.rows(words)], words.values()))
+        if characters:  # C takes words as bytes, each of which has an id, or as ids of four bytes (without their mark)
+            wide = [row.encode("utf-32", "surrogatepass")[4:] for row in self.rows(words)]
+            words = dict(zip(wide, words.values()))
         if isinstance(words, dict):
             words, counts = engine.words((), "gpt2"), words
             words.update(counts)
@@ -1841,7 +1839,7 @@ def outputs(args: Any, folder: str, options: Options) -> list[str]:
     if args.encode and options.pattern == CHARACTERS:
         raise ValueError("--encode is for bytes, not for --level char")
     for path in args.corpus if args.encode else ():
-        if path.endswith(".npz") or not size_of(path):
+        if path.endswith(".npz") or not stamp_of(path)[0]:
             name = "standard input" if path == "-" else path
             raise ValueError(f"{name} is no text that can be read twice, to train and to encode")
     if folder:

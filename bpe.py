@@ -341,9 +341,11 @@ PATTERNS = {
 }
 TIKTOKEN_NAMES = {"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 CHARACTERS = "characters"  # takes the place of a pattern: words stand between spaces, and are made of characters
-BETWEEN_WORDS = r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"  # ... and this is what stands between them
+NAMED = {**PATTERNS, CHARACTERS: r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"}  # there, what stands between words
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
+Specials = Iterable[str] | None
+Model = tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]  # vocabulary, merges, special tokens, pattern
 BLOCK = 1 << 16  # how many characters of a stream are looked at together, at the most
 
 
@@ -370,8 +372,11 @@ CHOICES = {
 }  # fmt: skip
 
 
-def check_arguments(special_tokens: Iterable[str] | None, level: str = "byte", **given: Any) -> Options:
+def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str = "gpt2", **given: Any) -> Options:
     """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern={pattern!r} is not a string")
+    options = Options(check_special_tokens(special_tokens), TIKTOKEN_NAMES.get(pattern, pattern), **given)
     for name, value in {"level": level, **given}.items():
         if name in CHOICES and value not in CHOICES[name]:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, CHOICES[name]))}")
@@ -380,9 +385,6 @@ def check_arguments(special_tokens: Iterable[str] | None, level: str = "byte", *
                 raise TypeError(f"{name}={value!r} is not a whole number")
             if value < 1 and name != "vocab_size":
                 raise ValueError(f"{name}={value} is below 1")
-    options = Options(check_special_tokens(special_tokens), **given)
-    if not isinstance(options.pattern, str):
-        raise TypeError(f"pattern={options.pattern!r} is not a string")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
     if level == "char":
@@ -393,10 +395,7 @@ def check_arguments(special_tokens: Iterable[str] | None, level: str = "byte", *
         if options.max_token_length is not None:
             raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
         check_savable(options)
-    if options.pattern in TIKTOKEN_NAMES:
-        return options._replace(pattern=TIKTOKEN_NAMES[options.pattern])
-    if options.pattern != CHARACTERS:
-        compile_pattern(options.pattern)
+    compile_pattern(options.pattern)
     return options
 
 
@@ -414,7 +413,7 @@ def check_size(options: Options, n_first: int, n_given: int) -> None:
         raise ValueError(f"a vocabulary of {options.vocab_size} is too small: at least {least} ({parts})")
 
 
-def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...]:
+def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); ValueError or TypeError says what is wrong."""
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
@@ -422,19 +421,17 @@ def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...
     for number, token in enumerate(special_tokens, 1):
         if not isinstance(token, str):
             raise TypeError(f"special token {number} is {token!r}, not a string")
-        if not token:
-            raise ValueError(f"special token {number} is empty")
         if token in seen:
             raise ValueError(f"special token {token!r} is given twice")
-        if token.encode("utf-8", "surrogatepass") != to_utf8(token):
+        if token.encode("utf-8", "surrogatepass") != (utf8 := to_utf8(token)):
             raise ValueError(f"special token {token!r} has a surrogate, which no UTF-8 text contains")
-        if len(token.encode("utf-8")) == 1:
-            raise ValueError(f"special token {token!r} is a single byte, which has an id already")
+        if len(utf8) < 2:
+            raise ValueError(f"special token {number} is {token!r}, which is empty or a single byte with an id already")
         seen.add(token)
     return special_tokens
 
 
-def check_savable(options: Options | Model, folder: Path | None = None) -> None:
+def check_savable(options: Options, folder: Path | None = None) -> None:
     """Try what could keep a model from being saved, now and not after an hour of training.
 
     Hugging Face's files write some special tokens like another token: "é" is byte 233 there.
@@ -449,13 +446,13 @@ def check_savable(options: Options | Model, folder: Path | None = None) -> None:
         if token != special.encode("utf-8"):
             raise ValueError(f"special token {special!r} can't be saved: tokenizer.json writes {token!r} like that")
     if folder is not None:
-        check_writable(folder, *MODEL_FILES)
+        check_writable(*(os.path.join(folder, name) for name in MODEL_FILES))
 
 
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """The compiled pattern for a name or a custom pattern; ValueError or TypeError if it is neither."""
-    expression = PATTERNS.get(pattern, pattern)
+    expression = NAMED.get(pattern, pattern)
     if not set(expression) & set(r"\.^$*+?{}[]()|"):
         raise ValueError(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}")
     try:
@@ -466,7 +463,13 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
 
 @functools.lru_cache(maxsize=32)
 def compile_special_tokens(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches any special token, the longest one where several begin at the same place; without any, nothing."""
+    """Matches any special token, the longest one where several begin at the same place; without any, nothing.
+
+    Special tokens are walls: what stands between two of them is a text of its own.
+
+    >>> compile_special_tokens(("<|endoftext|>",)).split("Hello!<|endoftext|>World")
+    ['Hello!', '<|endoftext|>', 'World']
+    """
     return re.compile(f"({any_of(special_tokens)})" if special_tokens else "((?!))")
 
 
@@ -481,33 +484,24 @@ def any_of(texts: Iterable[str]) -> str:
     return f"(?:{'|'.join(branches)})" + "?" * (texts[0] == "")
 
 
-def split_on_special_tokens(text: str, special_tokens: tuple[str, ...]) -> list[str]:
-    """The pieces of a text, with the special tokens between them, which are walls: each piece is a text of its own.
-
-    >>> split_on_special_tokens("Hello!<|endoftext|>World", ("<|endoftext|>",))
-    ['Hello!', '<|endoftext|>', 'World']
-    """
-    return compile_special_tokens(special_tokens).split(text)
-
-
 def find_words(text: str, pattern: str) -> list[str]:
     """find_words("It's  new", "gpt2") -> ["It", "'s", " ", " new"]: the whole matches, without empty ones."""
-    if pattern == CHARACTERS:
-        return [word for word in regex.split(BETWEEN_WORDS, text) if word]
     expression = compile_pattern(pattern)
+    if pattern == CHARACTERS:
+        return [word for word in expression.split(text) if word]
     if pattern in PATTERNS:
         return expression.findall(text)
     return [match[0] for match in expression.finditer(text) if match[0]]  # findall would return groups, if it has any
 
 
-def pretokenize(text: str, special_tokens: Iterable[str] | None = None, pattern: str = "gpt2") -> Iterator[bytes]:
+def pretokenize(text: str, special_tokens: Specials = None, pattern: str = "gpt2") -> Iterator[bytes]:
     """The words of a text, one after the other, as UTF-8; special tokens are left out.
 
     >>> list(pretokenize("Hello!<|endoftext|>new world", ["<|endoftext|>"]))
     [b'Hello', b'!', b'new', b' world']
     """
     options = check_arguments(special_tokens, pattern=pattern)
-    pieces = split_on_special_tokens(text, options.special_tokens)[::2]
+    pieces = compile_special_tokens(options.special_tokens).split(text)[::2]
     return (word.encode("utf-8") for piece in pieces for word in find_words(piece, options.pattern))
 
 
@@ -528,8 +522,7 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Iterable[str] | None = None,
-        pattern: str = "gpt2",
+        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> None:
         self.vocab, self.merges = dict(vocab), list(merges)
         self.options = check_arguments(special_tokens, pattern=pattern)
@@ -563,7 +556,7 @@ class Tokenizer:
     @classmethod
     def train(
         cls, input_path: Path | Iterable[Path] | None = None, vocab_size: int | None = None,
-        special_tokens: Iterable[str] | None = None, *, pattern: str = "gpt2", **options: Any,
+        special_tokens: Specials = None, *, pattern: str = "gpt2", **options: Any,
     ) -> Tokenizer:
         """A tokenizer that is trained on files, or on texts=...; the arguments are those of train_bpe."""
         if options.get("level", "byte") != "byte":
@@ -574,16 +567,15 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """A tokenizer from a folder that save() or the command line wrote; ValueError names what is wrong in it."""
-        model = read_model(folder)
-        if model.pattern == CHARACTERS:
+        vocab, merges, special_tokens, pattern = read_model(folder)
+        if pattern == CHARACTERS:
             raise ValueError(f"{os.fspath(folder)} was trained with level='char': its merges are for segment()")
         with naming(folder):
-            return cls(*model)
+            return cls(vocab, merges, special_tokens, pattern)
 
     @classmethod
     def from_files(
-        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Iterable[str] | None = None,
-        pattern: str = "gpt2",
+        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
         vocab = read_vocab(vocab_filepath)
@@ -601,12 +593,15 @@ class Tokenizer:
         engine = find_engine()[0]
         return engine.encoder(self) if engine and self.options.pattern in engine.patterns else None
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, offset: int = 0) -> list[int]:
         """The token ids of a text. Lone surrogates, which no UTF-8 text has, count as U+FFFD.
 
-        ValueError if the words that a custom pattern finds are not the whole text, in its order.
+        ValueError if the words that a custom pattern finds are not the whole text, in its order; the message says at
+        which character, counting from the offset at which this text begins in a longer one.
         """
-        return self._encode_utf8(to_utf8(text), 0)
+        data = to_utf8(text)
+        ids = self.coder.encode(data) if self.coder else None
+        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """The ids of encode("".join(iterable)), one after the other, for streams of any size, cut anywhere.
@@ -614,14 +609,11 @@ class Tokenizer:
         It reads on to the next safe cut (see last_cut), so with a named pattern it keeps little text. For a custom
         pattern that is the next special token; without any it keeps the whole text.
         """
-        blocks = (
-            text[start : start + BLOCK].encode("utf-8", "surrogatepass")
-            for text in map(check_text, iterable) for start in range(0, len(text), BLOCK)
-        )  # fmt: skip
-        offset = 0
+        parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
+        offset, blocks = 0, (part.encode("utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
-            yield from self._encode_utf8(to_utf8(text), offset)
+            yield from self.encode(text, offset)
             offset += len(text)
 
     def encode_files(
@@ -642,7 +634,7 @@ class Tokenizer:
         """encode_files with checked options: -> (how many ids, how many bytes were read)."""
         kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
         n_ids = n_bytes = 0
-        check_writable(*os.path.split(os.path.abspath(output)))
+        check_writable(output)
         paths = paths_of(paths)
         for path in paths:
             if path.endswith(".npz"):
@@ -682,15 +674,10 @@ class Tokenizer:
             raise ValueError(f"the vocabulary has no token for the byte {missing!r}, in {word[:40]!r}")
         return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
-    def _encode_utf8(self, data: bytes, offset: int) -> list[int]:
-        """encode() of a piece of a text that begins at a character offset."""
-        ids = self.coder.encode(data) if self.coder else None
-        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
-
     def _encode(self, text: str, offset: int) -> list[int]:
-        """The same, in this file."""
+        """What encode() does, in this file, with a text that is valid UTF-8."""
         ids: list[int] = []
-        for number, piece in enumerate(split_on_special_tokens(text, self.options.special_tokens)):
+        for number, piece in enumerate(compile_special_tokens(self.options.special_tokens).split(text)):
             if number % 2:
                 ids.append(self.special_ids[piece])
             else:
@@ -742,35 +729,8 @@ def segment(sentence: str, merges: Iterable[Pair]) -> list[str]:
 # knows the pattern and the special tokens.
 
 
-class Model(NamedTuple):
-    """What a folder holds."""
-
-    vocab: dict[int, bytes]
-    merges: list[Pair]
-    special_tokens: tuple[str, ...]
-    pattern: str
-
-    @property
-    def show(self) -> Callable[[bytes], str]:
-        """What writes a token as it stands in the files."""
-        return bytes.decode if self.pattern == CHARACTERS else to_printable
-
-    def save(self, folder: Path) -> None:
-        """Write the three files under temporary names, then rename them, tokenizer.json first."""
-        check_savable(self, folder)
-        show, tokenizer = self.show, huggingface_tokenizer(self)
-        ids = {show(token): token_id for token, token_id in ids_of(self.vocab).items()}
-        merges = "".join(f"{left} {right}\n" for left, right in tokenizer["model"]["merges"])
-        contents = to_json(ids), "#version: 0.2\n" + merges, to_json(tokenizer)
-        with contextlib.ExitStack() as stack:  # it leaves the last file first
-            for name, text in zip(MODEL_FILES, contents):
-                file = stack.enter_context(new_file(os.path.join(folder, name)))
-                file.write(text.encode("utf-8"))
-                file.flush()
-
-
 def save(
-    vocab: Mapping[int, bytes], merges: Iterable[Pair], output_dir: Path, special_tokens: Iterable[str] | None = None,
+    vocab: Mapping[int, bytes], merges: Iterable[Pair], output_dir: Path, special_tokens: Specials = None,
     pattern: str = "gpt2", *, level: str = "byte",
 ) -> None:
     """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there.
@@ -785,7 +745,16 @@ def save(
     if special_tokens is None:
         special_tokens = [] if level == "char" else special_tokens_of(vocab, merges)
     options = check_arguments(special_tokens, level, pattern=pattern)
-    Model(dict(vocab), merges, options.special_tokens, options.pattern).save(output_dir)
+    check_savable(options, output_dir)
+    show: Callable[[bytes], str] = bytes.decode if options.pattern == CHARACTERS else to_printable
+    ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
+    tokenizer = huggingface_tokenizer(vocab, merges, options)
+    lines = ["#version: 0.2", *map(" ".join, tokenizer["model"]["merges"]), ""]
+    with contextlib.ExitStack() as stack:  # it leaves the last file first, so tokenizer.json is the first to be renamed
+        for name, text in zip(MODEL_FILES, (to_json(ids), "\n".join(lines), to_json(tokenizer))):
+            file = stack.enter_context(new_file(os.path.join(output_dir, name)))
+            file.write(text.encode("utf-8"))
+            file.flush()
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
@@ -821,12 +790,12 @@ def from_printable(text: str) -> bytes:
         raise ValueError(f"{text!r} has the character {error.args[0]!r}, which stands for no byte") from None
 
 
-def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> list[str]:
+def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tuple[str, ...]:
     """The special tokens of a vocabulary: what is neither a byte nor a merge, in the order of the ids."""
     others = {left + right for left, right in merges}
     tokens = [token for token in ids_of(dict(sorted(vocab.items()))) if len(token) > 1 and token not in others]
     with naming("a token that is neither a byte nor a merge"):
-        return [token.decode("utf-8") for token in tokens]
+        return tuple(token.decode("utf-8") for token in tokens)
 
 
 def to_json(data: Any) -> str:
@@ -834,31 +803,29 @@ def to_json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
 
 
-def huggingface_tokenizer(model: Model) -> dict[str, Any]:
+def huggingface_tokenizer(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> dict[str, Any]:
     """The object in tokenizer.json, which the tokenizers package encodes with as Tokenizer does.
 
     Its regular expressions are those of Oniguruma, which may read a custom pattern in another way.
     """
-    characters, show, added = model.pattern == CHARACTERS, model.show, []
-    ids = {show(token): token_id for token_id, token in model.vocab.items()}
-    for special in model.special_tokens:
-        token_id = ids.pop(show(special.encode("utf-8")), None)
-        if token_id is None:
-            raise ValueError(f"the special token {special!r} is not in the vocabulary")
-        ids[special] = token_id
-        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        added.append({"id": token_id, "content": special, **flags, "special": True})
-    split = {"type": "Split", "pattern": {"Regex": oniguruma(model.pattern)}, "invert": False}
+    characters, specials = options.pattern == CHARACTERS, options.special_tokens
+    show: Callable[[bytes], str] = bytes.decode if characters else to_printable
+    names = {special.encode("utf-8"): special for special in specials}
+    ids = {names.get(token) or show(token): token_id for token_id, token in vocab.items()}
+    if missing := [special for special in specials if special not in ids]:
+        raise ValueError(f"the special token {missing[0]!r} is not in the vocabulary")
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    split = {"type": "Split", "pattern": {"Regex": oniguruma(options.pattern)}, "invert": False}
     split["behavior"] = "Removed" if characters else "Isolated"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    merges = [[show(left), show(right)] for left, right in model.merges]
     bpe = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
         "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": False, "vocab": ids, "merges": merges,
+        "ignore_merges": False, "vocab": ids, "merges": [[show(left), show(right)] for left, right in merges],
     }  # fmt: skip
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+        "added_tokens": [{"id": ids[special], "content": special, **flags} for special in specials],
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split] if characters else [split, byte_level]},
         "post_processor": None, "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if characters else byte_level,
         "model": bpe,
@@ -870,7 +837,7 @@ def oniguruma(pattern: str) -> str:
 
     There {1,3}+ is one or more times {1,3}; nothing follows it in the pattern, so it need not be possessive.
     """
-    return BETWEEN_WORDS if pattern == CHARACTERS else PATTERNS.get(pattern, pattern).replace("{1,3}+", "{1,3}")
+    return NAMED.get(pattern, pattern).replace("{1,3}+", "{1,3}")
 
 
 @contextlib.contextmanager
@@ -886,24 +853,22 @@ def naming(place: Path) -> Iterator[None]:
 def read_model(folder: Path) -> Model:
     """The model in a folder; where there is no tokenizer.json, with GPT-2's pattern. ValueError names what is wrong."""
     vocab_path, merges_path, path = (os.path.join(folder, name) for name in MODEL_FILES)
-    if not os.path.exists(path):
-        vocab, merges = read_vocab(vocab_path), read_merges(merges_path)
-        if not merges:
-            raise ValueError(f"{merges_path}: has no merges")
-        with naming(folder):
-            return Model(vocab, merges, tuple(special_tokens_of(vocab, merges)), "gpt2")
-    names = {oniguruma(name): name for name in [*PATTERNS, CHARACTERS]}
-    tokenizer = read_json(path)
-    with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
-        specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
-        expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-        pattern = names.get(expression, expression)
+    pattern, tokenizer = "gpt2", read_json(path) if os.path.exists(path) else None
+    if tokenizer is not None:
+        with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
+            specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
+            expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+            pattern = {oniguruma(name): name for name in NAMED}.get(expression, expression)
     read: Callable[[str], bytes] = str.encode if pattern == CHARACTERS else from_printable
-    model = Model(read_vocab(vocab_path, read), read_merges(merges_path, read), specials, pattern)
+    vocab, merges = read_vocab(vocab_path, read), read_merges(merges_path, read)
     with naming(folder):
-        if set(map(str.encode, specials)) - set(model.vocab.values()) or tokenizer != huggingface_tokenizer(model):
+        if tokenizer is None:
+            if not merges:
+                raise ValueError(f"{merges_path}: has no merges")
+            specials = special_tokens_of(vocab, merges)
+        elif tokenizer != huggingface_tokenizer(vocab, merges, Options(specials, pattern)):
             raise ValueError(f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
-    return model
+    return vocab, merges, specials, pattern
 
 
 def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
@@ -911,13 +876,10 @@ def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
     return read_model(output_dir)[:2]
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
     """The object in a file of JSON; ValueError names the file."""
-    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not JSON"):
-        data = json.load(file)
-    if not isinstance(data, dict):
-        raise ValueError(f"{os.fspath(path)}: not a JSON object")
-    return data
+    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not a JSON object"):
+        return {**json.load(file)}  # of anything else this is a TypeError
 
 
 def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dict[int, bytes]:
@@ -925,10 +887,8 @@ def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dic
     vocab: dict[int, bytes] = {}
     with naming(path):
         for text, token_id in read_json(path).items():
-            if type(token_id) is not int or token_id < 0:
-                raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on")
-            if token_id in vocab:
-                raise ValueError(f"the id {token_id} is given twice, the second time to {text!r}")
+            if type(token_id) is not int or token_id < 0 or token_id in vocab:
+                raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on, or given twice")
             vocab[token_id] = read(text)
     return dict(sorted(vocab.items()))
 
@@ -964,17 +924,18 @@ def new_file(path: Path) -> Iterator[Any]:
             os.remove(temporary)
 
 
-def check_writable(folder: Path, *names: str) -> None:
-    """Make the folder, and try to write into it: better an error now than after an hour of training."""
+def check_writable(*paths: Path) -> None:
+    """Make the folders of some files, and try to write there: better an error now than after an hour of training."""
     import tempfile
 
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise ValueError(f"{os.fspath(folder)} is not a folder")
-    os.makedirs(folder, exist_ok=True)
-    for path in (os.path.join(folder, name) for name in names):
+    for path in map(os.path.abspath, paths):
+        folder = os.path.dirname(path)
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise ValueError(f"{folder} is not a folder")
+        os.makedirs(folder, exist_ok=True)
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError(f"{path} is not a regular file, and would be replaced by one")
-    tempfile.TemporaryFile(dir=folder).close()
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1341,7 +1302,8 @@ def new_words(options: Options) -> Any:
 
 def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
     """(count of each word, number of bytes that belong to no word) of texts; the second is 0 for named patterns."""
-    pieces = [piece for text in texts for piece in split_on_special_tokens(text, options.special_tokens)[::2]]
+    specials = compile_special_tokens(options.special_tokens)
+    pieces = [piece for text in texts for piece in specials.split(text)[::2]]
     counts: collections.Counter[str] = collections.Counter()
     if options.pattern == "gpt2":
         # A GPT-2 word never goes on where whitespace follows something else. So the text is first counted in chunks
@@ -1443,7 +1405,7 @@ def save_counts(words: Any, path: Path, special_tokens: Iterable[str] | None, pa
     options = check_arguments(special_tokens, pattern=pattern)
     if not os.fspath(path).endswith(".npz"):
         raise ValueError(f"{os.fspath(path)}: the name of a file of counts must end in .npz")
-    check_writable(*os.path.split(os.path.abspath(path)))
+    check_writable(path)
     arrays = (Words(words) if isinstance(words, Mapping) else words).arrays()
     with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for (name, (kind, _)), data in zip(ARRAYS.items(), arrays):
@@ -1573,9 +1535,13 @@ class Trainer:
         first = specials + self.alphabet if self.options.like else self.alphabet + specials
         return dict(enumerate(first + self.tokens[n:]))
 
-    def model(self) -> Model:
-        """What was trained."""
-        return Model(self.vocab(), self.merges, self.options.special_tokens, self.options.pattern)
+    def tokenizer(self) -> Tokenizer:
+        """What was trained, ready to encode."""
+        return Tokenizer(self.vocab(), self.merges, self.options.special_tokens, self.options.pattern)
+
+    def save(self, folder: Path) -> None:
+        """Write what was trained into a folder."""
+        save(self.vocab(), self.merges, folder, self.options.special_tokens, self.options.pattern)
 
 
 def character_tokens(word: bytes) -> list[bytes]:
@@ -1628,7 +1594,7 @@ def train_bpe(
     trainer.start(count_corpus(input_path, texts, trainer.options)[0])
     learn(trainer, trainer)
     if output_dir is not None:
-        trainer.model().save(output_dir)
+        trainer.save(output_dir)
     return trainer.vocab(), trainer.merges
 
 
@@ -1688,7 +1654,7 @@ def say(text: str, end: str = "\n", stream: str = "stdout") -> None:
     if file := getattr(sys, stream):
         try:
             print(text, end=end, file=file, flush=True)
-        except ValueError:  # it is closed
+        except ValueError:  # it is closed, or can't spell a file's name
             pass
         except OSError:  # Python would try again at its end, fail, and change the exit status
             os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
@@ -1760,7 +1726,7 @@ def make_parser() -> Any:
     add("--save-counts", metavar="FILE.npz", help="also write the word counts; without a size, only those")
     add("--encode", metavar="FILE", help="write the token ids of the corpus into a .npy file, or bare into a .bin file")
     add("--log-every", type=int, metavar="N", help="print every Nth merge")
-    add("--quiet", action="store_true", help="no progress and no summary")
+    add("--quiet", action="store_false", dest="progress", help="no progress and no summary")
     add = parser.add_argument_group("looking").add_argument
     add("--explain", type=int, default=0, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
     add("--show", metavar="TEXT", help="show a text (-: standard input) in tokens of the model in --output-dir")
@@ -1780,52 +1746,44 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
     args = parser.parse_intermixed_args(argv)
     args.pattern = TIKTOKEN_NAMES.get(args.pattern, args.pattern)
     given = " ".join(args.corpus)
-    args.vocab_size = vocab_size_of(args.corpus[-1]) if given else None
-    if args.vocab_size is not None:
+    size = re.fullmatch(r"(-?\d+)([kK]?)", args.corpus[-1] if given else "")
+    args.vocab_size = int(size[1]) * (1000 if size[2] else 1) if size else None
+    if size:
         args.corpus.pop()
     if args.show is not None and given:
         fail(f"--show takes no corpus and no size: {given}")
     if args.show is None and not given:
         raise ValueError(f"a corpus and a vocabulary size are needed\n{parser.format_usage()}{EXAMPLES}".rstrip())
-    if given and not (args.corpus and (args.vocab_size is not None or args.save_counts or args.encode)):
+    if given and not (args.corpus and (size or args.save_counts or args.encode)):
         fail(f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {given}")
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
         if path and not path.endswith(endings):
             fail(f"the name {path} does not end in {' or '.join(endings)}")
-    if args.encode and args.vocab_size is not None and args.level == "char":
-        fail("--encode is for bytes, not for --level char")
     if args.log_every is not None and args.log_every < 1:
         fail(f"--log-every {args.log_every} is below 1")
     return args
 
 
-def vocab_size_of(text: str) -> int | None:
-    """vocab_size_of("32k") -> 32000; None for what is no size."""
-    number, factor = (text[:-1], 1000) if text[-1:] in ("k", "K") else (text, 1)
-    return int(number) * factor if number.lstrip("-").isdecimal() else None
-
-
-def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
-    """The checked options and the merges to replay; what the command line leaves open is as in a folder's model."""
-    names = {"level", *Options._fields}
+def trainer_of(args: Any, folder: str) -> Trainer:
+    """A trainer with checked options, and with merges to replay; what is not asked for is as in a folder's model."""
+    names = ("level", *Options._fields)
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
-    options = check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet)
     if not folder:
-        return options, []
-    model = read_model(folder)
-    found = {"level": "char" if model.pattern == CHARACTERS else "byte", "special_tokens": list(model.special_tokens)}
-    for name, value in {**found, "pattern": model.pattern}.items():
-        if (asked := given.get(name, value)) != value:
-            raise ValueError(f"{folder} was trained with the {name.replace('_', ' ')} {value!r}, not {asked!r}")
-    like = None if model.pattern == CHARACTERS or model.vocab.get(0) == b"\0" else "huggingface"
-    options = options._replace(special_tokens=model.special_tokens, pattern=model.pattern, like=like)
-    if args.continue_from and like != args.like:
-        raise ValueError(f"{folder} was trained {'with' if like else 'without'} --like huggingface; do the same here")
-    if args.continue_from:
-        with naming(folder):
-            if model.vocab != Trainer(options, model.merges).vocab():
-                raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
-    return options, model.merges
+        return Trainer(check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}))
+    vocab, merges, special_tokens, pattern = read_model(folder)
+    level = "char" if pattern == CHARACTERS else "byte"
+    like = "huggingface" if level == "byte" and vocab.get(0) != b"\0" else None
+    found = {"pattern": pattern, "special_tokens": list(special_tokens), "level": level, "like": like}
+    asked = {"like": None, **given} if args.continue_from else given  # the learner's rule has to be said again
+    for name, value in found.items():
+        if asked.get(name, value) != value:
+            raise ValueError(f"{folder} was trained with {name}={value!r}, not {asked[name]!r}")
+    options = check_arguments(**{**given, **found})
+    with naming(folder):
+        trainer = Trainer(options, merges if args.continue_from else ())
+        if args.continue_from and vocab != trainer.vocab():
+            raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
+    return trainer
 
 
 def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
@@ -1834,7 +1792,6 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
     spelled = {tuple(trainer.tokens[ord(token_id)] for token_id in row): count for row, count in rows}
     limit = trainer.options.max_token_length or sys.maxsize
     sort_key, rule = (smaller_id, "smaller ids") if trainer.options.like else (descending, "greater bytes")
-    keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens if rounds else ())}
 
     def show(tokens: Iterable[bytes]) -> str:
         texts = (token.decode("utf-8", "backslashreplace") for token in tokens)
@@ -1843,6 +1800,7 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
     for number, (left, right, count) in enumerate(trainer, 1):
         if number <= rounds:
             counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= limit}
+            keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
             best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
             shown = ", ".join(f"{show(pair)} ({plural(counts[pair], 'time')})" for pair in best)
             ties = sum(n == count for n in counts.values())
@@ -1853,7 +1811,6 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
             for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
                 say(f"    {show(word)} -> {show(merged[word])} ({plural(spelled[word], 'time')})")
             spelled = {merged[word]: n for word, n in spelled.items()}
-            keys[left + right] = sort_key(len(keys), left + right)
         if every and len(trainer.merges) % every == 0:
             tokens = f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}"
             say(f"{len(trainer.merges)}\t{tokens}\t{count}")
@@ -1864,16 +1821,14 @@ def show_text(text: str, folder: str) -> None:
     """Print a text with its tokens set apart, their ids, and how many bytes a token has."""
     if text == "-":
         text = b"".join(blocks_of_pipe("-")).decode("utf-8")
-    model = read_model(folder)
-    if model.pattern == CHARACTERS:
-        return say(" ".join(segment(text, model.merges)))
-    tokenizer = Tokenizer(*model)
+    vocab, merges, special_tokens, pattern = read_model(folder)
+    if pattern == CHARACTERS:
+        return say(" ".join(segment(text, merges)))
+    tokenizer = Tokenizer(vocab, merges, special_tokens, pattern)
     ids = tokenizer.encode(text)
     tokens = [tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
-    if sys.stdout and sys.stdout.isatty():
-        say("".join(f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens)))
-    else:
-        say("|".join(tokens))
+    coloured = (f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
+    say("".join(coloured) if sys.stdout and sys.stdout.isatty() else "|".join(tokens))
     n, n_bytes = len(ids), len(tokenizer.decode_bytes(ids))
     say(f"{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
 
@@ -1881,97 +1836,93 @@ def show_text(text: str, folder: str) -> None:
 def outputs(args: Any, folder: str, options: Options) -> list[str]:
     """The files that will be written; what could keep them from that is an error now, before any work."""
     files = [path for path in (args.save_counts, args.encode) if path]
-    for path in files:
-        check_writable(*os.path.split(os.path.abspath(path)))
-    for path in args.corpus if args.encode else ():
-        if path.endswith(".npz"):
-            raise ValueError(f"{path}: a file of counts has words, but no text to encode")
-        if args.vocab_size is not None and not stamp_of(path)[0]:
-            name = "standard input" if path == "-" else path
-            raise ValueError(f"{name} can't be read twice, to train and to encode")
-    if args.vocab_size is None or not folder:
+    check_writable(*files)
+    if args.vocab_size is None:
         return files
-    check_savable(options, folder)
-    return [os.path.join(folder, name) for name in MODEL_FILES] + files
+    if args.encode and options.pattern == CHARACTERS:
+        raise ValueError("--encode is for bytes, not for --level char")
+    for path in args.corpus if args.encode else ():
+        if path.endswith(".npz") or not stamp_of(path)[0]:
+            name = "standard input" if path == "-" else path
+            raise ValueError(f"{name} is no text that can be read twice, to train and to encode")
+    if folder:
+        check_savable(options, folder)
+        files = [os.path.join(folder, name) for name in MODEL_FILES] + files
+    return files
 
 
-def run(args: Any) -> None:
-    """Count, learn, save, encode, and say how it went."""
-    folder, trainer = args.output_dir or ("" if args.explain else "bpeModel"), None
-    source = args.continue_from or (folder if args.encode and args.vocab_size is None else "")
-    options, given = options_of(args, source)
+def run(args: Any) -> Iterator[tuple[str, str]]:
+    """Count, learn, save, encode: -> the lines of the summary, as they arise."""
+    trains, folder = args.vocab_size is not None, args.output_dir or ("" if args.explain else "bpeModel")
+    trainer = trainer_of(args, args.continue_from or (folder if args.encode and not trains else ""))
+    options, start = trainer.options, time.perf_counter()
     files = outputs(args, folder, options)
-    lines, laps = {}, {"": time.perf_counter()}
+    laps: dict[str, float] = {}
 
     def lap(step: str) -> float:
-        laps[step] = time.perf_counter() - sum(laps.values())  # the first of them is the time at the start
+        laps[step] = time.perf_counter() - start - sum(laps.values())
         return laps[step]
 
-    if args.vocab_size is not None or args.save_counts:
+    if trains or args.save_counts:
         words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, options)
-        lines["read"] = f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
+        yield "read", f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
         if line_ends and options.newlines == "keep":
-            lines["note"] = f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
-        lines["not matched"] = f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
+            yield "note", f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
+        if unmatched:
+            yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out"
         distinct, total, n_bytes, _ = words.totals()
-        lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
+        yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
         save_counts(words, args.save_counts, options.special_tokens, options.pattern)
-    if args.vocab_size is not None:
+    if trains:
         words = words.to_dict() if args.explain else words
-        trainer = Trainer(options, given).start(words)
+        trainer.start(words)
         learn(trainer, explain(trainer, words, args.explain, args.log_every))
         lap("learning")
-        lines |= vocabulary_lines(trainer, n_bytes)
-        if folder:
-            trainer.model().save(folder)
-            lap("saving")
+        yield from vocabulary_lines(trainer, n_bytes)
+    if trains and folder:
+        trainer.save(folder)
+        lap("saving")
     if args.encode:
-        tokenizer = Tokenizer(*trainer.model()) if trainer else Tokenizer.load(folder)
+        tokenizer = trainer.tokenizer() if trains else Tokenizer.load(folder)
         lap("loading")
         n_ids, n_bytes = tokenizer.write_ids(args.corpus, args.encode, options)
         rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"
-        lines["encoded"] = f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
-    lines |= {**machine_lines(options, laps), "saved": ", ".join(files)}
-    for name, text in lines.items():
-        if text and not args.quiet:
-            note(f"{name:14} {text}")
+        yield "encoded", f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
+    yield "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items())
+    yield from machine_lines(options)
+    if files:
+        yield "saved", ", ".join(files)
 
 
-def vocabulary_lines(trainer: Trainer, n_bytes: int) -> dict[str, str]:
+def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]]:
     """What the summary says of the vocabulary that was learned."""
-    options, n = trainer.options, len(trainer.alphabet)
-    size = f"{len(trainer.vocab()):,} = {parts_of(options, n, len(trainer.merges))}"
+    options, n_first = trainer.options, len(trainer.alphabet)
+    size = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
     if trainer.wanted:
         longest = options.max_token_length
         limit = f" that makes a token of at most {plural(longest, 'byte')}" if longest else ""
         rare = f" that occurs at least {options.min_frequency} times" if options.min_frequency > 1 else ""
         size += f"; smaller than the {options.vocab_size:,} asked for: no pair left{rare}{limit}"
-    if not trainer.merges:
-        return {"vocabulary": size}
-    token = max(trainer.tokens[n:], key=len)
-    shown = show_token(token)
-    return {
-        "vocabulary": size,
-        "longest token": f"{shown if len(shown) < 70 else shown[:66] + '...'}, {plural(len(token), 'byte')}",
-        "compression": f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus",
-    }
+    yield "vocabulary", size
+    if trainer.merges:
+        token = max(trainer.tokens[n_first:], key=len)
+        shown = show_token(token)
+        yield "longest token", f"{shown if len(shown) < 70 else shown[:66] + '...'}, {plural(len(token), 'byte')}"
+        yield "compression", f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus"
 
 
-def machine_lines(options: Options, laps: Mapping[str, float]) -> dict[str, str]:
-    """What the summary says of time, of memory, where the system tells, and of the engine."""
-    engine, why = find_engine() if options.engine != "python" else (None, "")
-    lines = {"time": ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items() if step)}
+def machine_lines(options: Options) -> Iterator[tuple[str, str]]:
+    """What the summary says of memory, where the system tells, and of the engine."""
     with contextlib.suppress(ImportError):  # Windows has none
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
         whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
         own, worker = (resource.getrusage(who).ru_maxrss * unit / 1e6 for who in whose)
-        lines["peak memory"] = f"{own:,.0f} MB"
-        if STARTED:
-            lines["peak memory"] += f", and {worker:,.0f} MB in the largest worker"
-    return lines | {"engine": "C" if engine else f"Python ({why})" if why else "Python"}
+        yield "peak memory", f"{own:,.0f} MB" + f", and {worker:,.0f} MB in the largest worker" * bool(STARTED)
+    engine, why = find_engine() if options.engine != "python" else (None, "")
+    yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -1984,7 +1935,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parse_arguments(argv)
         if not regex:
             raise ValueError("the package regex is missing: pip install regex")
-        run(args) if args.show is None else show_text(args.show, args.output_dir or "bpeModel")
+        if args.show is not None:
+            show_text(args.show, args.output_dir or "bpeModel")
+        else:
+            text = "\n".join(f"{name:14} {line}" for name, line in run(args) if args.progress)
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (RuntimeError, OverflowError, MemoryError) as error:

@@ -689,9 +689,9 @@ def test_no_special_tokens(tmp_path, special_tokens):
     (("500", []), TypeError, "'500' is not a whole number"),
     ((500.0, []), TypeError, "500.0"),
     ((None, []), TypeError, "None"),
-    ((500, ["<a>", ""]), ValueError, "special token 2 is empty"),
+    ((500, ["<a>", ""]), ValueError, "special token 2 is '', which is empty or a single byte"),
     ((500, ["<a>", "<b>", "<a>"]), ValueError, "'<a>' is given twice"),
-    ((500, ["a"]), ValueError, "'a' is a single byte"),
+    ((500, ["a"]), ValueError, "special token 1 is 'a', which is empty or a single byte"),
     ((500, END), TypeError, "is one string"),
     ((500, [b"<a>"]), TypeError, "not a string"),
     ((500, ["\ud800x"]), ValueError, "surrogate"),
@@ -795,7 +795,7 @@ def test_no_permission(tmp_path):
     def in_child():
         if os.geteuid() == 0:
             os.setuid(65534)
-        for call in (lambda: bpe.train_bpe(secret, 300, []), lambda: bpe.check_writable(locked)):
+        for call in (lambda: bpe.train_bpe(secret, 300, []), lambda: bpe.check_writable(locked / "x")):
             try:
                 call()
                 os._exit(1)
@@ -1538,10 +1538,10 @@ def test_encode_takes_everything_from_the_folder(tmp_path, part, monkeypatch, en
 
 @only_python
 @pytest.mark.parametrize("options, text", [
-    (["--pattern", "o200k"], "bpeModel was trained with the pattern 'gpt2', not 'o200k'"),
-    (["--special-token", "<y>"], "bpeModel was trained with the special tokens ['<|endoftext|>'], not ['<y>']"),
-    (["--no-special-tokens"], "bpeModel was trained with the special tokens ['<|endoftext|>'], not []"),
-    (["--level", "char"], "bpeModel was trained with the level 'byte', not 'char'"),
+    (["--pattern", "o200k"], "bpeModel was trained with pattern='gpt2', not 'o200k'"),
+    (["--special-token", "<y>"], "bpeModel was trained with special_tokens=['<|endoftext|>'], not ['<y>']"),
+    (["--no-special-tokens"], "bpeModel was trained with special_tokens=['<|endoftext|>'], not []"),
+    (["--level", "char"], "bpeModel was trained with level='byte', not 'char'"),
 ])  # fmt: skip
 def test_encode_refuses_what_contradicts_the_folder(tmp_path, part, options, text):
     bpe.train_bpe(part, 300, [END], output_dir=tmp_path / "bpeModel")
@@ -2008,8 +2008,8 @@ def test_going_on_with_other_special_tokens_is_an_error(tmp_path, part):
     assert run(part, 310, "--continue-from", tmp_path, "--output-dir", tmp_path).returncode == 0  # it takes them from there
     assert bpe.load(tmp_path)[0][256] == b"<x>"
     for options, contradiction in [
-        (["--special-token", "<y>"], "with the special tokens ['<x>'], not ['<y>']"), (["--no-special-tokens"], "with the special tokens ['<x>'], not []"),
-        (["--like", "huggingface"], "without --like huggingface"), (["--pattern", "o200k"], "with the pattern 'gpt2', not 'o200k'"),
+        (["--special-token", "<y>"], "with special_tokens=['<x>'], not ['<y>']"), (["--no-special-tokens"], "with special_tokens=['<x>'], not []"),
+        (["--like", "huggingface"], "with like=None, not 'huggingface'"), (["--pattern", "o200k"], "with pattern='gpt2', not 'o200k'"),
     ]:  # fmt: skip
         result = run(part, 320, "--continue-from", tmp_path, *options, "--output-dir", tmp_path)
         assert result.returncode == 2 and f"{tmp_path} was trained {contradiction}" in one_line(result.stderr)
@@ -2469,8 +2469,8 @@ def test_save_refuses_two_ids_with_the_same_bytes(tmp_path):
 
 @only_python
 @pytest.mark.parametrize("vocab, text", [
-    ('{"a": 1', "not JSON"), ("[1]", "not a JSON object"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
-    ('{"a": 1, "b": 1}', "id 1 is given twice"), ('{"a b": 1}', "stands for no byte"), ("", "not JSON"),
+    ('{"a": 1', "not a JSON object"), ("[1]", "not a JSON object"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
+    ('{"a": 1, "b": 1}', "the id of 'b' is 1, .* given twice"), ('{"a b": 1}', "stands for no byte"), ("", "not a JSON object"),
 ])  # fmt: skip
 def test_a_malformed_vocabulary_is_named(tmp_path, vocab, text):
     (tmp_path / "vocab.json").write_text(vocab)
@@ -3479,9 +3479,9 @@ def test_the_progress_does_not_boast(monkeypatch):
     (["words.txt", "300", "--output-dir", "words.txt"], "words.txt is not a folder"),
     (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 2 (0xff, invalid start byte); use --errors replace "),
     (["c.gz", "1000"], "is compressed: zcat c.gz | python bpe.py - 1000"),
-    (["words.txt", "300", "--special-token", ""], "special token 1 is empty"),
-    (["words.txt", "300", "--continue-from", "lh"], "lh was trained with --like huggingface"),
-    (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain was trained without --like"),
+    (["words.txt", "300", "--special-token", ""], "special token 1 is '', which is empty"),
+    (["words.txt", "300", "--continue-from", "lh"], "lh was trained with like='huggingface', not None"),
+    (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain was trained with like=None, not 'huggingface'"),
     (["words.txt", "10kk"], "10kk"),
     (["words.txt", "300", "--workers", "0"], "workers=0 is below 1"),
     (["words.txt", "300", "--log-every", "0"], "--log-every 0 is below 1"),

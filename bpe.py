@@ -1259,6 +1259,7 @@ def work() -> None:
         pickle.dump(result, sys.stdout.buffer)
         sys.stdout.flush()
 
+    threading.excepthook = lambda error: os._exit(1)  # without memory for its answer it would keep the parent waiting
     with contextlib.suppress(EOFError):
         task = pickle.load(sys.stdin.buffer)
         while True:

@@ -2498,9 +2498,8 @@ def call_in_script(tmp_path, script):
 
 
 @only_python
-@pytest.mark.parametrize("moment", ["while it counts", "while it sends its result"])
-def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, moment):
-    mishap = "bpe.count_slice = die" if moment == "while it counts" else "pickle.dump = leave_half"
+@pytest.mark.parametrize("mishap", ["bpe.count_slice = die", "pickle.dump = leave_half", "pickle.dump = lack_memory"])
+def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
     (tmp_path / "worker.py").write_text(textwrap.dedent(f"""
         import os, pickle, signal
         def die(*arguments, **options):
@@ -2509,6 +2508,8 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, moment):
             file.write(pickle.dumps(data)[:-20])
             file.flush()
             die()
+        def lack_memory(data, file):
+            raise MemoryError
         {mishap}
     """))
     result = call_in_script(tmp_path, f"""

@@ -341,9 +341,11 @@ PATTERNS = {
 }
 TIKTOKEN_NAMES = {"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 CHARACTERS = "characters"  # takes the place of a pattern: words stand between spaces, and are made of characters
-BETWEEN_WORDS = r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"  # ... and this is what stands between them
+NAMED = {**PATTERNS, CHARACTERS: r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"}  # there, what stands between words
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
+Specials = Iterable[str] | None
+Model = tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]  # vocabulary, merges, special tokens, pattern
 BLOCK = 1 << 16  # how many characters of a stream are looked at together, at the most
 
 
@@ -370,8 +372,11 @@ CHOICES = {
 }  # fmt: skip
 
 
-def check_arguments(special_tokens: Iterable[str] | None, level: str = "byte", **given: Any) -> Options:
+def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str = "gpt2", **given: Any) -> Options:
     """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
+    if not isinstance(pattern, str):
+        raise TypeError(f"pattern={pattern!r} is not a string")
+    options = Options(check_special_tokens(special_tokens), TIKTOKEN_NAMES.get(pattern, pattern), **given)
     for name, value in {"level": level, **given}.items():
         if name in CHOICES and value not in CHOICES[name]:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, CHOICES[name]))}")
@@ -380,9 +385,6 @@ def check_arguments(special_tokens: Iterable[str] | None, level: str = "byte", *
                 raise TypeError(f"{name}={value!r} is not a whole number")
             if value < 1 and name != "vocab_size":
                 raise ValueError(f"{name}={value} is below 1")
-    options = Options(check_special_tokens(special_tokens), **given)
-    if not isinstance(options.pattern, str):
-        raise TypeError(f"pattern={options.pattern!r} is not a string")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
     if level == "char":
@@ -393,10 +395,7 @@ def check_arguments(special_tokens: Iterable[str] | None, level: str = "byte", *
         if options.max_token_length is not None:
             raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
         check_savable(options)
-    if options.pattern in TIKTOKEN_NAMES:
-        return options._replace(pattern=TIKTOKEN_NAMES[options.pattern])
-    if options.pattern != CHARACTERS:
-        compile_pattern(options.pattern)
+    compile_pattern(options.pattern)
     return options
 
 
@@ -414,7 +413,7 @@ def check_size(options: Options, n_first: int, n_given: int) -> None:
         raise ValueError(f"a vocabulary of {options.vocab_size} is too small: at least {least} ({parts})")
 
 
-def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...]:
+def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); ValueError or TypeError says what is wrong."""
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
@@ -422,19 +421,17 @@ def check_special_tokens(special_tokens: Iterable[str] | None) -> tuple[str, ...
     for number, token in enumerate(special_tokens, 1):
         if not isinstance(token, str):
             raise TypeError(f"special token {number} is {token!r}, not a string")
-        if not token:
-            raise ValueError(f"special token {number} is empty")
         if token in seen:
             raise ValueError(f"special token {token!r} is given twice")
-        if token.encode("utf-8", "surrogatepass") != to_utf8(token):
+        if token.encode("utf-8", "surrogatepass") != (utf8 := to_utf8(token)):
             raise ValueError(f"special token {token!r} has a surrogate, which no UTF-8 text contains")
-        if len(token.encode("utf-8")) == 1:
-            raise ValueError(f"special token {token!r} is a single byte, which has an id already")
+        if len(utf8) < 2:
+            raise ValueError(f"special token {number} is {token!r}, which is empty or a single byte with an id already")
         seen.add(token)
     return special_tokens
 
 
-def check_savable(options: Options | Model, folder: Path | None = None) -> None:
+def check_savable(options: Options, folder: Path | None = None) -> None:
     """Try what could keep a model from being saved, now and not after an hour of training.
 
     Hugging Face's files write some special tokens like another token: "é" is byte 233 there.
@@ -449,13 +446,13 @@ def check_savable(options: Options | Model, folder: Path | None = None) -> None:
         if token != special.encode("utf-8"):
             raise ValueError(f"special token {special!r} can't be saved: tokenizer.json writes {token!r} like that")
     if folder is not None:
-        check_writable(folder, *MODEL_FILES)
+        check_writable(*(os.path.join(folder, name) for name in MODEL_FILES))
 
 
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """The compiled pattern for a name or a custom pattern; ValueError or TypeError if it is neither."""
-    expression = PATTERNS.get(pattern, pattern)
+    expression = NAMED.get(pattern, pattern)
     if not set(expression) & set(r"\.^$*+?{}[]()|"):
         raise ValueError(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}")
     try:
@@ -466,7 +463,13 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
 
 @functools.lru_cache(maxsize=32)
 def compile_special_tokens(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches any special token, the longest one where several begin at the same place; without any, nothing."""
+    """Matches any special token, the longest one where several begin at the same place; without any, nothing.
+
+    Special tokens are walls: what stands between two of them is a text of its own.
+
+    >>> compile_special_tokens(("<|endoftext|>",)).split("Hello!<|endoftext|>World")
+    ['Hello!', '<|endoftext|>', 'World']
+    """
     return re.compile(f"({any_of(special_tokens)})" if special_tokens else "((?!))")
 
 
@@ -481,33 +484,24 @@ def any_of(texts: Iterable[str]) -> str:
     return f"(?:{'|'.join(branches)})" + "?" * (texts[0] == "")
 
 
-def split_on_special_tokens(text: str, special_tokens: tuple[str, ...]) -> list[str]:
-    """The pieces of a text, with the special tokens between them, which are walls: each piece is a text of its own.
-
-    >>> split_on_special_tokens("Hello!<|endoftext|>World", ("<|endoftext|>",))
-    ['Hello!', '<|endoftext|>', 'World']
-    """
-    return compile_special_tokens(special_tokens).split(text)
-
-
 def find_words(text: str, pattern: str) -> list[str]:
     """find_words("It's  new", "gpt2") -> ["It", "'s", " ", " new"]: the whole matches, without empty ones."""
-    if pattern == CHARACTERS:
-        return [word for word in regex.split(BETWEEN_WORDS, text) if word]
     expression = compile_pattern(pattern)
+    if pattern == CHARACTERS:
+        return [word for word in expression.split(text) if word]
     if pattern in PATTERNS:
         return expression.findall(text)
     return [match[0] for match in expression.finditer(text) if match[0]]  # findall would return groups, if it has any
 
 
-def pretokenize(text: str, special_tokens: Iterable[str] | None = None, pattern: str = "gpt2") -> Iterator[bytes]:
+def pretokenize(text: str, special_tokens: Specials = None, pattern: str = "gpt2") -> Iterator[bytes]:
     """The words of a text, one after the other, as UTF-8; special tokens are left out.
 
     >>> list(pretokenize("Hello!<|endoftext|>new world", ["<|endoftext|>"]))
     [b'Hello', b'!', b'new', b' world']
     """
     options = check_arguments(special_tokens, pattern=pattern)
-    pieces = split_on_special_tokens(text, options.special_tokens)[::2]
+    pieces = compile_special_tokens(options.special_tokens).split(text)[::2]
     return (word.encode("utf-8") for piece in pieces for word in find_words(piece, options.pattern))
 
 
@@ -528,8 +522,7 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Iterable[str] | None = None,
-        pattern: str = "gpt2",
+        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> None:
         self.vocab, self.merges = dict(vocab), list(merges)
         self.options = check_arguments(special_tokens, pattern=pattern)
@@ -563,7 +556,7 @@ class Tokenizer:
     @classmethod
     def train(
         cls, input_path: Path | Iterable[Path] | None = None, vocab_size: int | None = None,
-        special_tokens: Iterable[str] | None = None, *, pattern: str = "gpt2", **options: Any,
+        special_tokens: Specials = None, *, pattern: str = "gpt2", **options: Any,
     ) -> Tokenizer:
         """A tokenizer that is trained on files, or on texts=...; the arguments are those of train_bpe."""
         if options.get("level", "byte") != "byte":
@@ -574,16 +567,15 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """A tokenizer from a folder that save() or the command line wrote; ValueError names what is wrong in it."""
-        model = read_model(folder)
-        if model.pattern == CHARACTERS:
+        vocab, merges, special_tokens, pattern = read_model(folder)
+        if pattern == CHARACTERS:
             raise ValueError(f"{os.fspath(folder)} was trained with level='char': its merges are for segment()")
         with naming(folder):
-            return cls(*model)
+            return cls(vocab, merges, special_tokens, pattern)
 
     @classmethod
     def from_files(
-        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Iterable[str] | None = None,
-        pattern: str = "gpt2",
+        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
         vocab = read_vocab(vocab_filepath)
@@ -601,12 +593,15 @@ class Tokenizer:
         engine = find_engine()[0]
         return engine.encoder(self) if engine and self.options.pattern in engine.patterns else None
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, offset: int = 0) -> list[int]:
         """The token ids of a text. Lone surrogates, which no UTF-8 text has, count as U+FFFD.
 
-        ValueError if the words that a custom pattern finds are not the whole text, in its order.
+        ValueError if the words that a custom pattern finds are not the whole text, in its order; the message says at
+        which character, counting from the offset at which this text begins in a longer one.
         """
-        return self._encode_utf8(to_utf8(text), 0)
+        data = to_utf8(text)
+        ids = self.coder.encode(data) if self.coder else None
+        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """The ids of encode("".join(iterable)), one after the other, for streams of any size, cut anywhere.
@@ -614,14 +609,11 @@ class Tokenizer:
         It reads on to the next safe cut (see last_cut), so with a named pattern it keeps little text. For a custom
         pattern that is the next special token; without any it keeps the whole text.
         """
-        blocks = (
-            text[start : start + BLOCK].encode("utf-8", "surrogatepass")
-            for text in map(check_text, iterable) for start in range(0, len(text), BLOCK)
-        )  # fmt: skip
-        offset = 0
+        parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
+        offset, blocks = 0, (part.encode("utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
-            yield from self._encode_utf8(to_utf8(text), offset)
+            yield from self.encode(text, offset)
             offset += len(text)
 
     def encode_files(
@@ -642,7 +634,7 @@ class Tokenizer:
         """encode_files with checked options: -> (how many ids, how many bytes were read)."""
         kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
         n_ids = n_bytes = 0
-        check_writable(*os.path.split(os.path.abspath(output)))
+        check_writable(output)
         paths = paths_of(paths)
         for path in paths:
             if path.endswith(".npz"):
@@ -682,15 +674,10 @@ class Tokenizer:
             raise ValueError(f"the vocabulary has no token for the byte {missing!r}, in {word[:40]!r}")
         return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
-    def _encode_utf8(self, data: bytes, offset: int) -> list[int]:
-        """encode() of a piece of a text that begins at a character offset."""
-        ids = self.coder.encode(data) if self.coder else None
-        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
-
     def _encode(self, text: str, offset: int) -> list[int]:
-        """The same, in this file."""
+        """What encode() does, in this file, with a text that is valid UTF-8."""
         ids: list[int] = []
-        for number, piece in enumerate(split_on_special_tokens(text, self.options.special_tokens)):
+        for number, piece in enumerate(compile_special_tokens(self.options.special_tokens).split(text)):
             if number % 2:
                 ids.append(self.special_ids[piece])
             else:
@@ -742,35 +729,8 @@ def segment(sentence: str, merges: Iterable[Pair]) -> list[str]:
 # knows the pattern and the special tokens.
 
 
-class Model(NamedTuple):
-    """What a folder holds."""
-
-    vocab: dict[int, bytes]
-    merges: list[Pair]
-    special_tokens: tuple[str, ...]
-    pattern: str
-
-    @property
-    def show(self) -> Callable[[bytes], str]:
-        """What writes a token as it stands in the files."""
-        return bytes.decode if self.pattern == CHARACTERS else to_printable
-
-    def save(self, folder: Path) -> None:
-        """Write the three files under temporary names, then rename them, tokenizer.json first."""
-        check_savable(self, folder)
-        show, tokenizer = self.show, huggingface_tokenizer(self)
-        ids = {show(token): token_id for token, token_id in ids_of(self.vocab).items()}
-        merges = "".join(f"{left} {right}\n" for left, right in tokenizer["model"]["merges"])
-        contents = to_json(ids), "#version: 0.2\n" + merges, to_json(tokenizer)
-        with contextlib.ExitStack() as stack:  # it leaves the last file first
-            for name, text in zip(MODEL_FILES, contents):
-                file = stack.enter_context(new_file(os.path.join(folder, name)))
-                file.write(text.encode("utf-8"))
-                file.flush()
-
-
 def save(
-    vocab: Mapping[int, bytes], merges: Iterable[Pair], output_dir: Path, special_tokens: Iterable[str] | None = None,
+    vocab: Mapping[int, bytes], merges: Iterable[Pair], output_dir: Path, special_tokens: Specials = None,
     pattern: str = "gpt2", *, level: str = "byte",
 ) -> None:
     """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there.
@@ -785,7 +745,16 @@ def save(
     if special_tokens is None:
         special_tokens = [] if level == "char" else special_tokens_of(vocab, merges)
     options = check_arguments(special_tokens, level, pattern=pattern)
-    Model(dict(vocab), merges, options.special_tokens, options.pattern).save(output_dir)
+    check_savable(options, output_dir)
+    show: Callable[[bytes], str] = bytes.decode if options.pattern == CHARACTERS else to_printable
+    ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
+    tokenizer = huggingface_tokenizer(vocab, merges, options)
+    lines = ["#version: 0.2", *map(" ".join, tokenizer["model"]["merges"]), ""]
+    with contextlib.ExitStack() as stack:  # it leaves the last file first, so tokenizer.json is the first to be renamed
+        for name, text in zip(MODEL_FILES, (to_json(ids), "\n".join(lines), to_json(tokenizer))):
+            file = stack.enter_context(new_file(os.path.join(output_dir, name)))
+            file.write(text.encode("utf-8"))
+            file.flush()
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
@@ -821,12 +790,12 @@ def from_printable(text: str) -> bytes:
         raise ValueError(f"{text!r} has the character {error.args[0]!r}, which stands for no byte") from None
 
 
-def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> list[str]:
+def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tuple[str, ...]:
     """The special tokens of a vocabulary: what is neither a byte nor a merge, in the order of the ids."""
     others = {left + right for left, right in merges}
     tokens = [token for token in ids_of(dict(sorted(vocab.items()))) if len(token) > 1 and token not in others]
     with naming("a token that is neither a byte nor a merge"):
-        return [token.decode("utf-8") for token in tokens]
+        return tuple(token.decode("utf-8") for token in tokens)
 
 
 def to_json(data: Any) -> str:
@@ -834,31 +803,29 @@ def to_json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
 
 
-def huggingface_tokenizer(model: Model) -> dict[str, Any]:
+def huggingface_tokenizer(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> dict[str, Any]:
     """The object in tokenizer.json, which the tokenizers package encodes with as Tokenizer does.
 
     Its regular expressions are those of Oniguruma, which may read a custom pattern in another way.
     """
-    characters, show, added = model.pattern == CHARACTERS, model.show, []
-    ids = {show(token): token_id for token_id, token in model.vocab.items()}
-    for special in model.special_tokens:
-        token_id = ids.pop(show(special.encode("utf-8")), None)
-        if token_id is None:
-            raise ValueError(f"the special token {special!r} is not in the vocabulary")
-        ids[special] = token_id
-        flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        added.append({"id": token_id, "content": special, **flags, "special": True})
-    split = {"type": "Split", "pattern": {"Regex": oniguruma(model.pattern)}, "invert": False}
+    characters, specials = options.pattern == CHARACTERS, options.special_tokens
+    show: Callable[[bytes], str] = bytes.decode if characters else to_printable
+    names = {special.encode("utf-8"): special for special in specials}
+    ids = {names.get(token) or show(token): token_id for token_id, token in vocab.items()}
+    if missing := [special for special in specials if special not in ids]:
+        raise ValueError(f"the special token {missing[0]!r} is not in the vocabulary")
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    split = {"type": "Split", "pattern": {"Regex": oniguruma(options.pattern)}, "invert": False}
     split["behavior"] = "Removed" if characters else "Isolated"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    merges = [[show(left), show(right)] for left, right in model.merges]
     bpe = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
         "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": False, "vocab": ids, "merges": merges,
+        "ignore_merges": False, "vocab": ids, "merges": [[show(left), show(right)] for left, right in merges],
     }  # fmt: skip
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+        "added_tokens": [{"id": ids[special], "content": special, **flags} for special in specials],
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split] if characters else [split, byte_level]},
         "post_processor": None, "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if characters else byte_level,
         "model": bpe,
@@ -870,7 +837,7 @@ def oniguruma(pattern: str) -> str:
 
     There {1,3}+ is one or more times {1,3}; nothing follows it in the pattern, so it need not be possessive.
     """
-    return BETWEEN_WORDS if pattern == CHARACTERS else PATTERNS.get(pattern, pattern).replace("{1,3}+", "{1,3}")
+    return NAMED.get(pattern, pattern).replace("{1,3}+", "{1,3}")
 
 
 @contextlib.contextmanager
@@ -886,24 +853,22 @@ def naming(place: Path) -> Iterator[None]:
 def read_model(folder: Path) -> Model:
     """The model in a folder; where there is no tokenizer.json, with GPT-2's pattern. ValueError names what is wrong."""
     vocab_path, merges_path, path = (os.path.join(folder, name) for name in MODEL_FILES)
-    if not os.path.exists(path):
-        vocab, merges = read_vocab(vocab_path), read_merges(merges_path)
-        if not merges:
-            raise ValueError(f"{merges_path}: has no merges")
-        with naming(folder):
-            return Model(vocab, merges, tuple(special_tokens_of(vocab, merges)), "gpt2")
-    names = {oniguruma(name): name for name in [*PATTERNS, CHARACTERS]}
-    tokenizer = read_json(path)
-    with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
-        specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
-        expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-        pattern = names.get(expression, expression)
+    pattern, tokenizer = "gpt2", read_json(path) if os.path.exists(path) else None
+    if tokenizer is not None:
+        with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
+            specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
+            expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+            pattern = {oniguruma(name): name for name in NAMED}.get(expression, expression)
     read: Callable[[str], bytes] = str.encode if pattern == CHARACTERS else from_printable
-    model = Model(read_vocab(vocab_path, read), read_merges(merges_path, read), specials, pattern)
+    vocab, merges = read_vocab(vocab_path, read), read_merges(merges_path, read)
     with naming(folder):
-        if set(map(str.encode, specials)) - set(model.vocab.values()) or tokenizer != huggingface_tokenizer(model):
+        if tokenizer is None:
+            if not merges:
+                raise ValueError(f"{merges_path}: has no merges")
+            specials = special_tokens_of(vocab, merges)
+        elif tokenizer != huggingface_tokenizer(vocab, merges, Options(specials, pattern)):
             raise ValueError(f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
-    return model
+    return vocab, merges, specials, pattern
 
 
 def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
@@ -911,13 +876,10 @@ def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
     return read_model(output_dir)[:2]
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path) -> dict[str, Any]:
     """The object in a file of JSON; ValueError names the file."""
-    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not JSON"):
-        data = json.load(file)
-    if not isinstance(data, dict):
-        raise ValueError(f"{os.fspath(path)}: not a JSON object")
-    return data
+    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not a JSON object"):
+        return {**json.load(file)}  # of anything else this is a TypeError
 
 
 def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dict[int, bytes]:
@@ -925,10 +887,8 @@ def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dic
     vocab: dict[int, bytes] = {}
     with naming(path):
         for text, token_id in read_json(path).items():
-            if type(token_id) is not int or token_id < 0:
-                raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on")
-            if token_id in vocab:
-                raise ValueError(f"the id {token_id} is given twice, the second time to {text!r}")
+            if type(token_id) is not int or token_id < 0 or token_id in vocab:
+                raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on, or given twice")
             vocab[token_id] = read(text)
     return dict(sorted(vocab.items()))
 
@@ -964,17 +924,18 @@ def new_file(path: Path) -> Iterator[Any]:
             os.remove(temporary)
 
 
-def check_writable(folder: Path, *names: str) -> None:
-    """Make the folder, and try to write into it: better an error now than after an hour of training."""
+def check_writable(*paths: Path) -> None:
+    """Make the folders of some files, and try to write there: better an error now than after an hour of training."""
     import tempfile
 
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise ValueError(f"{os.fspath(folder)} is not a folder")
-    os.makedirs(folder, exist_ok=True)
-    for path in (os.path.join(folder, name) for name in names):
+    for path in map(os.path.abspath, paths):
+        folder = os.path.dirname(path)
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise ValueError(f"{folder} is not a folder")
+        os.makedirs(folder, exist_ok=True)
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError(f"{path} is not a regular file, and would be replaced by one")
-    tempfile.TemporaryFile(dir=folder).close()
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -990,22 +951,23 @@ NOT_TEXT = {  # by first bytes: what a file is, and the tool that makes text of 
 }  # fmt: skip
 
 
+CUTS = {  # where words of these patterns end; a custom pattern may match across any place
+    **dict.fromkeys(PATTERNS, r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"), CHARACTERS: r"(?<=\n)",
+}  # fmt: skip
+
+
 @functools.lru_cache(maxsize=32)
 def cut_expression(pattern: str, special_tokens: tuple[str, ...]) -> tuple[regex.Pattern[str], int]:
     """(what matches where a text may be cut, the last place first; how many characters of context a cut needs)."""
-    if pattern in PATTERNS:
-        expression = r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"
-    elif pattern == CHARACTERS:
-        expression = r"(?<=\n)"
-    else:  # a custom pattern may match across any place, except the beginning of a special token
-        expression = f"(?={compile_special_tokens(special_tokens).pattern})"
+    expression = CUTS.get(pattern, f"(?={compile_special_tokens(special_tokens).pattern})")
     return regex.compile("(?r)" + expression), 2 * max(map(len, special_tokens), default=0) + 2
 
 
-def last_cut(data: bytes, options: Options, begins: bool) -> int:
+def last_cut(read: Callable[[int, int], bytes], start: int, end: int, options: Options) -> int:
     r"""The last offset in bytes at which a text may be cut without changing its words; 0 where none is known.
 
-    data is a part of a text, and begins says whether the text, or a slice of it, begins there.
+    read(from, to) gives a part of the text. A slice begins at `start`, and its last WINDOW_BYTES before `end` are
+    searched, with room for the context on both sides.
 
     For a named pattern one rule does: after a letter or a digit, before anything that is no letter, digit, mark or
     apostrophe. No word goes on there, since within a word only these follow a letter or digit; and nothing before the
@@ -1016,11 +978,12 @@ def last_cut(data: bytes, options: Options, begins: bool) -> int:
     no place in "a a a a". And all around it is valid UTF-8, so that errors="replace" can't change what stands there.
     """
     expression, margin = cut_expression(options.pattern, options.special_tokens)
-    text = data.decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates
-    for match in expression.finditer(text, 1 if begins else margin, max(len(text) - margin, 0)):
+    begin = max(start, end - WINDOW_BYTES - 8 * margin)
+    text = read(begin, end).decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates
+    for match in expression.finditer(text, 1 if begin == start else margin, max(len(text) - margin, 0)):
         at = match.start()
         if may_cut(text[max(at - margin, 0) : at], text[at : at + margin], options):
-            return len(text[:at].encode("utf-8", "surrogateescape"))
+            return begin + len(text[:at].encode("utf-8", "surrogateescape"))
     return 0
 
 
@@ -1033,25 +996,22 @@ def may_cut(before: str, after: str, options: Options) -> bool:
     for token in options.special_tokens:  # one across the border takes less than its length of either side
         if token in before[max(len(before) - len(token) + 1, 0) :] + after[: len(token) - 1]:
             return False
-    named = options.pattern in PATTERNS or options.pattern == CHARACTERS
-    return named or after.startswith(options.special_tokens)
-
-
-def window_bytes(options: Options) -> int:
-    """How many bytes at the end of a slice to search for a cut, with room for the context on both sides."""
-    return WINDOW_BYTES + 8 * cut_expression(options.pattern, options.special_tokens)[1]
+    return options.pattern in CUTS or after.startswith(options.special_tokens)
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterator[bytes]:
     """Join the blocks of a text, and cut it at safe places into pieces of about so many bytes or more."""
-    data, enough, window = bytearray(), least, window_bytes(options)
+    data, enough = bytearray(), least
+
+    def read(begin: int, end: int) -> bytes:
+        return bytes(data[begin:end])
+
     for block in blocks:
         data += block
         if len(data) >= enough:
-            skipped = max(len(data) - window, 0)
-            if cut := last_cut(bytes(data[skipped:]), options, not skipped):
-                yield bytes(data[: skipped + cut])
-                del data[: skipped + cut]
+            if cut := last_cut(read, 0, len(data), options):
+                yield bytes(data[:cut])
+                del data[:cut]
             enough = least if cut else 2 * len(data)  # to look again at every block would take quadratic time
     if data:
         yield bytes(data)
@@ -1067,6 +1027,9 @@ class Slice(NamedTuple):
     texts: tuple[bytes, ...] = ()  # without a file, or of one that can't be read twice: texts with walls between them
 
 
+Task = Callable[[Slice], Any]  # counts or encodes a slice
+
+
 def paths_of(input_path: Any) -> list[str]:
     """One path or several, as a list; ValueError if there is none."""
     single = isinstance(input_path, (str, bytes, os.PathLike))
@@ -1075,41 +1038,39 @@ def paths_of(input_path: Any) -> list[str]:
     raise ValueError("no corpus file is given")
 
 
-def size_of(path: str) -> int:
-    """The size of a readable file; 0 for a pipe, and for what says it is empty, as /proc's files do."""
+def stamp_of(path: str) -> tuple[int, int]:
+    """Size and modification time of a readable file; size 0 for a pipe, and for what says it is empty, as in /proc."""
     if path == "-" or stat.S_ISFIFO(mode := os.stat(path).st_mode) or stat.S_ISCHR(mode):
-        return 0
+        return 0, 0
     with open(path, "rb") as file:
-        return stamp_of(file)[0]
+        status = os.fstat(file.fileno())
+    return status.st_size, status.st_mtime_ns
 
 
 def slices_of_files(paths: Sequence[str], options: Options) -> tuple[Iterator[Slice], int | None]:
     """(the slices of all files, their size in bytes where it is known); every file is looked at before."""
-    sizes = [size_of(path) for path in paths]
+    sizes = [stamp_of(path)[0] for path in paths]
     return (piece for path in paths for piece in slices_of(path, options)), sum(sizes) if all(sizes) else None
 
 
 def slices_of(path: str, options: Options) -> Iterator[Slice]:
     """Cut a file into slices of about SLICE_BYTES; those of a pipe, or of standard input, carry their text."""
-    start = 0
-    if not size_of(path):
+    stamp, start, end = stamp_of(path), 0, SLICE_BYTES
+    if not stamp[0]:
         for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
             warn_of_mark(path, start, data)
             yield Slice(path, start, start + len(data), texts=(data,))
             start += len(data)
         return
-    with open(path, "rb") as file:
-        stamp, window = stamp_of(file), window_bytes(options)
-        warn_of_mark(path, start, file.read(3))
-        while start < stamp[0]:
-            end, cut = start + SLICE_BYTES, 0
-            while end < stamp[0] and not cut:
-                begin = max(start, end - window)
-                file.seek(begin)
-                cut = last_cut(file.read(end - begin), options, begin == start)
-                end = begin + cut if cut else end + WINDOW_BYTES
-            yield Slice(path, start, min(end, stamp[0]), stamp)
-            start = end
+    read = functools.partial(read_bytes, path)
+    warn_of_mark(path, start, read(0, 3))
+    while end < stamp[0]:
+        if cut := last_cut(read, start, end, options):
+            yield Slice(path, start, cut, stamp)
+            start, end = cut, cut + SLICE_BYTES
+        else:
+            end += WINDOW_BYTES
+    yield Slice(path, start, stamp[0], stamp)
 
 
 def blocks_of_pipe(path: str) -> Iterator[bytes]:
@@ -1152,22 +1113,21 @@ def warn_of_mark(path: str, start_byte: int, data: bytes) -> None:
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
 
 
-def stamp_of(file: Any) -> tuple[int, int]:
-    """Size and modification time of an open file, by which a change is noticed."""
-    status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns
+def read_bytes(path: str, start: int, end: int) -> bytes:
+    """A part of a file; of any size, since Python's buffer asks again where the system gives at most 2 GiB."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        return file.read(end - start)
 
 
 def read_slice(piece: Slice) -> Sequence[bytes]:
     """The texts of a slice; ValueError if its file has changed since it was cut."""
     if not piece.stamp:
         return piece.texts
-    with open(piece.path, "rb", buffering=0) as file:
-        file.seek(piece.start_byte)
-        data = file.read(piece.end_byte - piece.start_byte)
-        if stamp_of(file) != piece.stamp:
-            raise ValueError(f"{piece.path}: changed while it was read")
-        return [data]
+    data = read_bytes(piece.path, piece.start_byte, piece.end_byte)
+    if stamp_of(piece.path) != piece.stamp:
+        raise ValueError(f"{piece.path}: changed while it was read")
+    return [data]
 
 
 def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
@@ -1182,15 +1142,13 @@ def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
     return text.replace("\r\n", "\n") if options.newlines == "lf" else text
 
 
-def utf8_of(piece: Slice, texts: Iterable[bytes], options: Options) -> Iterator[bytes]:
-    """The texts of a slice as C takes them: it checks valid UTF-8 itself."""
+def utf8_of(piece: Slice, data: bytes, options: Options) -> bytes:
+    """A text of a slice as C takes it, which checks by itself whether it is UTF-8."""
     plain = options.errors == "strict" and options.newlines == "keep"
-    return (data if plain else decode_slice(piece, data, options).encode("utf-8") for data in texts)
+    return data if plain else decode_slice(piece, data, options).encode("utf-8")
 
 
-def run_tasks(
-    task: Callable[[Slice], Any], slices: Iterator[Slice], options: Options, threads: bool, executor: Any
-) -> Iterator[Any]:
+def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bool, executor: Any) -> Iterator[Any]:
     """task(slice) for all slices, some of them ahead of the reader; the results come in the order of the slices.
 
     They run in an executor if one is given; in this process if there is one worker or one slice; else in threads (the C
@@ -1250,7 +1208,7 @@ STARTED: list[Any] = []  # all worker processes: the summary says how large the 
 
 
 @contextlib.contextmanager
-def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice], Any]]:
+def processes(task: Task, n: int) -> Iterator[Task]:
     """The same task, done by n worker processes: a function for n threads, each of which waits for a worker.
 
     Each worker has pipes of its own, so that one that is killed can't leave half a message where another one reads. It
@@ -1262,26 +1220,24 @@ def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice]
     command, pipe = [sys.executable, "-c", WORKER, __name__, os.path.abspath(__file__), *sys.path], subprocess.PIPE
     workers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) for _ in range(n)]
     STARTED.extend(workers)
-    free = list(workers)
+    free: list[Any] = [(worker, (task,)) for worker in workers]  # and what a worker has to know before it can begin
 
     def do(piece: Slice) -> Any:
-        worker: Any = free.pop()
+        worker, before = free.pop()
         try:
-            pickle.dump(piece, worker.stdin)
+            for message in (*before, piece):
+                pickle.dump(message, worker.stdin)
             worker.stdin.flush()
-            result, error = pickle.load(worker.stdout)
+            result = pickle.load(worker.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise RuntimeError("a worker process died (killed, or out of memory?)") from None
         finally:
-            free.append(worker)
-        if error:
-            raise error
+            free.append((worker, ()))
+        if isinstance(result, Exception):
+            raise result
         return result
 
     try:
-        for worker in workers:
-            with contextlib.suppress(OSError):  # one that is dead already is noticed when it is asked for a result
-                pickle.dump(task, worker.stdin)  # type: ignore[arg-type]
         yield do
     finally:
         for worker in workers:
@@ -1291,60 +1247,64 @@ def processes(task: Callable[[Slice], Any], n: int) -> Iterator[Callable[[Slice]
 
 
 def work() -> None:
-    """What a worker process does: tasks in a thread, so that it can end as soon as its parent does."""
+    """What a worker process does: each task in a thread, so that it can end as soon as its parent does."""
     import pickle
-    import queue
     import threading
 
-    def answer() -> None:
-        task = slices.get()
-        while True:
-            try:
-                result, error = task(slices.get()), None
-            except Exception as raised:
-                result, error = None, raised
-            pickle.dump((result, error), sys.stdout.buffer)
-            sys.stdout.flush()
+    def answer(piece: Slice) -> None:
+        try:
+            result = task(piece)
+        except Exception as error:
+            result = error
+        pickle.dump(result, sys.stdout.buffer)
+        sys.stdout.flush()
 
-    slices: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    threading.Thread(target=answer, daemon=True).start()
+    threading.excepthook = lambda error: os._exit(1)  # without memory for its answer it would keep the parent waiting
     with contextlib.suppress(EOFError):
+        task = pickle.load(sys.stdin.buffer)
         while True:
-            slices.put(pickle.load(sys.stdin.buffer))
+            piece = pickle.load(sys.stdin.buffer)
+            threading.Thread(target=answer, args=(piece,), daemon=True).start()
     os._exit(0)
 
 
-# Counting. Words and their counts are a dict, or stay inside the C engine, where no word is a Python object.
+# Counting. Words and their counts are in a dict, or stay inside the C engine, where no word is a Python object.
+
+
+class Words(collections.Counter[bytes]):
+    """Words and their counts, with the methods of their twin in the C engine."""
+
+    def put(self, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
+        """Add words that lie one after the other, with their lengths and counts."""
+        for end, length, count in zip(itertools.accumulate(lengths), lengths, counts):
+            self[blob[end - length : end]] += count
+
+    def totals(self) -> tuple[int, int, int, int]:
+        """(distinct words, words, bytes in words, bytes in distinct words)."""
+        n_bytes = sum(len(word) * count for word, count in self.items())
+        return len(self), sum(self.values()), n_bytes, sum(map(len, self))
+
+    def arrays(self) -> tuple[bytes, Sequence[int], Sequence[int]]:
+        """All words one after the other, their lengths and their counts, by falling count and then by bytes."""
+        kept = sorted((word for word, n in self.items() if word and n), key=lambda word: (-self[word], word))
+        return b"".join(kept), array("I", map(len, kept)), array("Q", map(self.__getitem__, kept))
+
+    def to_dict(self) -> dict[bytes, int]:
+        """The words and their counts."""
+        return dict(self)
 
 
 def new_words(options: Options) -> Any:
-    """An empty dict, or where the C engine knows the pattern, a table of its own."""
+    """An empty table of words: that of the C engine where it knows the pattern, else one of this file."""
     engine = engine_for(options)
     known = engine and options.pattern in engine.patterns
-    return engine.words(options.special_tokens, options.pattern) if known else {}
-
-
-def add_counts(words: Any, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
-    """Add words that lie one after the other, with their lengths and counts."""
-    if not isinstance(words, dict):
-        words.put(blob, lengths, counts)
-        return
-    for end, length, count in zip(itertools.accumulate(lengths), lengths, counts):
-        word = blob[end - length : end]
-        words[word] = words.get(word, 0) + count
-
-
-def totals_of(words: Any) -> tuple[int, int, int, int]:
-    """(distinct words, words, bytes in words, bytes in distinct words)."""
-    if not isinstance(words, dict):
-        return words.totals()  # type: ignore[no-any-return]
-    n_bytes = sum(len(word) * count for word, count in words.items())
-    return len(words), sum(words.values()), n_bytes, sum(map(len, words))
+    return engine.words(options.special_tokens, options.pattern) if known else Words()
 
 
 def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
     """(count of each word, number of bytes that belong to no word) of texts; the second is 0 for named patterns."""
-    pieces = [piece for text in texts for piece in split_on_special_tokens(text, options.special_tokens)[::2]]
+    specials = compile_special_tokens(options.special_tokens)
+    pieces = [piece for text in texts for piece in specials.split(text)[::2]]
     counts: collections.Counter[str] = collections.Counter()
     if options.pattern == "gpt2":
         # A GPT-2 word never goes on where whitespace follows something else. So the text is first counted in chunks
@@ -1357,9 +1317,9 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
         for piece in pieces:
             counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
-    if options.pattern in PATTERNS or options.pattern == CHARACTERS:
+    if options.pattern in CUTS:
         return words, 0
-    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - totals_of(words)[2]
+    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
 
 
 def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, int, dict[bytes, int]]:
@@ -1368,11 +1328,11 @@ def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int,
     n_bytes, texts = piece.end_byte - piece.start_byte, read_slice(piece)
     # to look for one byte is twenty times faster than to look for two
     line_ends = sum(data.count(b"\r") for data in texts if b"\r" in data and b"\r\n" in data)
-    if isinstance(counts, dict):
+    if isinstance(counts, Words):
         counts, unmatched = count_text([decode_slice(piece, data, options) for data in texts], options)
         return n_bytes, unmatched, line_ends, counts
-    for data in utf8_of(piece, texts, options):
-        if not counts.scan(data):
+    for data in texts:
+        if not counts.scan(utf8_of(piece, data, options)):
             decode_slice(piece, data, options)  # it is not UTF-8: this raises, and says where
     return n_bytes, 0, line_ends, counts.to_dict() if words is None else {}
 
@@ -1384,23 +1344,20 @@ def count_corpus(
     if (input_path is None) == (texts is None):
         raise ValueError("either paths or texts are needed")
     words, sums = new_words(options), [0, 0, 0]
-    in_c = not isinstance(words, dict) and not executor
+    in_c = not isinstance(words, Words) and not executor
     if texts is not None:
         slices, total = slices_of_texts(texts, options), None
     else:
         paths = paths_of(input_path)
         slices, total = slices_of_files([path for path in paths if not path.endswith(".npz")], options)
         for path in [path for path in paths if path.endswith(".npz")]:
-            add_counts(words, *read_counts(path, options))
+            words.put(*read_counts(path, options))
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
     results = run_tasks(task, slices, options, in_c, executor)
     for *numbers, counts in with_progress(results, "counting words", "MB", total, options.progress):
         sums = list(map(operator.add, sums, numbers))
-        if isinstance(words, dict):
-            for word, count in counts.items():
-                words[word] = words.get(word, 0) + count
-        elif counts:
-            add_counts(words, b"".join(counts), list(map(len, counts)), list(counts.values()))
+        if counts:
+            words.update(counts)
     return words, sums[0], sums[1], sums[2]
 
 
@@ -1415,14 +1372,13 @@ def count_words(
               executor repeats what a lost worker was doing; what keeps failing raises RuntimeError with its place.
     """
     words = count_corpus(paths, texts, check_arguments(special_tokens, **options), executor)[0]
-    return words if isinstance(words, dict) else words.to_dict()
+    return words.to_dict()  # type: ignore[no-any-return]
 
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
     """(bytes read, token ids of kind "u2" or "u4" as bytes) of a slice of a file."""
-    (data,), coder, ids = read_slice(piece), tokenizer.coder if options.engine != "python" else None, None
-    if coder:
-        ids = coder.encode(next(utf8_of(piece, [data], options)), kind)
+    (data,), coder = read_slice(piece), tokenizer.coder if options.engine != "python" else None
+    ids = coder.encode(utf8_of(piece, data, options), kind) if coder else None
     if ids is None:
         text = decode_slice(piece, data, options)
         with naming(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
@@ -1450,12 +1406,8 @@ def save_counts(words: Any, path: Path, special_tokens: Iterable[str] | None, pa
     options = check_arguments(special_tokens, pattern=pattern)
     if not os.fspath(path).endswith(".npz"):
         raise ValueError(f"{os.fspath(path)}: the name of a file of counts must end in .npz")
-    check_writable(*os.path.split(os.path.abspath(path)))
-    if isinstance(words, dict):
-        kept = sorted((word for word, n in words.items() if word and n), key=lambda word: (-words[word], word))
-        arrays: Any = b"".join(kept), array("I", map(len, kept)), array("Q", map(words.__getitem__, kept))
-    else:
-        arrays = words.arrays()
+    check_writable(path)
+    arrays = (Words(words) if isinstance(words, Mapping) else words).arrays()
     with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for (name, (kind, _)), data in zip(ARRAYS.items(), arrays):
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
@@ -1482,13 +1434,11 @@ def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Seq
         words, lengths, counts = arrays
         if len(lengths) != len(counts) or sum(lengths) != len(words) or not all(lengths) or not all(counts):
             raise ValueError("words, lengths and counts do not belong together")
-        found = made_with["pattern"], tuple(made_with["special_tokens"])
     except (ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{os.fspath(path)}: not a file of counts, or damaged: {error}") from None
-    if found != (asked := (options.pattern, options.special_tokens)):
-        (pattern, specials), (other, others) = found, asked
-        what = f"counted with the pattern {pattern!r} and the special tokens {list(specials)}"
-        raise ValueError(f"{os.fspath(path)}: {what}, not {other!r} and {list(others)}")
+    asked = {"pattern": options.pattern, "special_tokens": list(options.special_tokens)}
+    if made_with != asked:
+        raise ValueError(f"{os.fspath(path)}: counted with {made_with}, not with {asked}")
     return bytes(words), lengths, counts
 
 
@@ -1504,56 +1454,71 @@ class Trainer:
     n_tokens   how many tokens all words of the corpus make up by now
     """
 
-    def __init__(self, words: Any, options: Options, given: Iterable[Pair] = ()) -> None:
+    def __init__(self, options: Options, given: Iterable[Pair] = ()) -> None:
         self.options, self.merges = options, list(given)
+        if options.pattern != CHARACTERS:
+            check_size(options, 256, len(self.merges))
+        elif self.merges:
+            raise ValueError("merges to go on from are possible with level='byte' only")
         # Hugging Face has the bytes in the order of their characters, those that stand for themselves first
-        self.alphabet = [bytes([byte]) for byte in (CHARACTER_OF if options.like else range(256))]
-        if options.pattern == CHARACTERS:
-            self.alphabet = sorted({token for word in words for token in character_tokens(word)})
+        order = list(CHARACTER_OF) if options.like else list(range(256))
+        self.alphabet = [bytes([byte]) for byte in order]
+        self.spelling = bytes(map(order.index, range(256)))  # the id of each byte
         self.tokens = self.alphabet + [left + right for left, right in self.merges]
-        check_size(options, len(self.alphabet), len(self.merges))
-        start = self.start_in_c if engine_for(options) else self.start
-        self.steps: Iterator[tuple[int, int, int, int]] = start(words, options.max_token_length or sys.maxsize)
+        specials = set(map(str.encode, options.special_tokens))
+        self.ranks: dict[Any, int] = {}  # of the given merges, as pairs of ids
+        for rank, (left, right) in enumerate(self.merges):
+            name, token_ids = f"merge {rank} (from 0), {left!r} + {right!r}", self.replay(left + right)
+            if left + right in specials:
+                raise ValueError(f"{name}: makes the special token {(left + right).decode()!r}")
+            if (before := [self.tokens[token_id] for token_id in token_ids]) != [left, right]:
+                raise ValueError(f"{name}: the merges before it make {before} of these bytes")
+            self.ranks[tuple(token_ids)] = rank
 
     @property
     def wanted(self) -> int:
         """How many merges are missing to the size that was asked for."""
         return self.options.vocab_size - len(self.options.special_tokens) - len(self.tokens)
 
-    def rows(self, words: Mapping[bytes, int]) -> Iterator[Sequence[int]]:
-        """Each word as the ids of its first tokens: those of the alphabet, with the merges that were given replayed."""
-        ids = {token: token_id for token_id, token in enumerate(self.tokens)}
+    def replay(self, word: bytes) -> list[int]:
+        """The ids of a word's tokens once the given merges are made in it."""
+        return merge_by_rank(list(word.translate(self.spelling)), self.ranks, range(256, len(self.tokens)))
+
+    def rows(self, words: Iterable[bytes]) -> list[str]:
+        """Each word as a str whose characters are the ids of its first tokens, with the given merges replayed."""
         if self.options.pattern == CHARACTERS:
-            return ([ids[token] for token in character_tokens(word)] for word in words)
-        spelling = bytes(ids[bytes([byte])] for byte in range(256))
-        rows = (word.translate(spelling) for word in words)
-        if not self.merges:
-            return rows
-        ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
-        return (merge_by_rank(list(row), ranks, range(256, len(ids))) for row in rows)
+            ids = {token: chr(token_id) for token_id, token in enumerate(self.alphabet)}
+            return ["".join(map(ids.__getitem__, character_tokens(word))) for word in words]
+        if self.ranks:
+            return ["".join(map(chr, self.replay(word))) for word in words]
+        return [word.translate(self.spelling).decode("latin-1") for word in words]
 
-    def start(self, words: Any, longest: int) -> Iterator[tuple[int, int, int, int]]:
-        """The learner of this file, over words in a dict."""
-        rows, counts = self.rows(words), list(words.values())
-        texts = [row.decode("latin-1") if isinstance(row, bytes) else "".join(map(chr, row)) for row in rows]
-        self.n_tokens = sum(map(operator.mul, map(len, texts), counts))
-        return learn_merges(texts, counts, self.tokens, smaller_id if self.options.like else descending, longest)
-
-    def start_in_c(self, words: Any, longest: int) -> Iterator[tuple[int, int, int, int]]:
-        """The learner of the C engine, which uses its words up. They are bytes, or rows of ids as uint32."""
-        engine, wide, spelling = engine_for(self.options), self.options.pattern == CHARACTERS, b""
+    def start(self, words: Any) -> Trainer:
+        """The same trainer, ready to learn from these words and their counts."""
+        options, engine = self.options, engine_for(self.options)
+        characters, longest = options.pattern == CHARACTERS, options.max_token_length or sys.maxsize
+        if characters:
+            self.alphabet = sorted({token for word in words for token in character_tokens(word)})
+            self.tokens = list(self.alphabet)
+            check_size(options, len(self.alphabet), 0)
+        if not engine:
+            rows, counts = self.rows(words), list(words.values())
+            self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
+            self.steps = learn_merges(rows, counts, self.tokens, smaller_id if options.like else descending, longest)
+            return self
+        if characters:  # C takes words as bytes, each of which has an id, or as ids of four bytes (without their mark)
+            wide = [row.encode("utf-32", "surrogatepass")[4:] for row in self.rows(words)]
+            words = dict(zip(wide, words.values()))
         if isinstance(words, dict):
-            rows = [array("I", row).tobytes() for row in self.rows(words)] if wide else words
-            words, counts = engine.words((), "gpt2"), words.values()
-            words.put(b"".join(rows), list(map(len, rows)), list(counts))
+            words, counts = engine.words((), "gpt2"), words
+            words.update(counts)
         if self.merges:
-            tokenizer, wide = Tokenizer(dict(enumerate(self.tokens)), self.merges), True
-            words = engine.encoder(tokenizer).replay(words)
-        if not wide:
-            spelling = bytes(next(self.rows({bytes(range(256)): 1})))
-        self.n_tokens = words.totals()[2] // (4 if wide else 1)
-        limits = self.wanted, self.options.min_frequency, longest
-        return engine.learn(words, spelling, self.tokens, limits, bool(self.options.like))  # type: ignore[no-any-return]
+            words = engine.encoder(Tokenizer(dict(enumerate(self.tokens)), self.merges)).replay(words)
+        spelling = b"" if characters or self.merges else self.spelling
+        self.n_tokens = words.totals()[2] // (1 if spelling else 4)
+        limits = self.wanted, options.min_frequency, longest
+        self.steps = engine.learn(words, spelling, self.tokens, limits, options.like is not None)
+        return self
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
         for left_id, right_id, count, replaced in itertools.islice(self.steps, min(self.wanted, sys.maxsize)):
@@ -1571,35 +1536,19 @@ class Trainer:
         first = specials + self.alphabet if self.options.like else self.alphabet + specials
         return dict(enumerate(first + self.tokens[n:]))
 
-    def model(self) -> Model:
-        """What was trained."""
-        return Model(self.vocab(), self.merges, self.options.special_tokens, self.options.pattern)
+    def tokenizer(self) -> Tokenizer:
+        """What was trained, ready to encode."""
+        return Tokenizer(self.vocab(), self.merges, self.options.special_tokens, self.options.pattern)
+
+    def save(self, folder: Path) -> None:
+        """Write what was trained into a folder."""
+        save(self.vocab(), self.merges, folder, self.options.special_tokens, self.options.pattern)
 
 
 def character_tokens(word: bytes) -> list[bytes]:
     """character_tokens(b"low") -> [b"l", b"o", b"w</w>"]: the last character carries the end-of-word marker."""
     *first, last = (character.encode("utf-8") for character in word.decode("utf-8"))
     return [*first, last + END_OF_WORD.encode()]
-
-
-def check_merges(merges: Sequence[Pair], options: Options) -> None:
-    """ValueError names a given merge that training could not have made there."""
-    if options.pattern != CHARACTERS:
-        check_size(options, 256, len(merges))
-    elif merges:
-        raise ValueError("merges to go on from are possible with level='byte' only")
-    specials = {token.encode() for token in options.special_tokens}
-    made: list[bytes] = []
-    ranks: dict[Pair, int] = {}
-    for rank, (left, right) in enumerate(merges):
-        name, token = f"merge {rank} (from 0), {left!r} + {right!r}", left + right
-        if token in specials:
-            raise ValueError(f"{name}: makes the special token {token.decode()!r}")
-        before = merge_by_rank([bytes([byte]) for byte in token], ranks, made)
-        if before != [left, right]:
-            raise ValueError(f"{name}: the merges before it make {before} of these bytes")
-        ranks[left, right] = rank
-        made.append(token)
 
 
 def train_bpe(
@@ -1640,14 +1589,13 @@ def train_bpe(
     OSError for files that can't be read or written, RuntimeError when a worker process was killed, and OverflowError
     for counts beyond 2**63 - 1 in the C engine.
     """
-    checked, given = check_arguments(special_tokens, vocab_size=vocab_size, **options), list(merges)
-    check_merges(given, checked)
+    trainer = Trainer(check_arguments(special_tokens, vocab_size=vocab_size, **options), merges)
     if output_dir is not None:
-        check_savable(checked, output_dir)
-    trainer = Trainer(count_corpus(input_path, texts, checked)[0], checked, given)
+        check_savable(trainer.options, output_dir)
+    trainer.start(count_corpus(input_path, texts, trainer.options)[0])
     learn(trainer, trainer)
     if output_dir is not None:
-        trainer.model().save(output_dir)
+        trainer.save(output_dir)
     return trainer.vocab(), trainer.merges
 
 
@@ -1656,11 +1604,10 @@ def train_from_counts(
     merges: Iterable[Pair] = (), **options: Any,
 ) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
     """The second half of train_bpe, from the counts of count_words: -> (vocab, merges)."""
-    checked, given = check_arguments(special_tokens, vocab_size=vocab_size, **options), list(merges)
-    check_merges(given, checked)
+    trainer = Trainer(check_arguments(special_tokens, vocab_size=vocab_size, **options), merges)
     if negative := [word for word, count in words.items() if count < 0]:
         raise ValueError(f"the count of {negative[0]!r} is negative: {words[negative[0]]}")
-    trainer = Trainer({word: operator.index(n) for word, n in words.items() if word and n}, checked, given)
+    trainer.start({word: operator.index(n) for word, n in words.items() if word and n})
     learn(trainer, trainer)
     return trainer.vocab(), trainer.merges
 
@@ -1708,7 +1655,7 @@ def say(text: str, end: str = "\n", stream: str = "stdout") -> None:
     if file := getattr(sys, stream):
         try:
             print(text, end=end, file=file, flush=True)
-        except ValueError:  # it is closed
+        except ValueError:  # it is closed, or can't spell a file's name
             pass
         except OSError:  # Python would try again at its end, fail, and change the exit status
             os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
@@ -1780,7 +1727,7 @@ def make_parser() -> Any:
     add("--save-counts", metavar="FILE.npz", help="also write the word counts; without a size, only those")
     add("--encode", metavar="FILE", help="write the token ids of the corpus into a .npy file, or bare into a .bin file")
     add("--log-every", type=int, metavar="N", help="print every Nth merge")
-    add("--quiet", action="store_true", help="no progress and no summary")
+    add("--quiet", action="store_false", dest="progress", help="no progress and no summary")
     add = parser.add_argument_group("looking").add_argument
     add("--explain", type=int, default=0, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
     add("--show", metavar="TEXT", help="show a text (-: standard input) in tokens of the model in --output-dir")
@@ -1800,62 +1747,52 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
     args = parser.parse_intermixed_args(argv)
     args.pattern = TIKTOKEN_NAMES.get(args.pattern, args.pattern)
     given = " ".join(args.corpus)
-    args.vocab_size = vocab_size_of(args.corpus[-1]) if given else None
-    if args.vocab_size is not None:
+    size = re.fullmatch(r"(-?\d+)([kK]?)", args.corpus[-1] if given else "")
+    args.vocab_size = int(size[1]) * (1000 if size[2] else 1) if size else None
+    if size:
         args.corpus.pop()
     if args.show is not None and given:
         fail(f"--show takes no corpus and no size: {given}")
     if args.show is None and not given:
         raise ValueError(f"a corpus and a vocabulary size are needed\n{parser.format_usage()}{EXAMPLES}".rstrip())
-    if given and not (args.corpus and (args.vocab_size is not None or args.save_counts or args.encode)):
+    if given and not (args.corpus and (size or args.save_counts or args.encode)):
         fail(f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {given}")
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
         if path and not path.endswith(endings):
             fail(f"the name {path} does not end in {' or '.join(endings)}")
-    if args.encode and args.vocab_size is not None and args.level == "char":
-        fail("--encode is for bytes, not for --level char")
     if args.log_every is not None and args.log_every < 1:
         fail(f"--log-every {args.log_every} is below 1")
     return args
 
 
-def vocab_size_of(text: str) -> int | None:
-    """vocab_size_of("32k") -> 32000; None for what is no size."""
-    number, factor = (text[:-1], 1000) if text[-1:] in ("k", "K") else (text, 1)
-    return int(number) * factor if number.lstrip("-").isdecimal() else None
-
-
-def options_of(args: Any, folder: str) -> tuple[Options, list[Pair]]:
-    """The checked options and the merges to replay; what the command line leaves open is as in a folder's model."""
-    names = {"level", *Options._fields}
+def trainer_of(args: Any, folder: str) -> Trainer:
+    """A trainer with checked options, and with merges to replay; what is not asked for is as in a folder's model."""
+    names = ("level", *Options._fields)
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
-    options = check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}, progress=not args.quiet)
     if not folder:
-        return options, []
-    model = read_model(folder)
-    found = {"level": "char" if model.pattern == CHARACTERS else "byte", "special_tokens": list(model.special_tokens)}
-    for name, value in {**found, "pattern": model.pattern}.items():
-        if (asked := given.get(name, value)) != value:
-            raise ValueError(f"{folder} was trained with the {name.replace('_', ' ')} {value!r}, not {asked!r}")
-    like = None if model.pattern == CHARACTERS or model.vocab.get(0) == b"\0" else "huggingface"
-    options = options._replace(special_tokens=model.special_tokens, pattern=model.pattern, like=like)
-    if args.continue_from and like != args.like:
-        raise ValueError(f"{folder} was trained {'with' if like else 'without'} --like huggingface; do the same here")
-    if args.continue_from:
-        with naming(folder):
-            check_merges(model.merges, options)
-            if model.vocab != Trainer({}, options._replace(engine="python"), model.merges).vocab():
-                raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
-    return options, model.merges
+        return Trainer(check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}))
+    vocab, merges, special_tokens, pattern = read_model(folder)
+    level = "char" if pattern == CHARACTERS else "byte"
+    like = "huggingface" if level == "byte" and vocab.get(0) != b"\0" else None
+    found = {"pattern": pattern, "special_tokens": list(special_tokens), "level": level, "like": like}
+    asked = {"like": None, **given} if args.continue_from else given  # the learner's rule has to be said again
+    for name, value in found.items():
+        if asked.get(name, value) != value:
+            raise ValueError(f"{folder} was trained with {name}={value!r}, not {asked[name]!r}")
+    options = check_arguments(**{**given, **found})
+    with naming(folder):
+        trainer = Trainer(options, merges if args.continue_from else ())
+        if args.continue_from and vocab != trainer.vocab():
+            raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
+    return trainer
 
 
 def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
     """Hand on the trainer's merges; of the first ones print the choice and two words that change; print every Nth."""
     rows = zip(trainer.rows(words), words.values()) if rounds else ()
-    spelled = {tuple(trainer.tokens[token_id] for token_id in row): count for row, count in rows}
+    spelled = {tuple(trainer.tokens[ord(token_id)] for token_id in row): count for row, count in rows}
     limit = trainer.options.max_token_length or sys.maxsize
     sort_key, rule = (smaller_id, "smaller ids") if trainer.options.like else (descending, "greater bytes")
-    keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens if rounds else ())}
 
     def show(tokens: Iterable[bytes]) -> str:
         texts = (token.decode("utf-8", "backslashreplace") for token in tokens)
@@ -1864,6 +1801,7 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
     for number, (left, right, count) in enumerate(trainer, 1):
         if number <= rounds:
             counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= limit}
+            keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
             best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
             shown = ", ".join(f"{show(pair)} ({plural(counts[pair], 'time')})" for pair in best)
             ties = sum(n == count for n in counts.values())
@@ -1874,7 +1812,6 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
             for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
                 say(f"    {show(word)} -> {show(merged[word])} ({plural(spelled[word], 'time')})")
             spelled = {merged[word]: n for word, n in spelled.items()}
-            keys[left + right] = sort_key(len(keys), left + right)
         if every and len(trainer.merges) % every == 0:
             tokens = f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}"
             say(f"{len(trainer.merges)}\t{tokens}\t{count}")
@@ -1885,16 +1822,14 @@ def show_text(text: str, folder: str) -> None:
     """Print a text with its tokens set apart, their ids, and how many bytes a token has."""
     if text == "-":
         text = b"".join(blocks_of_pipe("-")).decode("utf-8")
-    model = read_model(folder)
-    if model.pattern == CHARACTERS:
-        return say(" ".join(segment(text, model.merges)))
-    tokenizer = Tokenizer(*model)
+    vocab, merges, special_tokens, pattern = read_model(folder)
+    if pattern == CHARACTERS:
+        return say(" ".join(segment(text, merges)))
+    tokenizer = Tokenizer(vocab, merges, special_tokens, pattern)
     ids = tokenizer.encode(text)
     tokens = [tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
-    if sys.stdout and sys.stdout.isatty():
-        say("".join(f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens)))
-    else:
-        say("|".join(tokens))
+    coloured = (f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
+    say("".join(coloured) if sys.stdout and sys.stdout.isatty() else "|".join(tokens))
     n, n_bytes = len(ids), len(tokenizer.decode_bytes(ids))
     say(f"{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
 
@@ -1902,97 +1837,93 @@ def show_text(text: str, folder: str) -> None:
 def outputs(args: Any, folder: str, options: Options) -> list[str]:
     """The files that will be written; what could keep them from that is an error now, before any work."""
     files = [path for path in (args.save_counts, args.encode) if path]
-    for path in files:
-        check_writable(*os.path.split(os.path.abspath(path)))
-    for path in args.corpus if args.encode else ():
-        if path.endswith(".npz"):
-            raise ValueError(f"{path}: a file of counts has words, but no text to encode")
-        if args.vocab_size is not None and not size_of(path):
-            name = "standard input" if path == "-" else path
-            raise ValueError(f"{name} can't be read twice, to train and to encode")
-    if args.vocab_size is None or not folder:
+    check_writable(*files)
+    if args.vocab_size is None:
         return files
-    check_savable(options, folder)
-    return [os.path.join(folder, name) for name in MODEL_FILES] + files
+    if args.encode and options.pattern == CHARACTERS:
+        raise ValueError("--encode is for bytes, not for --level char")
+    for path in args.corpus if args.encode else ():
+        if path.endswith(".npz") or not stamp_of(path)[0]:
+            name = "standard input" if path == "-" else path
+            raise ValueError(f"{name} is no text that can be read twice, to train and to encode")
+    if folder:
+        check_savable(options, folder)
+        files = [os.path.join(folder, name) for name in MODEL_FILES] + files
+    return files
 
 
-def run(args: Any) -> None:
-    """Count, learn, save, encode, and say how it went."""
-    folder, trainer = args.output_dir or ("" if args.explain else "bpeModel"), None
-    source = args.continue_from or (folder if args.encode and args.vocab_size is None else "")
-    options, given = options_of(args, source)
+def run(args: Any) -> Iterator[tuple[str, str]]:
+    """Count, learn, save, encode: -> the lines of the summary, as they arise."""
+    trains, folder = args.vocab_size is not None, args.output_dir or ("" if args.explain else "bpeModel")
+    trainer = trainer_of(args, args.continue_from or (folder if args.encode and not trains else ""))
+    options, start = trainer.options, time.perf_counter()
     files = outputs(args, folder, options)
-    lines, laps = {}, {"": time.perf_counter()}
+    laps: dict[str, float] = {}
 
     def lap(step: str) -> float:
-        laps[step] = time.perf_counter() - sum(laps.values())  # the first of them is the time at the start
+        laps[step] = time.perf_counter() - start - sum(laps.values())
         return laps[step]
 
-    if args.vocab_size is not None or args.save_counts:
+    if trains or args.save_counts:
         words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, options)
-        lines["read"] = f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
+        yield "read", f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
         if line_ends and options.newlines == "keep":
-            lines["note"] = f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
-        lines["not matched"] = f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
-        distinct, total, n_bytes, _ = totals_of(words)
-        lines["pre-tokens"] = f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
+            yield "note", f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
+        if unmatched:
+            yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out"
+        distinct, total, n_bytes, _ = words.totals()
+        yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
         save_counts(words, args.save_counts, options.special_tokens, options.pattern)
-    if args.vocab_size is not None:
-        words = words.to_dict() if args.explain and not isinstance(words, dict) else words
-        trainer = Trainer(words, options, given)
+    if trains:
+        words = words.to_dict() if args.explain else words
+        trainer.start(words)
         learn(trainer, explain(trainer, words, args.explain, args.log_every))
         lap("learning")
-        lines |= vocabulary_lines(trainer, n_bytes)
-        if folder:
-            trainer.model().save(folder)
-            lap("saving")
+        yield from vocabulary_lines(trainer, n_bytes)
+    if trains and folder:
+        trainer.save(folder)
+        lap("saving")
     if args.encode:
-        tokenizer = Tokenizer(*trainer.model()) if trainer else Tokenizer.load(folder)
+        tokenizer = trainer.tokenizer() if trains else Tokenizer.load(folder)
         lap("loading")
         n_ids, n_bytes = tokenizer.write_ids(args.corpus, args.encode, options)
         rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"
-        lines["encoded"] = f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
-    lines |= {**machine_lines(options, laps), "saved": ", ".join(files)}
-    for name, text in lines.items():
-        if text and not args.quiet:
-            note(f"{name:14} {text}")
+        yield "encoded", f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
+    yield "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items())
+    yield from machine_lines(options)
+    if files:
+        yield "saved", ", ".join(files)
 
 
-def vocabulary_lines(trainer: Trainer, n_bytes: int) -> dict[str, str]:
+def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]]:
     """What the summary says of the vocabulary that was learned."""
-    options, n = trainer.options, len(trainer.alphabet)
-    size = f"{len(trainer.vocab()):,} = {parts_of(options, n, len(trainer.merges))}"
+    options, n_first = trainer.options, len(trainer.alphabet)
+    size = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
     if trainer.wanted:
         longest = options.max_token_length
         limit = f" that makes a token of at most {plural(longest, 'byte')}" if longest else ""
         rare = f" that occurs at least {options.min_frequency} times" if options.min_frequency > 1 else ""
         size += f"; smaller than the {options.vocab_size:,} asked for: no pair left{rare}{limit}"
-    if not trainer.merges:
-        return {"vocabulary": size}
-    token = max(trainer.tokens[n:], key=len)
-    shown = show_token(token)
-    return {
-        "vocabulary": size,
-        "longest token": f"{shown if len(shown) < 70 else shown[:66] + '...'}, {plural(len(token), 'byte')}",
-        "compression": f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus",
-    }
+    yield "vocabulary", size
+    if trainer.merges:
+        token = max(trainer.tokens[n_first:], key=len)
+        shown = show_token(token)
+        yield "longest token", f"{shown if len(shown) < 70 else shown[:66] + '...'}, {plural(len(token), 'byte')}"
+        yield "compression", f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus"
 
 
-def machine_lines(options: Options, laps: Mapping[str, float]) -> dict[str, str]:
-    """What the summary says of time, of memory, where the system tells, and of the engine."""
-    engine, why = find_engine() if options.engine != "python" else (None, "")
-    lines = {"time": ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items() if step)}
+def machine_lines(options: Options) -> Iterator[tuple[str, str]]:
+    """What the summary says of memory, where the system tells, and of the engine."""
     with contextlib.suppress(ImportError):  # Windows has none
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
         whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
         own, worker = (resource.getrusage(who).ru_maxrss * unit / 1e6 for who in whose)
-        lines["peak memory"] = f"{own:,.0f} MB"
-        if STARTED:
-            lines["peak memory"] += f", and {worker:,.0f} MB in the largest worker"
-    return lines | {"engine": "C" if engine else f"Python ({why})" if why else "Python"}
+        yield "peak memory", f"{own:,.0f} MB" + f", and {worker:,.0f} MB in the largest worker" * bool(STARTED)
+    engine, why = find_engine() if options.engine != "python" else (None, "")
+    yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -2005,7 +1936,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parse_arguments(argv)
         if not regex:
             raise ValueError("the package regex is missing: pip install regex")
-        run(args) if args.show is None else show_text(args.show, args.output_dir or "bpeModel")
+        if args.show is not None:
+            show_text(args.show, args.output_dir or "bpeModel")
+        else:
+            text = "\n".join(f"{name:14} {line}" for name, line in run(args) if args.progress)
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (RuntimeError, OverflowError, MemoryError) as error:

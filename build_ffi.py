@@ -184,6 +184,10 @@ class Words:
         data = ffi.from_buffer("uint8_t[]", blob)
         self.engine.check(self.engine.lib.bpe_words_put(self.handle(), data, *pointers, n))
 
+    def update(self, counts: Mapping[bytes, int]) -> None:
+        """Add words and their counts."""
+        self.put(b"".join(counts), list(map(len, counts)), list(counts.values()))
+
     def totals(self) -> tuple[int, int, int, int]:
         """(distinct words, words, bytes in words, bytes in distinct words)."""
         totals = self.engine.ffi.new("bpe_totals *")

@@ -180,7 +180,7 @@ needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no fol
 
 def steps(words, vocab_size, special_tokens=(), **options):
     """[(left, right, count), ...] of a training on counted words."""
-    return list(bpe.Trainer(words, bpe.check_arguments(special_tokens, vocab_size=vocab_size, **options)))
+    return list(bpe.Trainer(bpe.check_arguments(special_tokens, vocab_size=vocab_size, **options)).start(words))
 
 
 @pytest.fixture
@@ -502,7 +502,7 @@ def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it(part):
 
 
 def test_a_trainer_knows_how_many_tokens_all_words_have():
-    trainer = bpe.Trainer({b"aaaa": 2, b"ab": 1}, bpe.check_arguments([], vocab_size=300))
+    trainer = bpe.Trainer(bpe.check_arguments([], vocab_size=300)).start({b"aaaa": 2, b"ab": 1})
     learned = iter(trainer)
     assert trainer.n_tokens == 10
     assert next(learned) == (b"a", b"a", 6) and trainer.n_tokens == 6  # three pairs in each "aaaa", but two replacements
@@ -689,9 +689,9 @@ def test_no_special_tokens(tmp_path, special_tokens):
     (("500", []), TypeError, "'500' is not a whole number"),
     ((500.0, []), TypeError, "500.0"),
     ((None, []), TypeError, "None"),
-    ((500, ["<a>", ""]), ValueError, "special token 2 is empty"),
+    ((500, ["<a>", ""]), ValueError, "special token 2 is '', which is empty or a single byte"),
     ((500, ["<a>", "<b>", "<a>"]), ValueError, "'<a>' is given twice"),
-    ((500, ["a"]), ValueError, "'a' is a single byte"),
+    ((500, ["a"]), ValueError, "special token 1 is 'a', which is empty or a single byte"),
     ((500, END), TypeError, "is one string"),
     ((500, [b"<a>"]), TypeError, "not a string"),
     ((500, ["\ud800x"]), ValueError, "surrogate"),
@@ -795,7 +795,7 @@ def test_no_permission(tmp_path):
     def in_child():
         if os.geteuid() == 0:
             os.setuid(65534)
-        for call in (lambda: bpe.train_bpe(secret, 300, []), lambda: bpe.check_writable(locked)):
+        for call in (lambda: bpe.train_bpe(secret, 300, []), lambda: bpe.check_writable(locked / "x")):
             try:
                 call()
                 os._exit(1)
@@ -1538,10 +1538,10 @@ def test_encode_takes_everything_from_the_folder(tmp_path, part, monkeypatch, en
 
 @only_python
 @pytest.mark.parametrize("options, text", [
-    (["--pattern", "o200k"], "bpeModel was trained with the pattern 'gpt2', not 'o200k'"),
-    (["--special-token", "<y>"], "bpeModel was trained with the special tokens ['<|endoftext|>'], not ['<y>']"),
-    (["--no-special-tokens"], "bpeModel was trained with the special tokens ['<|endoftext|>'], not []"),
-    (["--level", "char"], "bpeModel was trained with the level 'byte', not 'char'"),
+    (["--pattern", "o200k"], "bpeModel was trained with pattern='gpt2', not 'o200k'"),
+    (["--special-token", "<y>"], "bpeModel was trained with special_tokens=['<|endoftext|>'], not ['<y>']"),
+    (["--no-special-tokens"], "bpeModel was trained with special_tokens=['<|endoftext|>'], not []"),
+    (["--level", "char"], "bpeModel was trained with level='byte', not 'char'"),
 ])  # fmt: skip
 def test_encode_refuses_what_contradicts_the_folder(tmp_path, part, options, text):
     bpe.train_bpe(part, 300, [END], output_dir=tmp_path / "bpeModel")
@@ -1875,7 +1875,7 @@ def test_a_damaged_file_of_counts_is_named(tmp_path, content):
 @pytest.mark.parametrize("options", [{"pattern": "cl100k"}, {"special_tokens": ["<x>"]}, {"level": "char"}])
 def test_counts_made_with_other_words_are_refused_by_name(tmp_path, options):
     write_npz(tmp_path / "counts.npz")
-    with pytest.raises(ValueError, match=r"counts\.npz: counted with the pattern 'gpt2' and the special tokens \[\], not "):
+    with pytest.raises(ValueError, match=r"counts\.npz: counted with .*'gpt2', 'special_tokens': \[\]}, not with "):
         bpe.count_words(tmp_path / "counts.npz", **{"special_tokens": [], **options})
 
 
@@ -2008,8 +2008,8 @@ def test_going_on_with_other_special_tokens_is_an_error(tmp_path, part):
     assert run(part, 310, "--continue-from", tmp_path, "--output-dir", tmp_path).returncode == 0  # it takes them from there
     assert bpe.load(tmp_path)[0][256] == b"<x>"
     for options, contradiction in [
-        (["--special-token", "<y>"], "with the special tokens ['<x>'], not ['<y>']"), (["--no-special-tokens"], "with the special tokens ['<x>'], not []"),
-        (["--like", "huggingface"], "without --like huggingface"), (["--pattern", "o200k"], "with the pattern 'gpt2', not 'o200k'"),
+        (["--special-token", "<y>"], "with special_tokens=['<x>'], not ['<y>']"), (["--no-special-tokens"], "with special_tokens=['<x>'], not []"),
+        (["--like", "huggingface"], "with like=None, not 'huggingface'"), (["--pattern", "o200k"], "with pattern='gpt2', not 'o200k'"),
     ]:  # fmt: skip
         result = run(part, 320, "--continue-from", tmp_path, *options, "--output-dir", tmp_path)
         assert result.returncode == 2 and f"{tmp_path} was trained {contradiction}" in one_line(result.stderr)
@@ -2469,8 +2469,8 @@ def test_save_refuses_two_ids_with_the_same_bytes(tmp_path):
 
 @only_python
 @pytest.mark.parametrize("vocab, text", [
-    ('{"a": 1', "not JSON"), ("[1]", "not a JSON object"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
-    ('{"a": 1, "b": 1}', "id 1 is given twice"), ('{"a b": 1}', "stands for no byte"), ("", "not JSON"),
+    ('{"a": 1', "not a JSON object"), ("[1]", "not a JSON object"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
+    ('{"a": 1, "b": 1}', "the id of 'b' is 1, .* given twice"), ('{"a b": 1}', "stands for no byte"), ("", "not a JSON object"),
 ])  # fmt: skip
 def test_a_malformed_vocabulary_is_named(tmp_path, vocab, text):
     (tmp_path / "vocab.json").write_text(vocab)
@@ -2498,9 +2498,8 @@ def call_in_script(tmp_path, script):
 
 
 @only_python
-@pytest.mark.parametrize("moment", ["while it counts", "while it sends its result"])
-def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, moment):
-    mishap = "bpe.count_slice = die" if moment == "while it counts" else "pickle.dump = leave_half"
+@pytest.mark.parametrize("mishap", ["bpe.count_slice = die", "pickle.dump = leave_half", "pickle.dump = lack_memory"])
+def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
     (tmp_path / "worker.py").write_text(textwrap.dedent(f"""
         import os, pickle, signal
         def die(*arguments, **options):
@@ -2509,6 +2508,8 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, moment):
             file.write(pickle.dumps(data)[:-20])
             file.flush()
             die()
+        def lack_memory(data, file):
+            raise MemoryError
         {mishap}
     """))
     result = call_in_script(tmp_path, f"""
@@ -3479,9 +3480,9 @@ def test_the_progress_does_not_boast(monkeypatch):
     (["words.txt", "300", "--output-dir", "words.txt"], "words.txt is not a folder"),
     (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 2 (0xff, invalid start byte); use --errors replace "),
     (["c.gz", "1000"], "is compressed: zcat c.gz | python bpe.py - 1000"),
-    (["words.txt", "300", "--special-token", ""], "special token 1 is empty"),
-    (["words.txt", "300", "--continue-from", "lh"], "lh was trained with --like huggingface"),
-    (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain was trained without --like"),
+    (["words.txt", "300", "--special-token", ""], "special token 1 is '', which is empty"),
+    (["words.txt", "300", "--continue-from", "lh"], "lh was trained with like='huggingface', not None"),
+    (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain was trained with like=None, not 'huggingface'"),
     (["words.txt", "10kk"], "10kk"),
     (["words.txt", "300", "--workers", "0"], "workers=0 is below 1"),
     (["words.txt", "300", "--log-every", "0"], "--log-every 0 is below 1"),

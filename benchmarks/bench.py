@@ -62,7 +62,7 @@ def train_ours(path: str, size: int, pattern: str, **given: Any) -> Trained:
     times = [time.perf_counter()]
     words = bpe.count_corpus(path, None, options)[0]
     times.append(time.perf_counter())
-    tokens = [left + right for left, right, _ in bpe.Trainer(words, options)]
+    tokens = [left + right for left, right, _ in bpe.Trainer(options).start(words)]
     times.append(time.perf_counter())
     return tokens, {"counting": times[1] - times[0], "learning": times[2] - times[1]}
 

@@ -53,7 +53,7 @@ def rounds() -> list[tuple[str, str, bytes, list[bpe.Word]]]:
     words = [tuple(bytes([byte]) for byte in word) for word in WORDS]
     found = [("", "", b"", words)]
     options = bpe.check_arguments([], pattern=r"\S+", vocab_size=256 + ROUNDS)
-    for left, right, count in bpe.Trainer(WORDS, options):
+    for left, right, count in bpe.Trainer(options).start(WORDS):
         words = [bpe.merge_pair(word, (left, right)) for word in words]
         found.append((f"{left.decode()} + {right.decode()}", f"{count} times", left + right, words))
     return found

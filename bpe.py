@@ -1142,10 +1142,10 @@ def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
     return text.replace("\r\n", "\n") if options.newlines == "lf" else text
 
 
-def utf8_of(piece: Slice, texts: Iterable[bytes], options: Options) -> Iterator[bytes]:
-    """The texts of a slice as C takes them: it checks valid UTF-8 itself."""
+def utf8_of(piece: Slice, data: bytes, options: Options) -> bytes:
+    """A text of a slice as C takes it, which checks by itself whether it is UTF-8."""
     plain = options.errors == "strict" and options.newlines == "keep"
-    return (data if plain else decode_slice(piece, data, options).encode("utf-8") for data in texts)
+    return data if plain else decode_slice(piece, data, options).encode("utf-8")
 
 
 def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bool, executor: Any) -> Iterator[Any]:
@@ -1267,11 +1267,11 @@ def work() -> None:
     os._exit(0)
 
 
-# Counting.
+# Counting. Words and their counts are in a dict, or stay inside the C engine, where no word is a Python object.
 
 
 class Words(collections.Counter[bytes]):
-    """Words and their counts, with the methods of their twin in the C engine, where no word is a Python object."""
+    """Words and their counts, with the methods of their twin in the C engine."""
 
     def put(self, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
         """Add words that lie one after the other, with their lengths and counts."""
@@ -1330,8 +1330,8 @@ def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int,
     if isinstance(counts, Words):
         counts, unmatched = count_text([decode_slice(piece, data, options) for data in texts], options)
         return n_bytes, unmatched, line_ends, counts
-    for data in utf8_of(piece, texts, options):
-        if not counts.scan(data):
+    for data in texts:
+        if not counts.scan(utf8_of(piece, data, options)):
             decode_slice(piece, data, options)  # it is not UTF-8: this raises, and says where
     return n_bytes, 0, line_ends, counts.to_dict() if words is None else {}
 
@@ -1376,9 +1376,8 @@ def count_words(
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
     """(bytes read, token ids of kind "u2" or "u4" as bytes) of a slice of a file."""
-    (data,), coder, ids = read_slice(piece), tokenizer.coder if options.engine != "python" else None, None
-    if coder:
-        ids = coder.encode(next(utf8_of(piece, [data], options)), kind)
+    (data,), coder = read_slice(piece), tokenizer.coder if options.engine != "python" else None
+    ids = coder.encode(utf8_of(piece, data, options), kind) if coder else None
     if ids is None:
         text = decode_slice(piece, data, options)
         with naming(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
@@ -1465,29 +1464,33 @@ class Trainer:
         self.alphabet = [bytes([byte]) for byte in order]
         self.spelling = bytes(map(order.index, range(256)))  # the id of each byte
         self.tokens = self.alphabet + [left + right for left, right in self.merges]
-        self.merged = [chr(token_id) for token_id in range(256, len(self.tokens))]
         specials = set(map(str.encode, options.special_tokens))
         self.ranks: dict[Any, int] = {}  # of the given merges, as pairs of ids
         for rank, (left, right) in enumerate(self.merges):
-            name, (row,) = f"merge {rank} (from 0), {left!r} + {right!r}", self.rows([left + right])
+            name, token_ids = f"merge {rank} (from 0), {left!r} + {right!r}", self.replay(left + right)
             if left + right in specials:
                 raise ValueError(f"{name}: makes the special token {(left + right).decode()!r}")
-            if (before := [self.tokens[ord(token_id)] for token_id in row]) != [left, right]:
+            if (before := [self.tokens[token_id] for token_id in token_ids]) != [left, right]:
                 raise ValueError(f"{name}: the merges before it make {before} of these bytes")
-            self.ranks[tuple(row)] = rank
+            self.ranks[tuple(token_ids)] = rank
 
     @property
     def wanted(self) -> int:
         """How many merges are missing to the size that was asked for."""
         return self.options.vocab_size - len(self.options.special_tokens) - len(self.tokens)
 
+    def replay(self, word: bytes) -> list[int]:
+        """The ids of a word's tokens once the given merges are made in it."""
+        return merge_by_rank(list(word.translate(self.spelling)), self.ranks, range(256, len(self.tokens)))
+
     def rows(self, words: Iterable[bytes]) -> list[str]:
         """Each word as a str whose characters are the ids of its first tokens, with the given merges replayed."""
         if self.options.pattern == CHARACTERS:
             ids = {token: chr(token_id) for token_id, token in enumerate(self.alphabet)}
             return ["".join(map(ids.__getitem__, character_tokens(word))) for word in words]
-        rows = [word.translate(self.spelling).decode("latin-1") for word in words]
-        return ["".join(merge_by_rank(list(row), self.ranks, self.merged)) for row in rows] if self.ranks else rows
+        if self.ranks:
+            return ["".join(map(chr, self.replay(word))) for word in words]
+        return [word.translate(self.spelling).decode("latin-1") for word in words]
 
     def start(self, words: Any) -> Trainer:
         """The same trainer, ready to learn from these words and their counts."""

@@ -1836,17 +1836,16 @@ def show_text(text: str, folder: str) -> None:
 
 def outputs(args: Any, folder: str, options: Options) -> list[str]:
     """The files that will be written; what could keep them from that is an error now, before any work."""
-    files = [path for path in (args.save_counts, args.encode) if path]
+    files, trains = [path for path in (args.save_counts, args.encode) if path], args.vocab_size is not None
     check_writable(*files)
-    if args.vocab_size is None:
-        return files
-    if args.encode and options.pattern == CHARACTERS:
-        raise ValueError("--encode is for bytes, not for --level char")
-    for path in args.corpus if args.encode else ():
-        if path.endswith(".npz") or not stamp_of(path)[0]:
-            name = "standard input" if path == "-" else path
-            raise ValueError(f"{name} is no text that can be read twice, to train and to encode")
-    if folder:
+    if args.encode and (trains or args.save_counts):
+        if options.pattern == CHARACTERS:
+            raise ValueError("--encode is for bytes, not for --level char")
+        for path in args.corpus:
+            if path.endswith(".npz") or not stamp_of(path)[0]:
+                name = "standard input" if path == "-" else path
+                raise ValueError(f"{name} is no text that can be read twice, to count its words and to encode it")
+    if trains and folder:
         check_savable(options, folder)
         files = [os.path.join(folder, name) for name in MODEL_FILES] + files
     return files

@@ -1559,6 +1559,13 @@ def test_encode_is_refused_before_training(tmp_path, part):
 
 
 @only_python
+def test_standard_input_is_not_counted_first_and_then_encoded(tmp_path, part):
+    bpe.train_bpe(part, 300, [END], output_dir=tmp_path / "bpeModel")
+    result = run("-", "--save-counts", "counts.npz", "--encode", "ids.npy", cwd=tmp_path, stdin=b"ab")
+    assert result.returncode == 2 and "standard input" in one_line(result.stderr) and os.listdir(tmp_path) == ["bpeModel"]
+
+
+@only_python
 def test_encode_without_a_model_says_so(tmp_path, part):
     result = run(part, "--encode", "ids.npy", cwd=tmp_path)
     assert result.returncode == 2 and "bpeModel" in one_line(result.stderr) and os.listdir(tmp_path) == []

@@ -241,7 +241,7 @@ class Encoder:
             self.local.ids = ()
             if not self.local.memory:
                 raise MemoryError
-        if not len(text) <= len(self.local.ids) <= 1 << 24 or not text:
+        if not len(text) <= len(self.local.ids) <= 1 << 26 or not text:
             self.local.ids = self.engine.new_ids("uint32_t[]", len(text))  # fresh memory costs a quarter of the time
         ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
         data = ffi.from_buffer("uint8_t[]", text)

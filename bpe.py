@@ -1828,8 +1828,8 @@ def show_text(text: str, folder: str) -> None:
     tokenizer = Tokenizer(vocab, merges, special_tokens, pattern)
     ids = tokenizer.encode(text)
     tokens = [tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
-    coloured = (f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
-    say("".join(coloured) if sys.stdout and sys.stdout.isatty() else "|".join(tokens))
+    colored = (f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
+    say("".join(colored) if sys.stdout and sys.stdout.isatty() else "|".join(tokens))
     n, n_bytes = len(ids), len(tokenizer.decode_bytes(ids))
     say(f"{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
 

@@ -238,7 +238,7 @@ def learn_merges(
     heapq.heapify(heap)
     while heap:
         # Every pair that a merge creates contains the new token, so the count of any older pair can only fall. Hence
-        # the count in an entry is never too low: if it is still current, it is the best; else it goes back corrected.
+        # no entry's count is too low: if it is still current, it is the best; else it goes back corrected, or is gone.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
@@ -267,9 +267,9 @@ def merge_in_words(
     """Replace the pair by the new token in all words: -> (change of every other pair's count, pairs replaced).
 
     texts and words_with are brought up to date. An example: b c becomes X in a b c b c d, a word that occurs once. The
-    word is a X X d now. The left X took a b (-1) and brought a X (+1); on its right another X begins where a b stood
-    before, so it took c b (-1) and brought X X (+1). The right X sees an X on its left: that side is counted already.
-    On its right it took c d (-1) and brought X d (+1).
+    word is a X X d now. The left X removed an a b (-1) and added an a X (+1). On its right stands another X, which was
+    b c before: so a c b is removed (-1) and an X X added (+1). The right X sees an X on its left: that side is counted
+    already. On its right a c d is removed (-1) and an X d added (+1).
     """
     left, right = pair[0], pair[1]
     change: dict[str, int] = collections.defaultdict(int)
@@ -346,11 +346,11 @@ END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
 Specials = Iterable[str] | None
 Model = tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]  # vocabulary, merges, special tokens, pattern
-BLOCK = 1 << 16  # how many characters of a stream are looked at together, at the most
+BLOCK = 1 << 16  # a stream is taken in blocks of at most so many characters
 
 
 class Options(NamedTuple):
-    """What decides the words of a text and the merges that are learned from them; train_bpe says what each means."""
+    """The checked options of counting, training and encoding; train_bpe says what each means."""
 
     special_tokens: tuple[str, ...] = ()
     pattern: str = "gpt2"  # a name from PATTERNS, a custom pattern, or CHARACTERS
@@ -969,9 +969,10 @@ def last_cut(read: Callable[[int, int], bytes], start: int, end: int, options: O
     read(from, to) gives a part of the text. A slice begins at `start`, and its last WINDOW_BYTES before `end` are
     searched, with room for the context on both sides.
 
-    For a named pattern one rule does: after a letter or a digit, before anything that is no letter, digit, mark or
-    apostrophe. No word goes on there, since within a word only these follow a letter or digit; and nothing before the
-    cut depends on what follows, since only whitespace looks ahead, in `\s+(?!\S)`. So "before a newline" would be
+    At level="char" that is after a newline, and with a custom pattern before a special token. For the named patterns
+    one rule does: after a letter or a digit, before anything that is no letter, digit, mark or apostrophe. No word goes
+    on there, since within a word only these follow a letter or digit; and nothing before the cut depends on what
+    follows, since only whitespace looks ahead, in `\s+(?!\S)` and in cl100k's `\s++$`. So "before a newline" would be
     wrong: "a \n\nb" has the words "a", " \n", "\n", "b", while "a " and "\n\nb" have "a", " ", "\n", "\n", "b".
 
     A cut must not divide a special token either, however several may overlap: with "a a" as a special token, there is
@@ -988,10 +989,14 @@ def last_cut(read: Callable[[int, int], bytes], start: int, end: int, options: O
 
 
 def may_cut(before: str, after: str, options: Options) -> bool:
-    """Whether all is valid UTF-8 (no lone surrogates), and no special token stands across the border."""
+    r"""Whether it is safe to cut between these two, as far as the border itself says.
+
+    All is valid UTF-8 (no lone surrogates), neither "\r\n" nor a special token is divided, and with a custom pattern a
+    special token begins here.
+    """
     if regex.search(r"\p{Cs}", before + after) or before[-1] + after[0] == "\r\n":
         return False
-    if options.newlines == "lf":  # a special token may vanish by that
+    if options.newlines == "lf":  # a special token may appear or vanish by that
         before, after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
     for token in options.special_tokens:  # one across the border takes less than its length of either side
         if token in before[max(len(before) - len(token) + 1, 0) :] + after[: len(token) - 1]:
@@ -1151,8 +1156,8 @@ def utf8_of(piece: Slice, data: bytes, options: Options) -> bytes:
 def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bool, executor: Any) -> Iterator[Any]:
     """task(slice) for all slices, some of them ahead of the reader; the results come in the order of the slices.
 
-    They run in an executor if one is given; in this process if there is one worker or one slice; else in threads (the C
-    engine gives up Python's lock), each of which, without it, has a process that does the work.
+    They run in an executor if one is given; in this process if there is one worker or one slice; otherwise in threads.
+    With the C engine, which releases Python's lock, the threads do the work; without it, each has a process that does.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = min(options.workers or cores, max(cores, 2))  # more would only take memory
@@ -1192,8 +1197,8 @@ def in_order(slices: Iterator[Slice], submit: Callable[[Slice], Any], ahead: int
 
 
 # What a worker process runs. It loads this file under the name that it has here, and never the script that imported it:
-# so workers start alike on every system, from a script without a guard, from standard input or in a notebook. They do
-# what the C engine can't do, so they don't look for it.
+# so workers start alike on every system, from a script without a guard, from standard input or in a notebook. They are
+# used only where the C engine is not, so they don't look for it.
 WORKER = """
 import importlib.util, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -1506,7 +1511,7 @@ class Trainer:
             self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
             self.steps = learn_merges(rows, counts, self.tokens, smaller_id if options.like else descending, longest)
             return self
-        if characters:  # C takes words as bytes, each of which has an id, or as ids of four bytes (without their mark)
+        if characters:  # C takes words as bytes, an id for each, or as ids of four bytes; utf-32 begins with a mark
             wide = [row.encode("utf-32", "surrogatepass")[4:] for row in self.rows(words)]
             words = dict(zip(wide, words.values()))
         if isinstance(words, dict):
@@ -1766,7 +1771,11 @@ def parse_arguments(argv: Sequence[str] | None) -> Any:
 
 
 def trainer_of(args: Any, folder: str) -> Trainer:
-    """A trainer with checked options, and with merges to replay; what is not asked for is as in a folder's model."""
+    """A trainer with checked options.
+
+    The model in a folder gives pattern, special tokens and level, which no argument may contradict; with
+    --continue-from also the merges to replay.
+    """
     names = ("level", *Options._fields)
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
     if not folder:

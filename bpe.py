@@ -1675,17 +1675,18 @@ def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None
         yield from items
         return
     note(f"{label}: preparing", end="")
-    done, scale, shown_at, start = 0, 1e6 if unit == "MB" else 1, time.monotonic(), 0.0
+    done, first, scale = 0, 0, 1e6 if unit == "MB" else 1
+    start = shown_at = time.monotonic()
     try:
         for item in items:
-            now = time.monotonic()
-            start = start or now  # before its first merge, the learner counts all pairs
-            if now - shown_at > 0.2 and done:
-                shown_at, speed = now, done / (now - start)
+            done, now = done + (item[0] if unit == "MB" else 1), time.monotonic()
+            if done == 1:  # before its first merge, the learner counts all pairs
+                start, first = now, 1
+            if now - shown_at > 0.2 and now > start:
+                shown_at, speed = now, (done - first) / (now - start)
                 of = f" of {total / scale:,.0f}" if total else ""
                 left = f", {(total - done) / speed:.0f} s left" if total else ""
                 note(f"\r{label}: {done / scale:,.0f}{of} {unit}, {speed / scale:,.0f} {unit}/s{left}\x1b[K", end="")
-            done += item[0] if unit == "MB" else 1
             yield item
     finally:
         note("\r\x1b[K", end="")

@@ -3481,6 +3481,22 @@ def test_the_progress_does_not_boast(monkeypatch):
     assert speeds and max(speeds) <= 4
 
 
+def test_the_progress_does_not_boast_where_two_workers_end_at_once(monkeypatch):
+    seconds = 0
+
+    def slices():  # 16 MB/s
+        nonlocal seconds
+        for _ in range(6):
+            seconds += 1
+            yield from [(8_000_000,), (8_000_000,)]
+
+    monkeypatch.setattr(time, "monotonic", lambda: seconds)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert len(list(bpe.with_progress(slices(), "counting words", "MB", 96_000_000, True))) == 12
+    speeds = [float(part.split()[-1]) for part in sys.stderr.getvalue().split(" MB/s")[:-1]]
+    assert len(speeds) > 4 and max(speeds) <= 16
+
+
 @pytest.mark.parametrize("arguments, text", [
     (["words.txt", "100"], "a vocabulary of 100 is too small: at least 257 (256 bytes + 1 special token)"),
     (["1000", "words.txt"], "last"),

@@ -185,9 +185,9 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 
 # What each step gains, for fixtures/corpus.txt and a vocabulary of 500:
 #
-#     3.4 s     train_by_definition, which counts every pair again for each merge
-#     0.047 s   learn_merges: counts that are kept up to date, an index from each pair to its words, and a heap
-#     0.003 s   the same in C: bpe_fast.c
+#     3.6 s     train_by_definition, which counts every pair again for each merge
+#     0.05 s    learn_merges: counts that are kept up to date, an index from each pair to its words, and a heap
+#     0.004 s   the same in C: bpe_fast.c
 
 
 def descending(token_id: int, token: bytes) -> str:
@@ -344,7 +344,7 @@ CHARACTERS = "characters"  # takes the place of a pattern: words stand between s
 NAMED = {**PATTERNS, CHARACTERS: r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"}  # there, what stands between words
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
-Specials = Iterable[str] | None
+Specials = Iterable[str] | None  # special tokens, as users give them
 Model = tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]  # vocabulary, merges, special tokens, pattern
 BLOCK = 1 << 16  # a stream is taken in blocks of at most so many characters
 
@@ -593,15 +593,12 @@ class Tokenizer:
         engine = find_engine()[0]
         return engine.encoder(self) if engine and self.options.pattern in engine.patterns else None
 
-    def encode(self, text: str, offset: int = 0) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """The token ids of a text. Lone surrogates, which no UTF-8 text has, count as U+FFFD.
 
-        ValueError if the words that a custom pattern finds are not the whole text, in its order; the message says at
-        which character, counting from the offset at which this text begins in a longer one.
+        ValueError if the words that a custom pattern finds are not the whole text, in its order.
         """
-        data = to_utf8(text)
-        ids = self.coder.encode(data) if self.coder else None
-        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
+        return self._encode_part(text, 0)
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """The ids of encode("".join(iterable)), one after the other, for streams of any size, cut anywhere.
@@ -613,7 +610,7 @@ class Tokenizer:
         offset, blocks = 0, (part.encode("utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
-            yield from self.encode(text, offset)
+            yield from self._encode_part(text, offset)
             offset += len(text)
 
     def encode_files(
@@ -674,8 +671,14 @@ class Tokenizer:
             raise ValueError(f"the vocabulary has no token for the byte {missing!r}, in {word[:40]!r}")
         return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
+    def _encode_part(self, text: str, offset: int) -> list[int]:
+        """What encode() does with a part of a text that begins at a character offset, from which messages count."""
+        data = to_utf8(text)
+        ids = self.coder.encode(data) if self.coder else None
+        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
+
     def _encode(self, text: str, offset: int) -> list[int]:
-        """What encode() does, in this file, with a text that is valid UTF-8."""
+        """The same, in this file, with a text that is valid UTF-8."""
         ids: list[int] = []
         for number, piece in enumerate(compile_special_tokens(self.options.special_tokens).split(text)):
             if number % 2:
@@ -1367,7 +1370,7 @@ def count_corpus(
 
 
 def count_words(
-    paths: Path | Iterable[Path] | None, special_tokens: Iterable[str] | None, *, texts: Iterable[str] | None = None,
+    paths: Path | Iterable[Path] | None, special_tokens: Specials, *, texts: Iterable[str] | None = None,
     executor: Any = None, **options: Any,
 ) -> dict[bytes, int]:  # fmt: skip
     """The words of a corpus and their counts, {b" the": 61234, ...}; the first half of train_bpe, with its arguments.
@@ -1404,7 +1407,7 @@ def npy_header(kind: str, length: int) -> bytes:
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
 
 
-def save_counts(words: Any, path: Path, special_tokens: Iterable[str] | None, pattern: str = "gpt2") -> None:
+def save_counts(words: Any, path: Path, special_tokens: Specials, pattern: str = "gpt2") -> None:
     """Write the counts of count_words, which had these special tokens and this pattern. The name must end in .npz."""
     import zipfile
 
@@ -1557,7 +1560,7 @@ def character_tokens(word: bytes) -> list[bytes]:
 
 
 def train_bpe(
-    input_path: Path | Iterable[Path] | None, vocab_size: int | None, special_tokens: Iterable[str] | None = None, *,
+    input_path: Path | Iterable[Path] | None, vocab_size: int | None, special_tokens: Specials = None, *,
     texts: Iterable[str] | None = None, merges: Iterable[Pair] = (), output_dir: Path | None = None, **options: Any,
 ) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
     r"""Train a byte-level BPE tokenizer: -> (vocab, merges), token id -> bytes and the merges in order of creation.
@@ -1605,7 +1608,7 @@ def train_bpe(
 
 
 def train_from_counts(
-    words: Mapping[bytes, int], vocab_size: int, special_tokens: Iterable[str] | None = None, *,
+    words: Mapping[bytes, int], vocab_size: int, special_tokens: Specials = None, *,
     merges: Iterable[Pair] = (), **options: Any,
 ) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
     """The second half of train_bpe, from the counts of count_words: -> (vocab, merges)."""

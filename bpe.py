@@ -950,23 +950,13 @@ WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 NOT_TEXT = {  # by first bytes: what a file is, and the tool that makes text of it
     b"\x1f\x8b": "compressed: zcat", b"BZh": "compressed: bzcat", b"\xfd7zXZ": "compressed: xzcat",
     b"\x28\xb5\x2f\xfd": "compressed: zstdcat", b"\xff\xfe": "UTF-16: iconv -f utf-16 -t utf-8",
-    b"\xfe\xff": "UTF-16: iconv -f utf-16 -t utf-8",
 }  # fmt: skip
-
-
 CUTS = {  # where words of these patterns end; a custom pattern may match across any place
     **dict.fromkeys(PATTERNS, r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"), CHARACTERS: r"(?<=\n)",
 }  # fmt: skip
 
 
-@functools.lru_cache(maxsize=32)
-def cut_expression(pattern: str, special_tokens: tuple[str, ...]) -> tuple[regex.Pattern[str], int]:
-    """(what matches where a text may be cut, the last place first; how many characters of context a cut needs)."""
-    expression = CUTS.get(pattern, f"(?={compile_special_tokens(special_tokens).pattern})")
-    return regex.compile("(?r)" + expression), 2 * max(map(len, special_tokens), default=0) + 2
-
-
-def last_cut(read: Callable[[int, int], bytes], start: int, end: int, options: Options) -> int:
+def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int, options: Options) -> int:
     r"""The last offset in bytes at which a text may be cut without changing its words; 0 where none is known.
 
     read(from, to) gives a part of the text. A slice begins at `start`, and its last WINDOW_BYTES before `end` are
@@ -981,10 +971,12 @@ def last_cut(read: Callable[[int, int], bytes], start: int, end: int, options: O
     A cut must not divide a special token either, however several may overlap: with "a a" as a special token, there is
     no place in "a a a a". And all around it is valid UTF-8, so that errors="replace" can't change what stands there.
     """
-    expression, margin = cut_expression(options.pattern, options.special_tokens)
+    expression = CUTS.get(options.pattern) or f"(?={compile_special_tokens(options.special_tokens).pattern})"
+    margin = 2 * max(map(len, options.special_tokens), default=0) + 2  # characters on either side
     begin = max(start, end - WINDOW_BYTES - 8 * margin)
     text = read(begin, end).decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates
-    for match in expression.finditer(text, 1 if begin == start else margin, max(len(text) - margin, 0)):
+    first, last = 1 if begin == start else margin, max(len(text) - margin, 0)
+    for match in regex.finditer("(?r)" + expression, text, pos=first, endpos=last):  # (?r): the last place first
         at = match.start()
         if may_cut(text[max(at - margin, 0) : at], text[at : at + margin], options):
             return begin + len(text[:at].encode("utf-8", "surrogateescape"))
@@ -1010,14 +1002,10 @@ def may_cut(before: str, after: str, options: Options) -> bool:
 def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterator[bytes]:
     """Join the blocks of a text, and cut it at safe places into pieces of about so many bytes or more."""
     data, enough = bytearray(), least
-
-    def read(begin: int, end: int) -> bytes:
-        return bytes(data[begin:end])
-
     for block in blocks:
         data += block
         if len(data) >= enough:
-            if cut := last_cut(read, 0, len(data), options):
+            if cut := last_cut(lambda begin, end: data[begin:end], 0, len(data), options):  # noqa: B023 (called at once)
                 yield bytes(data[:cut])
                 del data[:cut]
             enough = least if cut else 2 * len(data)  # to look again at every block would take quadratic time
@@ -1082,32 +1070,26 @@ def slices_of(path: str, options: Options) -> Iterator[Slice]:
 
 
 def blocks_of_pipe(path: str) -> Iterator[bytes]:
-    """The bytes of a pipe as they come, up to its real end, also where it is set not to wait for them."""
-    import select
-
+    """The bytes of a pipe as they come, up to its real end."""
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
     with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as pipe:
-        while (block := pipe.read(1 << 20)) != b"":
-            if block is None:
-                select.select([pipe], [], [])
-            else:
-                yield block
+        os.set_blocking(pipe.fileno(), True)  # where it does not wait for more, nothing yet would look like the end
+        while block := pipe.read(1 << 20):
+            yield block
 
 
 def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
-    """Texts in bundles of about SLICE_BYTES; TypeError or ValueError for what is no text."""
+    """Texts in bundles of about SLICE_BYTES; ValueError for what is no text."""
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"texts={texts[:40]!r} is one string; an iterable of strings is needed")
     bundle: list[bytes] = []
     size = number = 0
     for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"text {number} (from 0) is {text!r}, not a string")
         try:
-            bundle.append(to_utf8(text) if options.errors == "replace" else text.encode("utf-8"))
-        except UnicodeEncodeError as error:
-            raise ValueError(f"text {number} (from 0) has a lone surrogate at character {error.start}") from None
+            bundle.append(to_utf8(text) if options.errors == "replace" else check_text(text).encode("utf-8"))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise ValueError(f"text {number} (from 0): {error}") from None
         size += len(bundle[-1])
         if size >= SLICE_BYTES:
             yield Slice(f"texts up to {number}", 0, size, texts=tuple(bundle))
@@ -1128,32 +1110,30 @@ def read_bytes(path: str, start: int, end: int) -> bytes:
         return file.read(end - start)
 
 
-def read_slice(piece: Slice) -> Sequence[bytes]:
-    """The texts of a slice; ValueError if its file has changed since it was cut."""
-    if not piece.stamp:
-        return piece.texts
-    data = read_bytes(piece.path, piece.start_byte, piece.end_byte)
-    if stamp_of(piece.path) != piece.stamp:
-        raise ValueError(f"{piece.path}: changed while it was read")
-    return [data]
+def read_slice(piece: Slice, options: Options) -> Sequence[bytes]:
+    """The texts of a slice as `errors` and `newlines` say; ValueError if its file has changed since it was cut.
+
+    With "strict", whoever uses them finds out whether they are UTF-8, and asks decode_slice what is wrong.
+    """
+    texts: Sequence[bytes] = piece.texts
+    if piece.stamp:
+        texts = [read_bytes(piece.path, piece.start_byte, piece.end_byte)]
+        if stamp_of(piece.path) != piece.stamp:
+            raise ValueError(f"{piece.path}: changed while it was read")
+    if options.errors == "replace" or options.newlines == "lf":
+        texts = [decode_slice(piece, data, options).encode("utf-8") for data in texts]
+    return [data.replace(b"\r\n", b"\n") for data in texts] if options.newlines == "lf" else texts
 
 
 def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
-    """The text of a slice; ValueError names the file and the first byte that is not UTF-8."""
+    """A text of a slice; ValueError names the file and the first byte that is not UTF-8."""
     try:
-        text = data.decode("utf-8", options.errors)
+        return data.decode("utf-8", options.errors)
     except UnicodeDecodeError as error:
         tools = [tool for magic, tool in NOT_TEXT.items() if data.startswith(magic) and not piece.start_byte]
         hint = f"it is {tools[0]} {piece.path} | python bpe.py - 1000" if tools else "use --errors replace to read on"
         place = f"byte {piece.start_byte + error.start} (0x{data[error.start]:02x}, {error.reason})"
         raise ValueError(f"{piece.path}: not valid UTF-8 at {place}; {hint}") from None
-    return text.replace("\r\n", "\n") if options.newlines == "lf" else text
-
-
-def utf8_of(piece: Slice, data: bytes, options: Options) -> bytes:
-    """A text of a slice as C takes it, which checks by itself whether it is UTF-8."""
-    plain = options.errors == "strict" and options.newlines == "keep"
-    return data if plain else decode_slice(piece, data, options).encode("utf-8")
 
 
 def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bool, executor: Any) -> Iterator[Any]:
@@ -1163,56 +1143,45 @@ def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bo
     With the C engine, which releases Python's lock, the threads do the work; without it, each has a process that does.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(options.workers or cores, max(cores, 2))  # more would only take memory
-    head = list(itertools.islice(slices, workers))
-    slices = itertools.chain(head, slices)
-    if executor:
-        yield from in_order(slices, functools.partial(executor.submit, task), 64)
-    elif len(head) < 2 or not sys.executable:
+    head = list(itertools.islice(slices, min(options.workers or cores, max(cores, 2))))  # more would only take memory
+    slices, ahead = itertools.chain(head, slices), 64
+    if not executor and (len(head) < 2 or not sys.executable):
         yield from map(task, slices)
-    else:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(len(head)) as pool, contextlib.ExitStack() as stack:
-            do = task if threads else stack.enter_context(processes(task, len(head)))
-            yield from in_order(slices, lambda piece: pool.submit(do, piece), len(head) + 1)
-
-
-def in_order(slices: Iterator[Slice], submit: Callable[[Slice], Any], ahead: int) -> Iterator[Any]:
-    """The results for all slices, in their order; RuntimeError names a slice whose task does not say what is wrong."""
+        return
     waiting: collections.deque[tuple[Slice, Any]] = collections.deque()
-    try:
-        waiting.extend((piece, submit(piece)) for piece in itertools.islice(slices, ahead))
-        while waiting:
+    with contextlib.ExitStack() as stack:
+        if not executor:
+            from concurrent.futures import ThreadPoolExecutor
+
+            executor, ahead = stack.enter_context(ThreadPoolExecutor(len(head))), len(head) + 1
+            task = task if threads else stack.enter_context(processes(task, len(head)))
+        stack.callback(lambda: [future.cancel() for _, future in waiting])  # after an error or Ctrl-C nobody wants them
+        while True:
+            pieces = itertools.islice(slices, ahead - len(waiting))
+            waiting.extend((piece, executor.submit(task, piece)) for piece in pieces)
+            if not waiting:
+                return
             piece, future = waiting.popleft()
             try:
                 result = future.result()
             except (ValueError, MemoryError, OverflowError):
                 raise
-            except Exception as error:
-                what = str(error) or repr(error)
-                raise RuntimeError(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}: {what}") from error
-            waiting.extend((piece, submit(piece)) for piece in itertools.islice(slices, 1))
+            except Exception as error:  # of a cluster, a worker or the system: it does not say where
+                place = f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"
+                raise RuntimeError(f"{place}: {str(error) or repr(error)}") from error
             yield result
-    finally:
-        for _, future in waiting:  # after an error or Ctrl-C nobody wants them
-            future.cancel()
 
 
 # What a worker process runs. It loads this file under the name that it has here, and never the script that imported it:
-# so workers start alike on every system, from a script without a guard, from standard input or in a notebook. They are
-# used only where the C engine is not, so they don't look for it.
+# so workers start alike on every system, from a script without a guard, from standard input or in a notebook.
 WORKER = """
-import importlib.util, signal, sys
-signal.signal(signal.SIGINT, signal.SIG_IGN)
+import importlib.util, sys
 name, path, *sys.path = sys.argv[1:]
 spec = importlib.util.spec_from_file_location("bpe", path)
 bpe = sys.modules[name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(bpe)
-bpe.find_engine = lambda: (None, "")
 bpe.work()
 """
-STARTED: list[Any] = []  # all worker processes: the summary says how large the largest became
 
 
 @contextlib.contextmanager
@@ -1227,20 +1196,17 @@ def processes(task: Task, n: int) -> Iterator[Task]:
 
     command, pipe = [sys.executable, "-c", WORKER, __name__, os.path.abspath(__file__), *sys.path], subprocess.PIPE
     workers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) for _ in range(n)]
-    STARTED.extend(workers)
-    free: list[Any] = [(worker, (task,)) for worker in workers]  # and what a worker has to know before it can begin
+    free, pickled = list(workers), pickle.dumps(task)
 
     def do(piece: Slice) -> Any:
-        worker, before = free.pop()
+        worker: Any = free.pop()
         try:
-            for message in (*before, piece):
-                pickle.dump(message, worker.stdin)
+            pickle.dump((pickled, piece), worker.stdin)
             worker.stdin.flush()
             result = pickle.load(worker.stdout)
         except (OSError, EOFError, pickle.UnpicklingError):
             raise RuntimeError("a worker process died (killed, or out of memory?)") from None
-        finally:
-            free.append((worker, ()))
+        free.append(worker)
         if isinstance(result, Exception):
             raise result
         return result
@@ -1259,9 +1225,11 @@ def work() -> None:
     import pickle
     import threading
 
-    def answer(piece: Slice) -> None:
+    load = functools.lru_cache(maxsize=1)(pickle.loads)  # the task is always the same one
+
+    def answer(pickled: bytes, piece: Slice) -> None:
         try:
-            result = task(piece)
+            result = load(pickled)(piece)
         except Exception as error:
             result = error
         pickle.dump(result, sys.stdout.buffer)
@@ -1269,10 +1237,8 @@ def work() -> None:
 
     threading.excepthook = lambda error: os._exit(1)  # without memory for its answer it would keep the parent waiting
     with contextlib.suppress(EOFError):
-        task = pickle.load(sys.stdin.buffer)
         while True:
-            piece = pickle.load(sys.stdin.buffer)
-            threading.Thread(target=answer, args=(piece,), daemon=True).start()
+            threading.Thread(target=answer, args=pickle.load(sys.stdin.buffer), daemon=True).start()
     os._exit(0)
 
 
@@ -1325,22 +1291,21 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
         for piece in pieces:
             counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
-    if options.pattern in CUTS:
-        return words, 0
-    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
+    n_bytes = 0 if options.pattern in CUTS else sum(len(piece.encode("utf-8")) for piece in pieces)
+    return words, n_bytes and n_bytes - Words(words).totals()[2]
 
 
 def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, int, dict[bytes, int]]:
     r"""(bytes read, bytes in no word, "\r\n", counts of words) of a slice; in C, the words go into `words` if given."""
     counts = new_words(options) if words is None else words
-    n_bytes, texts = piece.end_byte - piece.start_byte, read_slice(piece)
+    n_bytes, texts = piece.end_byte - piece.start_byte, read_slice(piece, options)
     # to look for one byte is twenty times faster than to look for two
     line_ends = sum(data.count(b"\r") for data in texts if b"\r" in data and b"\r\n" in data)
     if isinstance(counts, Words):
         counts, unmatched = count_text([decode_slice(piece, data, options) for data in texts], options)
         return n_bytes, unmatched, line_ends, counts
     for data in texts:
-        if not counts.scan(utf8_of(piece, data, options)):
+        if not counts.scan(data):
             decode_slice(piece, data, options)  # it is not UTF-8: this raises, and says where
     return n_bytes, 0, line_ends, counts.to_dict() if words is None else {}
 
@@ -1385,8 +1350,8 @@ def count_words(
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
     """(bytes read, token ids of kind "u2" or "u4" as bytes) of a slice of a file."""
-    (data,), coder = read_slice(piece), tokenizer.coder if options.engine != "python" else None
-    ids = coder.encode(utf8_of(piece, data, options), kind) if coder else None
+    (data,), coder = read_slice(piece, options), tokenizer.coder if options.engine != "python" else None
+    ids = coder.encode(data, kind) if coder else None
     if ids is None:
         text = decode_slice(piece, data, options)
         with naming(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
@@ -1517,9 +1482,7 @@ class Trainer:
         if characters:  # C takes words as bytes, an id for each, or as ids of four bytes; utf-32 begins with a mark
             wide = [row.encode("utf-32", "surrogatepass")[4:] for row in self.rows(words)]
             words = dict(zip(wide, words.values()))
-        if isinstance(words, dict):
-            words, counts = engine.words((), "gpt2"), words
-            words.update(counts)
+        words = engine.words((), "gpt2", words) if isinstance(words, dict) else words
         if self.merges:
             words = engine.encoder(Tokenizer(dict(enumerate(self.tokens)), self.merges)).replay(words)
         spelling = b"" if characters or self.merges else self.spelling
@@ -1529,7 +1492,9 @@ class Trainer:
         return self
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
-        for left_id, right_id, count, replaced in itertools.islice(self.steps, min(self.wanted, sys.maxsize)):
+        steps: Iterator[Any] = itertools.islice(self.steps, min(self.wanted, sys.maxsize))
+        steps = with_progress(steps, "learning merges", "merges", self.wanted, self.options.progress)
+        for left_id, right_id, count, replaced in steps:
             if count < self.options.min_frequency:  # counts never rise
                 return
             left, right = self.tokens[left_id], self.tokens[right_id]
@@ -1540,13 +1505,9 @@ class Trainer:
 
     def vocab(self) -> dict[int, bytes]:
         """{token id: token}: the alphabet, the special tokens (Hugging Face's stand before it), the merges."""
-        specials, n = [token.encode("utf-8") for token in self.options.special_tokens], len(self.alphabet)
+        specials, n = list(map(str.encode, self.options.special_tokens)), len(self.alphabet)
         first = specials + self.alphabet if self.options.like else self.alphabet + specials
         return dict(enumerate(first + self.tokens[n:]))
-
-    def tokenizer(self) -> Tokenizer:
-        """What was trained, ready to encode."""
-        return Tokenizer(self.vocab(), self.merges, self.options.special_tokens, self.options.pattern)
 
     def save(self, folder: Path) -> None:
         """Write what was trained into a folder."""
@@ -1600,8 +1561,7 @@ def train_bpe(
     trainer = Trainer(check_arguments(special_tokens, vocab_size=vocab_size, **options), merges)
     if output_dir is not None:
         check_savable(trainer.options, output_dir)
-    trainer.start(count_corpus(input_path, texts, trainer.options)[0])
-    learn(trainer, trainer)
+    collections.deque(trainer.start(count_corpus(input_path, texts, trainer.options)[0]), maxlen=0)  # all merges
     if output_dir is not None:
         trainer.save(output_dir)
     return trainer.vocab(), trainer.merges
@@ -1616,14 +1576,8 @@ def train_from_counts(
     if negative := [word for word, count in words.items() if count < 0]:
         raise ValueError(f"the count of {negative[0]!r} is negative: {words[negative[0]]}")
     trainer.start({word: operator.index(n) for word, n in words.items() if word and n})
-    learn(trainer, trainer)
+    collections.deque(trainer, maxlen=0)
     return trainer.vocab(), trainer.merges
-
-
-def learn(trainer: Trainer, steps: Iterable[Any]) -> None:
-    """Make all merges, and show the progress."""
-    for _ in with_progress(steps, "learning merges", "merges", trainer.wanted, trainer.options.progress):
-        pass
 
 
 @functools.lru_cache(maxsize=1)
@@ -1890,14 +1844,15 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
     if trains:
         words = words.to_dict() if args.explain else words
         trainer.start(words)
-        learn(trainer, explain(trainer, words, args.explain, args.log_every))
+        collections.deque(explain(trainer, words, args.explain, args.log_every), maxlen=0)
         lap("learning")
         yield from vocabulary_lines(trainer, n_bytes)
     if trains and folder:
         trainer.save(folder)
         lap("saving")
     if args.encode:
-        tokenizer = trainer.tokenizer() if trains else Tokenizer.load(folder)
+        made = trainer.vocab(), trainer.merges, options.special_tokens, options.pattern
+        tokenizer = Tokenizer(*made) if trains else Tokenizer.load(folder)
         lap("loading")
         n_ids, n_bytes = tokenizer.write_ids(args.corpus, args.encode, options)
         rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"
@@ -1931,9 +1886,7 @@ def machine_lines(options: Options) -> Iterator[tuple[str, str]]:
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
-        whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-        own, worker = (resource.getrusage(who).ru_maxrss * unit / 1e6 for who in whose)
-        yield "peak memory", f"{own:,.0f} MB" + f", and {worker:,.0f} MB in the largest worker" * bool(STARTED)
+        yield "peak memory", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6:,.0f} MB"
     engine, why = find_engine() if options.engine != "python" else (None, "")
     yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
 

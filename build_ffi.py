@@ -99,9 +99,12 @@ class Engine:
         if status == self.lib.BPE_OVERFLOW:
             raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
 
-    def words(self, special_tokens: Sequence[str], pattern: str) -> Words:
-        """An empty table of words and counts."""
-        return Words(self, special_tokens, pattern)
+    def words(self, special_tokens: Sequence[str], pattern: str, counts: Mapping[bytes, int] | None = None) -> Words:
+        """A table of words and counts; at first it is empty, or has those that are given."""
+        words = Words(self, special_tokens, pattern)
+        if counts:
+            words.update(counts)
+        return words
 
     def encoder(self, tokenizer: Any) -> Encoder:
         """An encoder that does what a bpe.Tokenizer with one of `patterns` does."""

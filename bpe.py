@@ -848,7 +848,9 @@ def naming(place: Path) -> Iterator[None]:
     """Put the name of a file or folder in front of the message where something in it is wrong."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, MemoryError):  # these say it themselves, or have nothing to do with it
+        raise
+    except Exception as error:
         text, place = str(error) if isinstance(error, ValueError) else repr(error), os.fspath(place)
         raise ValueError(text if text.startswith(place) else f"{place}: {text}") from None
 
@@ -1189,7 +1191,8 @@ def processes(task: Task, n: int) -> Iterator[Task]:
     """The same task, done by n worker processes: a function for n threads, each of which waits for a worker.
 
     Each worker has pipes of its own, so that one that is killed can't leave half a message where another one reads. It
-    ends when its pipe does, so none outlives this process; and it has a session of its own, so Ctrl-C is not for it.
+    ends where they do, so none outlives this process by more than a slice; and it has a session of its own, so Ctrl-C
+    is not for it.
     """
     import pickle
     import subprocess
@@ -1216,30 +1219,23 @@ def processes(task: Task, n: int) -> Iterator[Task]:
     finally:
         for worker in workers:
             worker.kill()  # nobody waits for what it is doing
-            with contextlib.suppress(OSError), worker:  # closes its pipes
-                pass
+            worker.communicate()  # closes its pipes
 
 
 def work() -> None:
-    """What a worker process does: each task in a thread, so that it can end as soon as its parent does."""
+    """What a worker process does until its pipe ends: one task after the other."""
     import pickle
-    import threading
 
     load = functools.lru_cache(maxsize=1)(pickle.loads)  # the task is always the same one
-
-    def answer(pickled: bytes, piece: Slice) -> None:
-        try:
-            result = load(pickled)(piece)
-        except Exception as error:
-            result = error
-        pickle.dump(result, sys.stdout.buffer)
-        sys.stdout.flush()
-
-    threading.excepthook = lambda error: os._exit(1)  # without memory for its answer it would keep the parent waiting
     with contextlib.suppress(EOFError):
         while True:
-            threading.Thread(target=answer, args=pickle.load(sys.stdin.buffer), daemon=True).start()
-    os._exit(0)
+            pickled, piece = pickle.load(sys.stdin.buffer)
+            try:
+                answer = pickle.dumps(load(pickled)(piece))
+            except Exception as error:
+                answer = pickle.dumps(error)
+            sys.stdout.buffer.write(answer)
+            sys.stdout.flush()
 
 
 # Counting. Words and their counts are in a dict, or stay inside the C engine, where no word is a Python object.
@@ -1392,23 +1388,21 @@ def save_counts(words: Any, path: Path, special_tokens: Specials, pattern: str =
 
 def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Sequence[int]]:
     """(words one after the other, their lengths, their counts) from a file of counts, after checking it."""
+    import io
     import zipfile
-    import zlib
 
-    arrays, file = [], open(path, "rb")  # noqa: SIM115 (a file that is not there is no damaged one)
-    try:
-        with file, zipfile.ZipFile(file) as archive:
-            made_with = json.loads(archive.read("made_with.json"))
-            for name, (kind, code) in ARRAYS.items():
-                data = archive.read(f"{name}.npy")
-                arrays.append(array(code, data[128:]))
-                if data[:128] != npy_header(kind, len(arrays[-1])):
-                    raise ValueError(f"{name}.npy is not an array of {kind}")
+    arrays = []
+    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not a file of counts, or damaged"):
+        archive = zipfile.ZipFile(io.BytesIO(file.read()))
+        made_with = json.loads(archive.read("made_with.json"))
+        for name, (kind, code) in ARRAYS.items():
+            data = archive.read(f"{name}.npy")
+            arrays.append(array(code, data[128:]))
+            if data[:128] != npy_header(kind, len(arrays[-1])):
+                raise ValueError(f"{name}.npy is not an array of {kind}")
         words, lengths, counts = arrays
         if len(lengths) != len(counts) or sum(lengths) != len(words) or not all(lengths) or not all(counts):
             raise ValueError("words, lengths and counts do not belong together")
-    except (ValueError, KeyError, TypeError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{os.fspath(path)}: not a file of counts, or damaged: {error}") from None
     asked = {"pattern": options.pattern, "special_tokens": list(options.special_tokens)}
     if made_with != asked:
         raise ValueError(f"{os.fspath(path)}: counted with {made_with}, not with {asked}")

@@ -848,9 +848,9 @@ def naming(place: Path) -> Iterator[None]:
     """Put the name of a file or folder in front of the message where something in it is wrong."""
     try:
         yield
-    except (OSError, MemoryError):  # these say it themselves, or have nothing to do with it
-        raise
     except Exception as error:
+        if getattr(error, "filename", None) or isinstance(error, MemoryError):
+            raise  # it names the file already, or has nothing to do with it
         text, place = str(error) if isinstance(error, ValueError) else repr(error), os.fspath(place)
         raise ValueError(text if text.startswith(place) else f"{place}: {text}") from None
 
@@ -1379,21 +1379,18 @@ def save_counts(words: Any, path: Path, special_tokens: Specials, pattern: str =
     arrays = (Words(words) if isinstance(words, Mapping) else words).arrays()
     with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for (name, (kind, _)), data in zip(ARRAYS.items(), arrays):
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                member.write(npy_header(kind, len(data)))
-                member.write(data)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_header(kind, len(data)) + bytes(data))
         made_with = {"pattern": options.pattern, "special_tokens": options.special_tokens}
         archive.writestr(zipfile.ZipInfo("made_with.json"), json.dumps(made_with))
 
 
 def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Sequence[int]]:
     """(words one after the other, their lengths, their counts) from a file of counts, after checking it."""
-    import io
     import zipfile
 
     arrays = []
     with open(path, "rb") as file, naming(f"{os.fspath(path)}: not a file of counts, or damaged"):
-        archive = zipfile.ZipFile(io.BytesIO(file.read()))
+        archive = zipfile.ZipFile(file)
         made_with = json.loads(archive.read("made_with.json"))
         for name, (kind, code) in ARRAYS.items():
             data = archive.read(f"{name}.npy")

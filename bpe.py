@@ -1427,10 +1427,11 @@ class Trainer:
         # Hugging Face has the bytes in the order of their characters, those that stand for themselves first
         order = list(CHARACTER_OF) if options.like else list(range(256))
         self.alphabet = [bytes([byte]) for byte in order]
-        self.spelling = bytes(map(order.index, range(256)))  # the id of each byte
+        self.id_of_byte = bytes(map(order.index, range(256)))
         self.tokens = self.alphabet + [left + right for left, right in self.merges]
         specials = set(map(str.encode, options.special_tokens))
         self.ranks: dict[Any, int] = {}  # of the given merges, as pairs of ids
+        self.merged = range(256, len(self.tokens))  # and the ids of what they make
         for rank, (left, right) in enumerate(self.merges):
             name, token_ids = f"merge {rank} (from 0), {left!r} + {right!r}", self.replay(left + right)
             if left + right in specials:
@@ -1446,7 +1447,7 @@ class Trainer:
 
     def replay(self, word: bytes) -> list[int]:
         """The ids of a word's tokens once the given merges are made in it."""
-        return merge_by_rank(list(word.translate(self.spelling)), self.ranks, range(256, len(self.tokens)))
+        return merge_by_rank(list(word.translate(self.id_of_byte)), self.ranks, self.merged)
 
     def rows(self, words: Iterable[bytes]) -> list[str]:
         """Each word as a str whose characters are the ids of its first tokens, with the given merges replayed."""
@@ -1455,31 +1456,20 @@ class Trainer:
             return ["".join(map(ids.__getitem__, character_tokens(word))) for word in words]
         if self.ranks:
             return ["".join(map(chr, self.replay(word))) for word in words]
-        return [word.translate(self.spelling).decode("latin-1") for word in words]
+        return [word.translate(self.id_of_byte).decode("latin-1") for word in words]
 
     def start(self, words: Any) -> Trainer:
         """The same trainer, ready to learn from these words and their counts."""
-        options, engine = self.options, engine_for(self.options)
-        characters, longest = options.pattern == CHARACTERS, options.max_token_length or sys.maxsize
-        if characters:
+        if self.options.pattern == CHARACTERS:
             self.alphabet = sorted({token for word in words for token in character_tokens(word)})
             self.tokens = list(self.alphabet)
-            check_size(options, len(self.alphabet), 0)
-        if not engine:
-            rows, counts = self.rows(words), list(words.values())
-            self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
-            self.steps = learn_merges(rows, counts, self.tokens, smaller_id if options.like else descending, longest)
+            check_size(self.options, len(self.alphabet), 0)
+        if engine := engine_for(self.options):
+            self.n_tokens, self.steps = engine.start(self, words)
             return self
-        if characters:  # C takes words as bytes, an id for each, or as ids of four bytes; utf-32 begins with a mark
-            wide = [row.encode("utf-32", "surrogatepass")[4:] for row in self.rows(words)]
-            words = dict(zip(wide, words.values()))
-        words = engine.words((), "gpt2", words) if isinstance(words, dict) else words
-        if self.merges:
-            words = engine.encoder(Tokenizer(dict(enumerate(self.tokens)), self.merges)).replay(words)
-        spelling = b"" if characters or self.merges else self.spelling
-        self.n_tokens = words.totals()[2] // (1 if spelling else 4)
-        limits = self.wanted, options.min_frequency, longest
-        self.steps = engine.learn(words, spelling, self.tokens, limits, options.like is not None)
+        rows, counts, longest = self.rows(words), list(words.values()), self.options.max_token_length or sys.maxsize
+        self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
+        self.steps = learn_merges(rows, counts, self.tokens, smaller_id if self.options.like else descending, longest)
         return self
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:

@@ -99,16 +99,29 @@ class Engine:
         if status == self.lib.BPE_OVERFLOW:
             raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
 
-    def words(self, special_tokens: Sequence[str], pattern: str, counts: Mapping[bytes, int] | None = None) -> Words:
-        """A table of words and counts; at first it is empty, or has those that are given."""
-        words = Words(self, special_tokens, pattern)
-        if counts:
-            words.update(counts)
-        return words
+    def words(self, special_tokens: Sequence[str], pattern: str) -> Words:
+        """An empty table of words and counts."""
+        return Words(self, special_tokens, pattern)
 
     def encoder(self, tokenizer: Any) -> Encoder:
-        """An encoder that does what a bpe.Tokenizer with one of `patterns` does."""
+        """An encoder that does what a bpe.Tokenizer with one of `patterns` does, or replays a bpe.Trainer's merges."""
         return Encoder(self, tokenizer)
+
+    def start(self, trainer: Any, words: Any) -> tuple[int, Iterator[tuple[int, int, int, int]]]:
+        """What a bpe.Trainer starts with: (how many tokens the words, a dict or a table, are made of; the steps)."""
+        options, characters = trainer.options, trainer.options.pattern == "characters"
+        if characters:  # an id takes four bytes; utf-32 begins with a mark
+            rows = [row.encode("utf-32", "surrogatepass")[4:] for row in trainer.rows(words)]
+            words = dict(zip(rows, words.values()))
+        if isinstance(words, dict):
+            words, counts = self.words((), "gpt2"), words
+            words.update(counts)
+        if trainer.merges:
+            words = self.encoder(trainer).replay(words)
+        spelling = b"" if characters or trainer.merges else trainer.id_of_byte
+        limits = trainer.wanted, options.min_frequency, options.max_token_length or sys.maxsize
+        steps = self.learn(words, spelling, trainer.tokens, limits, options.like is not None)
+        return words.totals()[2] // (1 if spelling else 4), steps
 
     def learn(
         self, words: Words, spelling: bytes, tokens: Sequence[bytes], limits: tuple[int, int, int], smaller_ids: bool
@@ -123,13 +136,8 @@ class Engine:
         least = min(limits[1], 2**64 - 1)
         new, made, batch = ffi.new("bpe_learner **"), ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
         id_of_byte = ffi.new("uint32_t[]", list(spelling)) if spelling else ffi.NULL
-        lengths = list(map(len, tokens))
-        self.check(
-            lib.bpe_learner_new(
-                words.handle(), id_of_byte, b"".join(tokens), lengths, len(tokens), wanted, least, longest,
-                smaller_ids, new,
-            )
-        )
+        alphabet = b"".join(tokens), list(map(len, tokens)), len(tokens)
+        self.check(lib.bpe_learner_new(words.handle(), id_of_byte, *alphabet, wanted, least, longest, smaller_ids, new))
         learner = ffi.gc(new[0], lib.bpe_learner_free)
         while wanted > 0:
             self.check(lib.bpe_learner_run(learner, batch, min(wanted, len(batch)), made))
@@ -226,8 +234,9 @@ class Encoder:
         merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
-        *specials, order = joined(tokenizer.special_ids)
-        special_ids = [tokenizer.special_ids[special] for special in order]
+        numbered = getattr(tokenizer, "special_ids", {})  # no word of a Trainer has any
+        *specials, order = joined(numbered)
+        special_ids = [numbered[special] for special in order]
         self.arguments = (*specials, engine.patterns.get(tokenizer.options.pattern, 0), engine.seed)
         new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
         engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, special_ids, len(special_ids), new))

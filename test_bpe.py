@@ -3112,7 +3112,7 @@ def test_a_full_disk_is_named_by_file_and_leaves_nothing(words_txt):
     import resource
 
     def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 
     for arguments, name in ("300 --output-dir model", "vocab.json"), ("--save-counts counts.npz", "counts.npz"):
         command = [sys.executable, HERE / "bpe.py", "words.txt", *arguments.split(), "--quiet"]

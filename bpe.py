@@ -632,11 +632,9 @@ class Tokenizer:
         kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
         n_ids = n_bytes = 0
         check_writable(output)
-        paths = paths_of(paths)
-        for path in paths:
-            if path.endswith(".npz"):
-                raise ValueError(f"{path}: a file of counts has words, but no text to encode")
-        slices, total = slices_of_files(paths, options)
+        slices, total, saved_counts = slices_of_files(paths, options)
+        if saved_counts:
+            raise ValueError(f"{saved_counts[0]}: a file of counts has words, but no text to encode")
         task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=self)
         in_c = options.engine != "python" and self.coder is not None
         results = run_tasks(task, slices, options, in_c, executor)
@@ -1028,14 +1026,6 @@ class Slice(NamedTuple):
 Task = Callable[[Slice], Any]  # counts or encodes a slice
 
 
-def paths_of(input_path: Any) -> list[str]:
-    """One path or several, as a list; ValueError if there is none."""
-    single = isinstance(input_path, (str, bytes, os.PathLike))
-    if paths := list(map(os.fsdecode, [input_path] if single else input_path)):
-        return paths
-    raise ValueError("no corpus file is given")
-
-
 def stamp_of(path: str) -> tuple[int, int]:
     """Size and modification time of a readable file; size 0 for a pipe, and for what says it is empty, as in /proc."""
     if path == "-" or stat.S_ISFIFO(mode := os.stat(path).st_mode) or stat.S_ISCHR(mode):
@@ -1045,10 +1035,16 @@ def stamp_of(path: str) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def slices_of_files(paths: Sequence[str], options: Options) -> tuple[Iterator[Slice], int | None]:
-    """(the slices of all files, their size in bytes where it is known); every file is looked at before."""
-    sizes = [stamp_of(path)[0] for path in paths]
-    return (piece for path in paths for piece in slices_of(path, options)), sum(sizes) if all(sizes) else None
+def slices_of_files(input_path: Any, options: Options) -> tuple[Iterator[Slice], int | None, list[str]]:
+    """(the slices of one text file or several, their size in bytes where it is known, the files of counts)."""
+    single = isinstance(input_path, (str, bytes, os.PathLike))
+    paths = list(map(os.fsdecode, [input_path] if single else input_path))
+    if not paths:
+        raise ValueError("no corpus file is given")
+    texts, saved_counts = ([path for path in paths if path.endswith(".npz") == counts] for counts in (False, True))
+    sizes = [stamp_of(path)[0] for path in texts]  # an error now, where one can't be read
+    slices = (piece for path in texts for piece in slices_of(path, options))
+    return slices, sum(sizes) if all(sizes) else None, saved_counts
 
 
 def slices_of(path: str, options: Options) -> Iterator[Slice]:
@@ -1314,13 +1310,10 @@ def count_corpus(
         raise ValueError("either paths or texts are needed")
     words, sums = new_words(options), [0, 0, 0]
     in_c = not isinstance(words, Words) and not executor
-    if texts is not None:
-        slices, total = slices_of_texts(texts, options), None
-    else:
-        paths = paths_of(input_path)
-        slices, total = slices_of_files([path for path in paths if not path.endswith(".npz")], options)
-        for path in [path for path in paths if path.endswith(".npz")]:
-            words.put(*read_counts(path, options))
+    corpus = slices_of_files(input_path, options) if texts is None else (slices_of_texts(texts, options), None, [])
+    slices, total, saved_counts = corpus
+    for path in saved_counts:
+        words.put(*read_counts(path, options))
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
     results = run_tasks(task, slices, options, in_c, executor)
     for *numbers, counts in with_progress(results, "counting words", "MB", total, options.progress):

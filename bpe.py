@@ -1072,7 +1072,8 @@ def blocks_of_pipe(path: str) -> Iterator[bytes]:
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
     with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as pipe:
-        os.set_blocking(pipe.fileno(), True)  # where it does not wait for more, nothing yet would look like the end
+        if os.name == "posix":  # one that is set not to wait would seem to end where nothing has arrived yet
+            os.set_blocking(pipe.fileno(), True)
         while block := pipe.read(1 << 20):
             yield block
 

@@ -53,34 +53,29 @@ Models are Unsupervised Multitask Learners", 2019, the bytes and the pattern of 
 
 from __future__ import annotations
 
-import sys
-
-if sys.version_info < (3, 10):
-    sys.exit("bpe.py needs Python 3.10 or later; this is " + sys.version.split()[0])
-
 import codecs
 import collections
 import contextlib
 import functools
 import heapq
+import importlib.util
 import itertools
 import json
 import operator
 import os
 import re
 import stat
+import sys
 import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple  # what only some runs need is imported where it is needed
 
-try:
-    import regex
-except ImportError:
-    if __name__ != "__main__":
-        raise
-    regex = None  # type: ignore[assignment, unused-ignore]  # --help works without it, and main says what is missing
+if sys.version_info < (3, 10):
+    sys.exit("bpe.py needs Python 3.10 or later; this is " + sys.version.split()[0])
+if __name__ != "__main__" or importlib.util.find_spec("regex"):
+    import regex  # --help works without it, and main says what is missing
 
 __all__ = [
     "Tokenizer", "count_words", "load", "pretokenize", "save", "save_counts", "segment", "train_bpe",
@@ -1212,7 +1207,6 @@ spec.loader.exec_module(bpe)
 bpe.find_engine = lambda: (None, "")
 bpe.work()
 """
-STARTED: list[Any] = []  # all worker processes: the summary says how large the largest became
 
 
 @contextlib.contextmanager
@@ -1227,7 +1221,6 @@ def processes(task: Task, n: int) -> Iterator[Task]:
 
     command, pipe = [sys.executable, "-c", WORKER, __name__, os.path.abspath(__file__), *sys.path], subprocess.PIPE
     workers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) for _ in range(n)]
-    STARTED.extend(workers)
     free: list[Any] = [(worker, (task,)) for worker in workers]  # and what a worker has to know before it can begin
 
     def do(piece: Slice) -> Any:
@@ -1629,8 +1622,6 @@ def learn(trainer: Trainer, steps: Iterable[Any]) -> None:
 @functools.lru_cache(maxsize=1)
 def find_engine() -> tuple[Any, str]:
     """(the C engine, "") if build_ffi.py stands beside this file and has built it, else (None, why it is not used)."""
-    import importlib.util
-
     path = os.path.join(os.path.dirname(__file__), "build_ffi.py")
     spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
     try:
@@ -1931,9 +1922,7 @@ def machine_lines(options: Options) -> Iterator[tuple[str, str]]:
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
-        whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-        own, worker = (resource.getrusage(who).ru_maxrss * unit / 1e6 for who in whose)
-        yield "peak memory", f"{own:,.0f} MB" + f", and {worker:,.0f} MB in the largest worker" * bool(STARTED)
+        yield "peak memory", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6:,.0f} MB"
     engine, why = find_engine() if options.engine != "python" else (None, "")
     yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
 
@@ -1946,7 +1935,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     status, text = 0, ""
     try:
         args = parse_arguments(argv)
-        if not regex:
+        if "regex" not in globals():
             raise ValueError("the package regex is missing: pip install regex")
         if args.show is not None:
             show_text(args.show, args.output_dir or "bpeModel")

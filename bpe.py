@@ -1644,7 +1644,6 @@ def engine_for(options: Options) -> Any:
 # ---------------------------------------------------------------------------------------------------------------------
 
 USAGE = """bpe.py CORPUS [CORPUS ...] VOCAB_SIZE [options]
-examples:
   python bpe.py corpus.txt 10000            train, and write the model into the folder bpeModel
   python bpe.py --show "Hello, world!"      show a text in tokens of that model"""
 
@@ -1663,7 +1662,7 @@ def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None
     if not (show and sys.stderr and sys.stderr.isatty()):
         yield from items
         return
-    say(f"{label}: preparing", "stderr", end="")
+    say(f"{label}: preparing", "stderr", "")
     done, scale = 0, 1e6 if unit == "MB" else 1
     start = shown_at = time.monotonic()
     try:
@@ -1674,11 +1673,10 @@ def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None
             elif now - shown_at > 0.2:
                 shown_at, speed = now, done / (now - start)
                 left = f" ({done / total:.0%}), {(total - done) / speed:.0f} s left" if total else ""
-                amount = f"{done / scale:,.0f} {unit}{left}, {speed / scale:,.0f} {unit}/s"
-                say(f"\r{label}: {amount}\x1b[K", "stderr", end="")
+                say(f"\r{label}: {done / scale:,.0f} {unit}{left}, {speed / scale:,.0f} {unit}/s\x1b[K", "stderr", "")
             yield item
     finally:
-        say("\r\x1b[K", "stderr", end="")
+        say("\r\x1b[K", "stderr", "")
 
 
 def plural(n: int, noun: str) -> str:
@@ -1702,8 +1700,7 @@ def make_parser() -> Any:
     """All options, in four groups; those that are fields of Options have the same name."""
     import argparse
 
-    description = "Train a byte-level BPE tokenizer on UTF-8 text."
-    parser = argparse.ArgumentParser(usage=USAGE, description=description, add_help=False)
+    parser = argparse.ArgumentParser(usage=USAGE, description="Train a BPE tokenizer on UTF-8 text.", add_help=False)
     parser.error = functools.partial(require, False)  # type: ignore[method-assign, assignment]
     group = parser.add_argument_group("input")
     add, add_one = group.add_argument, group.add_mutually_exclusive_group().add_argument
@@ -1735,28 +1732,13 @@ def make_parser() -> Any:
     return parser
 
 
-def parse_arguments(argv: Sequence[str] | None) -> Any:
-    """The arguments as a namespace, where vocab_size may be None; ValueError says what is missing or wrong."""
-    args = make_parser().parse_intermixed_args(argv)
-    given, args.vocab_size = " ".join(args.corpus), None
-    if given and re.fullmatch(r"-?\d+[kK]?", args.corpus[-1]):
-        args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
-    require(given or args.show is not None, f"a corpus and a vocabulary size are needed\nusage: {USAGE}")
-    complete = args.corpus and (args.vocab_size is not None or args.save_counts or args.encode)
-    order = "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; or --show TEXT and neither"
-    require(complete if args.show is None else not given, f"{order}; not bpe.py {given}")
+def prepare(args: Any) -> tuple[Trainer, Tokenizer, str]:
+    """Try all that could fail, before any work: -> (trainer, model to go on from or encode with, folder to write)."""
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
-        require(not path or path.endswith(endings), f"the name {path} does not end in {' or '.join(endings)}")
+        require(path is None or path.endswith(endings), f"the name {path} does not end in {' or '.join(endings)}")
     require(args.log_every is None or args.log_every > 0, f"--log-every {args.log_every} is below 1")
-    return args
-
-
-def prepare(args: Any, folder: str) -> tuple[Trainer, Tokenizer]:
-    """All that could fail is tried before any work: -> (trainer, the model to encode with or to go on from).
-
-    That model gives pattern and special tokens, which no argument may contradict.
-    """
     trains = args.vocab_size is not None
+    folder = (args.output_dir or ("" if args.explain else "bpeModel")) if trains else ""
     source = args.continue_from or ("" if trains or not args.encode else args.output_dir or "bpeModel")
     model = Tokenizer.load(source) if source else Tokenizer({}, [], ["<|endoftext|>"])
     given = {name: getattr(args, name) for name in ("level", *Options._fields) if getattr(args, name) is not None}
@@ -1765,15 +1747,14 @@ def prepare(args: Any, folder: str) -> tuple[Trainer, Tokenizer]:
         require(ours == theirs or not source, f"{source} was trained with {name}={theirs!r}, not {ours!r}")
     with naming(source):
         trainer = Trainer(options, model.merges if args.continue_from else ())
-        same_ids = not args.continue_from or trainer.vocab() == model.vocab
-        require(same_ids, f"the ids are not those of bytes, special tokens and merges with like={options.like!r}")
+        require(not args.continue_from or trainer.vocab() == model.vocab, f"its ids do not fit like={options.like!r}")
     require(not args.encode or options.pattern != CHARACTERS, "--encode is for bytes, not for --level char")
     check_writable(*filter(None, (args.save_counts, args.encode)))
     for path in args.corpus if args.encode and (trains or args.save_counts) else ():
         require(stamp_of(path)[0] and not path.endswith(".npz"), f"{path} is no text that can be read twice")
     if folder:
         check_savable(options, folder)
-    return trainer, model
+    return trainer, model, folder
 
 
 def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
@@ -1801,8 +1782,7 @@ def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: in
 
 def show_text(text: str, folder: str) -> None:
     """Print a text with its tokens set apart, their ids, and how many bytes a token has."""
-    if text == "-":
-        text = b"".join(blocks_of_pipe("-")).decode("utf-8")
+    text = b"".join(blocks_of_pipe("-")).decode("utf-8") if text == "-" else text
     model = read_model(folder)
     if model[3] == CHARACTERS:
         return say(" ".join(segment(text, model[1])))
@@ -1820,26 +1800,24 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
     if args.show is not None:
         return show_text(args.show, args.output_dir or "bpeModel")
     trains, start = args.vocab_size is not None, time.perf_counter()
-    folder = (args.output_dir or ("" if args.explain else "bpeModel")) if trains else ""
-    trainer, model = prepare(args, folder)
-    options = trainer.options
+    trainer, model, folder = prepare(args)
     laps: dict[str, float] = {}
 
-    def lap(step: str) -> float:
+    def lap(step: str, n_bytes: int = 0) -> str:
         laps[step] = time.perf_counter() - start - sum(laps.values())
-        return laps[step]
+        return f"{n_bytes:,} bytes, {n_bytes / laps[step] / 1e6:,.0f} MB/s"
 
     lap("preparing")
     if trains or args.save_counts:
-        words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, options)
-        yield "read", f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
-        if line_ends and options.newlines == "keep":
+        words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, trainer.options)
+        yield "read", lap("counting", n_bytes)
+        if line_ends and trainer.options.newlines == "keep":
             yield "note", f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
         yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
         distinct, total, n_bytes, _ = words.totals()
         yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
-        save_counts(words, args.save_counts, options.special_tokens, options.pattern)
+        save_counts(words, args.save_counts, trainer.options.special_tokens, trainer.options.pattern)
     if trains:
         spelled = words.to_dict() if args.explain else {}
         learn(trainer.start(words), explain(trainer, spelled, args.explain, args.log_every))
@@ -1849,12 +1827,17 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
         trainer.save(folder)
         lap("saving")
     if args.encode:
-        model = trainer.tokenizer() if trains else model
-        n_ids, n_bytes = model.write_ids(args.corpus, args.encode, options)
-        rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"
-        yield "encoded", f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
+        tokenizer = trainer.tokenizer() if trains else model
+        n, size = tokenizer.write_ids(args.corpus, args.encode, trainer.options)
+        yield "encoded", f"{lap('encoding', size)}: {plural(n, 'token')}, {size / max(n, 1):.2f} bytes per token"
     yield "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items())
-    yield from machine_lines(options)
+    with contextlib.suppress(ImportError):  # Windows has none
+        from resource import RUSAGE_SELF, getrusage
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        yield "peak memory", f"{getrusage(RUSAGE_SELF).ru_maxrss * unit / 1e6:,.0f} MB"
+    engine, why = find_engine() if trainer.options.engine != "python" else (None, "")
+    yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
     yield "saved", ", ".join(filter(None, (folder, args.save_counts, args.encode)))
 
 
@@ -1863,25 +1846,13 @@ def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]
     options, n_first = trainer.options, len(trainer.alphabet)
     size = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
     if trainer.wanted:
-        rare = f" that occurs at least {options.min_frequency} times" if options.min_frequency > 1 else ""
-        limit = f" that makes at most {plural(options.max_token_length, 'byte')}" if options.max_token_length else ""
-        size += f"; smaller than the {options.vocab_size:,} asked for: no pair left{rare}{limit}"
+        limit = f" and at most {options.max_token_length} bytes" if options.max_token_length else ""
+        least = f"a count of at least {options.min_frequency:,}{limit}"
+        size += f"; smaller than the {options.vocab_size:,} asked for: no pair left with {least}"
     yield "vocabulary", size
-    if trainer.merges:
-        token = max(trainer.tokens[n_first:], key=len)
-        yield "longest token", f"{readable([token]):.70}, {plural(len(token), 'byte')}"
-        yield "compression", f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus"
-
-
-def machine_lines(options: Options) -> Iterator[tuple[str, str]]:
-    """What the summary says of memory, where the system tells, and of the engine."""
-    with contextlib.suppress(ImportError):  # Windows has none
-        from resource import RUSAGE_SELF, getrusage
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        yield "peak memory", f"{getrusage(RUSAGE_SELF).ru_maxrss * unit / 1e6:,.0f} MB"
-    engine, why = find_engine() if options.engine != "python" else (None, "")
-    yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
+    token = max(trainer.tokens[n_first:], key=len, default=b"")
+    yield "longest token", f"{readable([token]):.70}, {plural(len(token), 'byte')}" if token else ""
+    yield "compression", f"{n_bytes / trainer.n_tokens:.2f} bytes per token on this corpus" if n_bytes else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -1890,8 +1861,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a token is shown even where the terminal lacks its letters
         stream.reconfigure(errors="backslashreplace")
     try:
-        args = parse_arguments(argv)
+        args = make_parser().parse_intermixed_args(argv)
         require("regex" in globals(), "the package regex is missing: pip install regex")
+        given, args.vocab_size = " ".join(args.corpus), None
+        if given and re.fullmatch(r"-?\d+[kK]?", args.corpus[-1]):
+            args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
+        require(given or args.show is not None, f"a corpus and a vocabulary size are needed\nusage: {USAGE}")
+        require(args.show is None or not given, f"--show takes no corpus and no size: {given}")
+        whole = not given or (args.corpus and {args.vocab_size, args.save_counts, args.encode} != {None})
+        require(whole, f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {given}")
         status, text = 0, "\n".join(f"{name:14} {line}" for name, line in run(args) if line and args.progress)
     except KeyboardInterrupt:
         status, text = 130, "interrupted"

@@ -1509,8 +1509,8 @@ def test_encode_on_the_command_line(tmp_path, part):
     result = run("text.txt", "--encode", "ids.npy", "--output-dir", "model", cwd=tmp_path)
     assert result.returncode == 0 and read_ids(tmp_path / "ids.npy") == ("u2", expected), result
     size = (tmp_path / "text.txt").stat().st_size
-    assert f"{size:,} bytes as {len(expected):,} tokens, {size / len(expected):.2f} bytes per token, " in result.stderr.decode()
-    assert "MB/s" in result.stderr.decode() and "ids.npy" in result.stderr.decode()
+    encoded = rf"{size:,} bytes, \d+ MB/s: {len(expected):,} tokens, {size / len(expected):.2f} bytes per token\n"
+    assert regex.search(encoded, result.stderr.decode()) and "ids.npy" in result.stderr.decode()
     assert run("-", "--encode", "ids.bin", "--output-dir", "model", cwd=tmp_path, stdin=(tmp_path / "text.txt").read_bytes()).returncode == 0
     assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", expected)
     # with a size it trains first
@@ -2017,7 +2017,7 @@ def test_going_on_with_other_special_tokens_is_an_error(tmp_path, part):
     for options, contradiction in [
         (["--special-token", "<y>"], " was trained with special_tokens=('<x>',), not ('<y>',)"),
         (["--no-special-tokens"], " was trained with special_tokens=('<x>',), not ()"), (["--pattern", "o200k"], " was trained with pattern='gpt2', not 'o200k'"),
-        (["--like", "huggingface"], ": the ids are not those of bytes, special tokens and merges with like='huggingface'"),
+        (["--like", "huggingface"], ": its ids do not fit like='huggingface'"),
     ]:  # fmt: skip
         result = run(part, 320, "--continue-from", tmp_path, *options, "--output-dir", tmp_path)
         assert result.returncode == 2 and f"{tmp_path}{contradiction}" in one_line(result.stderr)
@@ -2627,11 +2627,11 @@ def test_log_every(tmp_path):
 
 @only_python
 @pytest.mark.parametrize("arguments, text", [
-    (["c.txt"], "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; or --show TEXT and neither; not bpe.py c.txt"),
+    (["c.txt"], "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py c.txt"),
     (["c.txt", "many"], "give a corpus and, last, the vocabulary size"),
     (["300"], "not bpe.py 300"),
     (["300", "c.txt"], "not bpe.py 300 c.txt"),
-    (["--show", "x", "c.txt"], "or --show TEXT and neither; not bpe.py c.txt"),
+    (["--show", "x", "c.txt"], "--show takes no corpus"),
     (["c.txt", "10"], "a vocabulary of 10 is too small: at least 257 (256 bytes + 1 special token)"),
     (["c.txt", "-10"], "a vocabulary of -10 is too small"),
     (["missing.txt", "300"], "No such file or directory: 'missing.txt'"),
@@ -3401,7 +3401,7 @@ def test_more_workers_than_cores_are_not_started(words_txt, monkeypatch, engine)
     ("262", "262 = 256 bytes + 1 special token + 5 merges", ""),
     ("1000 --no-special-tokens", "272 = 256 bytes + 0 special tokens + 16 merges", "1,000 asked for: no pair left"),
     ("264 --special-token <a> --special-token <b> --max-token-length 2 --min-frequency 9",
-     "259 = 256 bytes + 2 special tokens + 1 merge", "264 asked for: no pair left that occurs at least 9 times"),
+     "259 = 256 bytes + 2 special tokens + 1 merge", "264 asked for: no pair left with a count of at least 9 and at most 2 bytes"),
     ("30 --level char", "25 = 11 characters + 1 special token + 13 merges", "30 asked for: no pair left"),
 ])  # fmt: skip
 def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_of, why_smaller):
@@ -3409,7 +3409,7 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
     lines = summary(stderr)
     assert status == 0 and lines["vocabulary"].startswith(made_of)
     assert lines["vocabulary"].count("smaller than the " + why_smaller) == bool(why_smaller)
-    assert ("times" in lines["vocabulary"]) == ("times" in why_smaller) and "1 time" not in lines["vocabulary"]
+    assert ("at most" in lines["vocabulary"]) == ("at most" in why_smaller)
     assert " MB/s" in lines["read"]
     assert regex.fullmatch(r"[\d,]+ MB", lines.get("peak memory", "0 MB"))  # Windows does not tell
 
@@ -3491,8 +3491,8 @@ def test_the_progress_does_not_boast(monkeypatch, seconds_between, at_once, spee
     (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 2 (0xff, invalid start byte); use --errors replace "),
     (["c.gz", "1000"], "is compressed: zcat c.gz | python bpe.py - 1000"),
     (["words.txt", "300", "--special-token", ""], "special token 1 is '', which is empty"),
-    (["words.txt", "300", "--continue-from", "lh"], "lh: the ids are not those of bytes, special tokens and merges with like=None"),
-    (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain: the ids are not those of bytes, special tokens and merges with like='huggingface'"),
+    (["words.txt", "300", "--continue-from", "lh"], "lh: its ids do not fit like=None"),
+    (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain: its ids do not fit like='huggingface'"),
     (["words.txt", "10kk"], "10kk"),
     (["words.txt", "300", "--workers", "0"], "workers=0 is below 1"),
     (["words.txt", "300", "--log-every", "0"], "--log-every 0 is below 1"),
@@ -3520,9 +3520,9 @@ def test_without_arguments_there_are_the_usage_and_two_examples(main):
 @only_python
 def test_help_begins_with_two_examples_and_has_groups(main):
     status, stdout, _ = main("--help")
-    assert status == 0 and stdout.splitlines()[1] == "examples:" and stdout.count("\n  python bpe.py ") == 2
+    assert status == 0 and stdout.startswith("usage: ") and stdout.count("\n  python bpe.py ") == 2
     headings = [line for line in stdout.splitlines() if line.endswith(":") and not line.startswith(" ")]
-    assert headings == ["examples:", "input:", "training:", "output:", "looking:"]
+    assert headings == ["input:", "training:", "output:", "looking:"]
     assert main("--version")[:2] == (0, f"bpe.py {bpe.__version__}\n")
 
 

@@ -77,10 +77,8 @@ if sys.version_info < (3, 10):
 if __name__ != "__main__" or importlib.util.find_spec("regex"):
     import regex  # --help works without it, and main says what is missing
 
-__all__ = [
-    "Tokenizer", "count_words", "load", "pretokenize", "save", "save_counts", "segment", "train_bpe",
-    "train_from_counts",
-]  # fmt: skip
+__all__ = ["Tokenizer", "count_words", "load", "pretokenize", "save", "save_counts", "segment", "train_bpe",
+           "train_from_counts"]  # fmt: skip
 
 __version__ = "0.2.0"
 Path = str | os.PathLike[str]
@@ -1667,8 +1665,8 @@ def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None
     start = shown_at = time.monotonic()
     try:
         for number, item in enumerate(items):
-            done, now = done + item[0] if unit == "MB" else number, time.monotonic()
-            if not done:  # before its first merge, the learner counts all pairs
+            done, now = (done + item[0] if unit == "MB" else number), time.monotonic()
+            if not done:  # time runs from the first merge, before which the learner counts all pairs
                 start = shown_at = now
             elif now - shown_at > 0.2:
                 shown_at, speed = now, done / (now - start)
@@ -1733,14 +1731,17 @@ def make_parser() -> Any:
 
 
 def prepare(args: Any) -> tuple[Trainer, Tokenizer, str]:
-    """Try all that could fail, before any work: -> (trainer, model to go on from or encode with, folder to write)."""
+    """Try all that could fail, before any work: -> (trainer, model to go on from or encode with, folder to write).
+
+    That model gives special tokens and pattern, which no argument may contradict.
+    """
     for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
-        require(path is None or path.endswith(endings), f"the name {path} does not end in {' or '.join(endings)}")
+        require(path is None or path.endswith(endings), f"the name {path!r} does not end in {' or '.join(endings)}")
     require(args.log_every is None or args.log_every > 0, f"--log-every {args.log_every} is below 1")
     trains = args.vocab_size is not None
     folder = (args.output_dir or ("" if args.explain else "bpeModel")) if trains else ""
     source = args.continue_from or ("" if trains or not args.encode else args.output_dir or "bpeModel")
-    model = Tokenizer.load(source) if source else Tokenizer({}, [], ["<|endoftext|>"])
+    model = Tokenizer.load(source) if source else Tokenizer({}, [], ["<|endoftext|>"])  # the default special token
     given = {name: getattr(args, name) for name in ("level", *Options._fields) if getattr(args, name) is not None}
     options = check_arguments(**{**model.options._asdict(), **given})
     for name, ours, theirs in zip(Options._fields[:2], options, model.options):
@@ -1844,12 +1845,12 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
 def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]]:
     """What the summary says of the vocabulary that was learned."""
     options, n_first = trainer.options, len(trainer.alphabet)
-    size = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
+    text = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
     if trainer.wanted:
         limit = f" and at most {options.max_token_length} bytes" if options.max_token_length else ""
         least = f"a count of at least {options.min_frequency:,}{limit}"
-        size += f"; smaller than the {options.vocab_size:,} asked for: no pair left with {least}"
-    yield "vocabulary", size
+        text += f"; smaller than the {options.vocab_size:,} asked for: no pair left with {least}"
+    yield "vocabulary", text
     token = max(trainer.tokens[n_first:], key=len, default=b"")
     yield "longest token", f"{readable([token]):.70}, {plural(len(token), 'byte')}" if token else ""
     yield "compression", f"{n_bytes / trainer.n_tokens:.2f} bytes per token on this corpus" if n_bytes else ""
@@ -1863,13 +1864,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = make_parser().parse_intermixed_args(argv)
         require("regex" in globals(), "the package regex is missing: pip install regex")
-        given, args.vocab_size = " ".join(args.corpus), None
-        if given and re.fullmatch(r"-?\d+[kK]?", args.corpus[-1]):
+        typed, args.vocab_size = " ".join(args.corpus), None
+        if typed and re.fullmatch(r"-?\d+[kK]?", args.corpus[-1]):
             args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
-        require(given or args.show is not None, f"a corpus and a vocabulary size are needed\nusage: {USAGE}")
-        require(args.show is None or not given, f"--show takes no corpus and no size: {given}")
-        whole = not given or (args.corpus and {args.vocab_size, args.save_counts, args.encode} != {None})
-        require(whole, f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {given}")
+        require(typed or args.show is not None, f"a corpus and a vocabulary size are needed\nusage: {USAGE}")
+        require(args.show is None or not typed, f"--show takes no corpus and no size: {typed}")
+        valid = not typed or (args.corpus and {args.vocab_size, args.save_counts, args.encode} != {None})
+        require(valid, f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {typed}")
         status, text = 0, "\n".join(f"{name:14} {line}" for name, line in run(args) if line and args.progress)
     except KeyboardInterrupt:
         status, text = 130, "interrupted"

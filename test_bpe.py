@@ -1931,7 +1931,7 @@ def test_a_file_of_counts_with_any_bit_turned_is_refused_or_the_same(tmp_path):
 
 def test_where_counts_can_not_be_written(tmp_path, part):
     (tmp_path / "folder.npz").mkdir()
-    for target, text in (("counts.txt", "counts.txt does not end in .npz"), ("folder.npz", "folder.npz is not a regular file")):
+    for target, text in (("counts.txt", "counts.txt' does not end in .npz"), ("folder.npz", "folder.npz is not a regular file")):
         result = run(part, "--save-counts", tmp_path / target)
         assert result.returncode == 2 and text in one_line(result.stderr)
         assert sorted(os.listdir(tmp_path)) == ["folder.npz"]

@@ -3506,6 +3506,17 @@ def test_messages_say_what_to_do(main, error, arguments, text):
 
 
 @only_python
+def test_what_is_missing_is_said_in_one_line(words_txt):
+    script = f"import runpy, sys; sys.version_info = (3, 9, 18); runpy.run_path({str(HERE / 'bpe.py')!r})"
+    assert "needs Python 3.10" in one_line(subprocess.run([sys.executable, "-c", script], capture_output=True).stderr)
+    command = [sys.executable, "-I", "-S", HERE / "bpe.py"]  # without installed packages
+    result = subprocess.run([*command, "words.txt", "300"], capture_output=True)
+    assert result.returncode == 2 and "pip install regex" in one_line(result.stderr)
+    result = subprocess.run([*command, "--help"], capture_output=True)
+    assert (result.returncode, result.stderr) == (0, b"") and b"--special-token" in result.stdout
+
+
+@only_python
 def test_sizes_may_be_given_in_thousands(main):
     for size, number in (("1k", "1,000"), ("32K", "32,000")):
         assert f"smaller than the {number} asked for" in main("words.txt", size)[2]

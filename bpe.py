@@ -53,39 +53,32 @@ Models are Unsupervised Multitask Learners", 2019, the bytes and the pattern of 
 
 from __future__ import annotations
 
-import sys
-
-if sys.version_info < (3, 10):
-    sys.exit("bpe.py needs Python 3.10 or later; this is " + sys.version.split()[0])
-
 import codecs
 import collections
 import contextlib
 import functools
 import heapq
+import importlib.util
 import itertools
 import json
 import operator
 import os
 import re
 import stat
+import sys
 import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple  # what only some runs need is imported where it is needed
 
-try:
-    import regex
-except ImportError:
-    if __name__ != "__main__":
-        raise
-    regex = None  # type: ignore[assignment, unused-ignore]  # --help works without it, and main says what is missing
+if sys.version_info < (3, 10):
+    sys.exit("bpe.py needs Python 3.10 or later; this is " + sys.version.split()[0])
+if __name__ != "__main__" or importlib.util.find_spec("regex"):
+    import regex  # --help works without it, and main says what is missing
 
-__all__ = [
-    "Tokenizer", "count_words", "load", "pretokenize", "save", "save_counts", "segment", "train_bpe",
-    "train_from_counts",
-]  # fmt: skip
+__all__ = ["Tokenizer", "count_words", "load", "pretokenize", "save", "save_counts", "segment", "train_bpe",
+           "train_from_counts"]  # fmt: skip
 
 __version__ = "0.2.0"
 Path = str | os.PathLike[str]
@@ -1558,8 +1551,6 @@ def train_from_counts(
 @functools.lru_cache(maxsize=1)
 def find_engine() -> tuple[Any, str]:
     """(the C engine, "") if build_ffi.py stands beside this file and has built it, else (None, why it is not used)."""
-    import importlib.util
-
     path = os.path.join(os.path.dirname(__file__), "build_ffi.py")
     spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
     try:
@@ -1581,24 +1572,19 @@ def engine_for(options: Options) -> Any:
 # V. The command line
 # ---------------------------------------------------------------------------------------------------------------------
 
+USAGE = "bpe.py CORPUS [CORPUS ...] VOCAB_SIZE [options]"
 EXAMPLES = """examples:
   python bpe.py corpus.txt 10000            train, and write the model into the folder bpeModel
-  python bpe.py --show "Hello, world!"      show a text in tokens of that model
-"""
+  python bpe.py --show "Hello, world!"      show a text in tokens of that model"""
 
 
-def say(text: str, end: str = "\n", stream: str = "stdout") -> None:
+def say(text: str, stream: str = "stdout", end: str = "\n") -> None:
     """Print to a stream, which may be closed or full: that never costs the training."""
-    if file := getattr(sys, stream):
+    if text and (file := getattr(sys, stream)):
         try:
             print(text, end=end, file=file, flush=True)
-        except ValueError:  # it is closed, or can't spell a file's name
-            pass
         except OSError:  # Python would try again at its end, fail, and change the exit status
             os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
-
-
-note = functools.partial(say, stream="stderr")
 
 
 def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None, show: bool) -> Iterator[Any]:
@@ -1606,22 +1592,21 @@ def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None
     if not (show and sys.stderr and sys.stderr.isatty()):
         yield from items
         return
-    note(f"{label}: preparing", end="")
-    done, first, scale = 0, 0, 1e6 if unit == "MB" else 1
+    say(f"{label}: preparing", "stderr", "")
+    done, scale = 0, 1e6 if unit == "MB" else 1
     start = shown_at = time.monotonic()
     try:
-        for item in items:
-            done, now = done + (item[0] if unit == "MB" else 1), time.monotonic()
-            if done == 1:  # before its first merge, the learner counts all pairs
-                start, first = now, 1
-            if now - shown_at > 0.2 and now > start:
-                shown_at, speed = now, (done - first) / (now - start)
-                of = f" of {total / scale:,.0f}" if total else ""
-                left = f", {(total - done) / speed:.0f} s left" if total else ""
-                note(f"\r{label}: {done / scale:,.0f}{of} {unit}, {speed / scale:,.0f} {unit}/s{left}\x1b[K", end="")
+        for number, item in enumerate(items):
+            done, now = (done + item[0] if unit == "MB" else number), time.monotonic()
+            if not done:  # time runs from the first merge, before which the learner counts all pairs
+                start = shown_at = now
+            elif now - shown_at > 0.2:
+                shown_at, speed = now, done / (now - start)
+                left = f" ({done / total:.0%}), {(total - done) / speed:.0f} s left" if total else ""
+                say(f"\r{label}: {done / scale:,.0f} {unit}{left}, {speed / scale:,.0f} {unit}/s\x1b[K", "stderr", "")
             yield item
     finally:
-        note("\r\x1b[K", end="")
+        say("\r\x1b[K", "stderr", "")
 
 
 def plural(n: int, noun: str) -> str:
@@ -1629,10 +1614,16 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-def show_token(token: bytes) -> str:
-    r"""A token as Python writes it: "' the'", or "b'\xe4'" where the bytes are no whole text."""
-    text = token.decode("utf-8", "replace")
-    return repr(text if text.encode("utf-8") == token else token)
+def readable(tokens: Iterable[bytes]) -> str:
+    r"""readable([b"\n", b" the", b"\xe4"]) -> "\\n ␣the \\xe4"."""
+    text = " ".join(token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens)
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def require(condition: Any, message: str) -> None:
+    """ValueError with this message if a condition does not hold."""
+    if not condition:
+        raise ValueError(message)
 
 
 def make_parser() -> Any:
@@ -1640,10 +1631,10 @@ def make_parser() -> Any:
     import argparse
 
     parser = argparse.ArgumentParser(
-        prog="bpe.py", usage="%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]", epilog=EXAMPLES, add_help=False,
-        description="Train a byte-level BPE tokenizer on UTF-8 text.",
+        usage=USAGE, description="Train a BPE tokenizer on UTF-8 text.", epilog=EXAMPLES, add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
+    parser.error = functools.partial(require, False)  # type: ignore[method-assign, assignment]
     group = parser.add_argument_group("input")
     add, add_one = group.add_argument, group.add_mutually_exclusive_group().add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="texts, counts (.npz), - (stdin); then a size")
@@ -1674,221 +1665,157 @@ def make_parser() -> Any:
     return parser
 
 
-def parse_arguments(argv: Sequence[str] | None) -> Any:
-    """The arguments as a namespace, where vocab_size may be None; ValueError says what is missing or wrong."""
-    parser = make_parser()
+def prepare(args: Any) -> tuple[Trainer, Tokenizer, str]:
+    """Try all that could fail, before any work: -> (trainer, model to go on from or encode with, folder to write).
 
-    def fail(message: str) -> Any:
-        raise ValueError(f"{message} (see --help)")
-
-    parser.error = fail
-    args = parser.parse_intermixed_args(argv)
-    args.pattern = TIKTOKEN_NAMES.get(args.pattern, args.pattern)
-    given = " ".join(args.corpus)
-    size = re.fullmatch(r"(-?\d+)([kK]?)", args.corpus[-1] if given else "")
-    args.vocab_size = int(size[1]) * (1000 if size[2] else 1) if size else None
-    if size:
-        args.corpus.pop()
-    if args.show is not None and given:
-        fail(f"--show takes no corpus and no size: {given}")
-    if args.show is None and not given:
-        raise ValueError(f"a corpus and a vocabulary size are needed\n{parser.format_usage()}{EXAMPLES}".rstrip())
-    if given and not (args.corpus and (size or args.save_counts or args.encode)):
-        fail(f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {given}")
-    for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
-        if path and not path.endswith(endings):
-            fail(f"the name {path} does not end in {' or '.join(endings)}")
-    if args.log_every is not None and args.log_every < 1:
-        fail(f"--log-every {args.log_every} is below 1")
-    return args
-
-
-def trainer_of(args: Any, folder: str) -> Trainer:
-    """A trainer with checked options.
-
-    The model in a folder gives pattern, special tokens and level, which no argument may contradict; with
-    --continue-from also the merges to replay.
+    That model gives special tokens and pattern, which no argument may contradict.
     """
-    names = ("level", *Options._fields)
-    given = {name: value for name, value in vars(args).items() if name in names and value is not None}
-    if not folder:
-        return Trainer(check_arguments(**{"special_tokens": ["<|endoftext|>"], **given}))
-    vocab, merges, special_tokens, pattern = read_model(folder)
-    level = "char" if pattern == CHARACTERS else "byte"
-    like = "huggingface" if level == "byte" and vocab.get(0) != b"\0" else None
-    found = {"pattern": pattern, "special_tokens": list(special_tokens), "level": level, "like": like}
-    asked = {"like": None, **given} if args.continue_from else given  # the learner's rule has to be said again
-    for name, value in found.items():
-        if asked.get(name, value) != value:
-            raise ValueError(f"{folder} was trained with {name}={value!r}, not {asked[name]!r}")
-    options = check_arguments(**{**given, **found})
-    with naming(folder):
-        trainer = Trainer(options, merges if args.continue_from else ())
-        if args.continue_from and vocab != trainer.vocab():
-            raise ValueError("the ids are not those of the bytes, the special tokens and the merges")
-    return trainer
+    for path, endings in ((args.save_counts, (".npz",)), (args.encode, (".npy", ".bin"))):
+        require(path is None or path.endswith(endings), f"the name {path!r} does not end in {' or '.join(endings)}")
+    require(args.log_every is None or args.log_every > 0, f"--log-every {args.log_every} is below 1")
+    trains = args.vocab_size is not None
+    folder = (args.output_dir or ("" if args.explain else "bpeModel")) if trains else ""
+    source = args.continue_from or ("" if trains or not args.encode else args.output_dir or "bpeModel")
+    model = Tokenizer.load(source) if source else Tokenizer({}, [], ["<|endoftext|>"])  # the default special token
+    given = {name: getattr(args, name) for name in ("level", *Options._fields) if getattr(args, name) is not None}
+    given["progress"] = args.progress and not (args.explain or args.log_every)  # one line at a time on a terminal
+    options = check_arguments(**{**model.options._asdict(), **given})
+    for name, ours, theirs in zip(Options._fields[:2], options, model.options):
+        require(ours == theirs or not source, f"{source} was trained with {name}={theirs!r}, not {ours!r}")
+    with naming(source):
+        trainer = Trainer(options, model.merges if args.continue_from else ())
+        require(not args.continue_from or trainer.vocab() == model.vocab, f"its ids do not fit like={options.like!r}")
+    require(not args.encode or options.pattern != CHARACTERS, "--encode is for bytes, not for --level char")
+    check_writable(*filter(None, (args.save_counts, args.encode)))
+    for path in args.corpus if args.encode and (trains or args.save_counts) else ():
+        require(stamp_of(path)[0] and not path.endswith(".npz"), f"{path} is no text that can be read twice")
+    if folder:
+        check_savable(options, folder)
+    return trainer, model, folder
 
 
 def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
     """Hand on the trainer's merges; of the first ones print the choice and two words that change; print every Nth."""
-    rows = zip(trainer.rows(words), words.values()) if rounds else ()
-    spelled = {tuple(trainer.tokens[ord(token_id)] for token_id in row): count for row, count in rows}
+    spelled = {tuple(trainer.tokens[ord(i)] for i in row): n for row, n in zip(trainer.rows(words), words.values())}
     limit = trainer.options.max_token_length or sys.maxsize
     sort_key, rule = (smaller_id, "smaller ids") if trainer.options.like else (descending, "greater bytes")
-
-    def show(tokens: Iterable[bytes]) -> str:
-        texts = (token.decode("utf-8", "backslashreplace") for token in tokens)
-        return " ".join(text.replace(" ", "␣").replace("\n", "\\n").replace("\r", "\\r") for text in texts)
-
     for number, (left, right, count) in enumerate(trainer, 1):
         if number <= rounds:
             counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= limit}
             keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
             best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
-            shown = ", ".join(f"{show(pair)} ({plural(counts[pair], 'time')})" for pair in best)
-            ties = sum(n == count for n in counts.values())
+            shown = ", ".join(f"{readable(pair)} ({plural(counts[pair], 'time')})" for pair in best)
+            ties = list(counts.values()).count(count)
             why = f" ({ties} pairs tie at {count:,}; the {rule} win)" if ties > 1 else ""
-            say(f"round {number}: {shown}\n    merge {show((left, right))}{why}")
-            merged = {word: merge_pair(word, (left, right)) for word in spelled}
-            changed = [word for word in spelled if merged[word] != word]
+            say(f"round {number}: {shown}\n    merge {readable((left, right))}{why}")
+            changed = {word: new for word in spelled if (new := merge_pair(word, (left, right))) != word}
             for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
-                say(f"    {show(word)} -> {show(merged[word])} ({plural(spelled[word], 'time')})")
-            spelled = {merged[word]: n for word, n in spelled.items()}
+                say(f"    {readable(word)} -> {readable(changed[word])} ({plural(spelled[word], 'time')})")
+            spelled = {changed.get(word, word): n for word, n in spelled.items()}
         if every and len(trainer.merges) % every == 0:
-            tokens = f"{show_token(left)} + {show_token(right)} -> {show_token(left + right)}"
-            say(f"{len(trainer.merges)}\t{tokens}\t{count}")
+            say(f"{len(trainer.merges)}\t{readable((left, right))} -> {readable([left + right])}\t{count}")
         yield left, right, count
 
 
 def show_text(text: str, folder: str) -> None:
     """Print a text with its tokens set apart, their ids, and how many bytes a token has."""
-    if text == "-":
-        text = b"".join(blocks_of_pipe("-")).decode("utf-8")
-    vocab, merges, special_tokens, pattern = read_model(folder)
-    if pattern == CHARACTERS:
-        return say(" ".join(segment(text, merges)))
-    tokenizer = Tokenizer(vocab, merges, special_tokens, pattern)
+    text = b"".join(blocks_of_pipe("-")).decode("utf-8") if text == "-" else text
+    model = read_model(folder)
+    if model[3] == CHARACTERS:
+        return say(" ".join(segment(text, model[1])))
+    tokenizer = Tokenizer(*model)
     ids = tokenizer.encode(text)
     tokens = [tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
     colored = (f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
-    say("".join(colored) if sys.stdout and sys.stdout.isatty() else "|".join(tokens))
+    shown = "".join(colored) if sys.stdout and sys.stdout.isatty() else "|".join(tokens)
     n, n_bytes = len(ids), len(tokenizer.decode_bytes(ids))
-    say(f"{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
-
-
-def outputs(args: Any, folder: str, options: Options) -> list[str]:
-    """The files that will be written; what could keep them from that is an error now, before any work."""
-    files, trains = [path for path in (args.save_counts, args.encode) if path], args.vocab_size is not None
-    check_writable(*files)
-    if args.encode and (trains or args.save_counts):
-        if options.pattern == CHARACTERS:
-            raise ValueError("--encode is for bytes, not for --level char")
-        for path in args.corpus:
-            if path.endswith(".npz") or not stamp_of(path)[0]:
-                name = "standard input" if path == "-" else path
-                raise ValueError(f"{name} is no text that can be read twice, to count its words and to encode it")
-    if trains and folder:
-        check_savable(options, folder)
-        files = [os.path.join(folder, name) for name in MODEL_FILES] + files
-    return files
+    say(f"{shown}\n{' '.join(map(str, ids))}\n{n} tokens, {n_bytes} bytes, {n_bytes / max(n, 1):.2f} bytes per token")
 
 
 def run(args: Any) -> Iterator[tuple[str, str]]:
-    """Count, learn, save, encode: -> the lines of the summary, as they arise."""
-    trains, folder = args.vocab_size is not None, args.output_dir or ("" if args.explain else "bpeModel")
-    trainer = trainer_of(args, args.continue_from or (folder if args.encode and not trains else ""))
-    options, start = trainer.options, time.perf_counter()
-    files = outputs(args, folder, options)
+    """Show a text; or count, learn, save, encode: -> the lines of the summary, where an empty one is left out."""
+    if args.show is not None:
+        return show_text(args.show, args.output_dir or "bpeModel")
+    trains, start = args.vocab_size is not None, time.perf_counter()
+    trainer, model, folder = prepare(args)
     laps: dict[str, float] = {}
 
-    def lap(step: str) -> float:
+    def lap(step: str, n_bytes: int = 0) -> str:
         laps[step] = time.perf_counter() - start - sum(laps.values())
-        return laps[step]
+        return f"{n_bytes:,} bytes, {n_bytes / laps[step] / 1e6:,.0f} MB/s"
 
+    lap("preparing")
     if trains or args.save_counts:
-        words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, options)
-        yield "read", f"{n_bytes:,} bytes, {n_bytes / lap('counting') / 1e6:,.0f} MB/s"
-        if line_ends and options.newlines == "keep":
+        words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, trainer.options)
+        yield "read", lap("counting", n_bytes)
+        if line_ends and trainer.options.newlines == "keep":
             yield "note", f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
-        if unmatched:
-            yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out"
+        yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
         distinct, total, n_bytes, _ = words.totals()
         yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
-        save_counts(words, args.save_counts, options.special_tokens, options.pattern)
+        save_counts(words, args.save_counts, trainer.options.special_tokens, trainer.options.pattern)
     if trains:
-        words = words.to_dict() if args.explain else words
+        spelled = words.to_dict() if args.explain else {}
         trainer.start(words)
-        collections.deque(explain(trainer, words, args.explain, args.log_every), maxlen=0)
+        collections.deque(explain(trainer, spelled, args.explain, args.log_every), maxlen=0)
         lap("learning")
         yield from vocabulary_lines(trainer, n_bytes)
-    if trains and folder:
+    if folder:
         trainer.save(folder)
         lap("saving")
     if args.encode:
-        made = trainer.vocab(), trainer.merges, options.special_tokens, options.pattern
-        tokenizer = Tokenizer(*made) if trains else Tokenizer.load(folder)
-        lap("loading")
-        n_ids, n_bytes = tokenizer.write_ids(args.corpus, args.encode, options)
-        rates = f"{n_bytes / max(n_ids, 1):.2f} bytes per token, {n_bytes / lap('encoding') / 1e6:,.0f} MB/s"
-        yield "encoded", f"{n_bytes:,} bytes as {plural(n_ids, 'token')}, {rates}"
+        tokenizer = Tokenizer(trainer.vocab(), trainer.merges, *trainer.options[:2]) if trains else model
+        n, size = tokenizer.write_ids(args.corpus, args.encode, trainer.options)
+        yield "encoded", f"{lap('encoding', size)}: {plural(n, 'token')}, {size / max(n, 1):.2f} bytes per token"
     yield "time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in laps.items())
-    yield from machine_lines(options)
-    if files:
-        yield "saved", ", ".join(files)
+    with contextlib.suppress(ImportError):  # Windows has none
+        from resource import RUSAGE_SELF, getrusage
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        yield "peak memory", f"{getrusage(RUSAGE_SELF).ru_maxrss * unit / 1e6:,.0f} MB"
+    engine, why = find_engine() if trainer.options.engine != "python" else (None, "")
+    yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
+    yield "saved", ", ".join(filter(None, (folder, args.save_counts, args.encode)))
 
 
 def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]]:
     """What the summary says of the vocabulary that was learned."""
     options, n_first = trainer.options, len(trainer.alphabet)
-    size = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
+    text = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
     if trainer.wanted:
-        longest = options.max_token_length
-        limit = f" that makes a token of at most {plural(longest, 'byte')}" if longest else ""
-        rare = f" that occurs at least {options.min_frequency} times" if options.min_frequency > 1 else ""
-        size += f"; smaller than the {options.vocab_size:,} asked for: no pair left{rare}{limit}"
-    yield "vocabulary", size
-    if trainer.merges:
-        token = max(trainer.tokens[n_first:], key=len)
-        shown = show_token(token)
-        yield "longest token", f"{shown if len(shown) < 70 else shown[:66] + '...'}, {plural(len(token), 'byte')}"
-        yield "compression", f"{n_bytes / max(trainer.n_tokens, 1):.2f} bytes per token on this corpus"
-
-
-def machine_lines(options: Options) -> Iterator[tuple[str, str]]:
-    """What the summary says of memory, where the system tells, and of the engine."""
-    with contextlib.suppress(ImportError):  # Windows has none
-        import resource
-
-        unit = 1 if sys.platform == "darwin" else 1024
-        yield "peak memory", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6:,.0f} MB"
-    engine, why = find_engine() if options.engine != "python" else (None, "")
-    yield "engine", "C" if engine else f"Python ({why})" if why else "Python"
+        limit = f" and at most {options.max_token_length} bytes" if options.max_token_length else ""
+        least = f"a count of at least {options.min_frequency:,}{limit}"
+        text += f"; smaller than the {options.vocab_size:,} asked for: no pair left with {least}"
+    yield "vocabulary", text
+    token = max(trainer.tokens[n_first:], key=len, default=b"")
+    yield "longest token", f"{readable([token]):.70}, {plural(len(token), 'byte')}" if token else ""
+    yield "compression", f"{n_bytes / trainer.n_tokens:.2f} bytes per token on this corpus" if n_bytes else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line: -> exit status 0, 1 (out of memory, a worker killed), 2 (bad input), 130 (Ctrl-C)."""
-    warnings.showwarning = lambda message, *rest: note(f"warning: {message}")
-    if sys.stdout:  # a token is shown even where the terminal lacks its letters
-        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    status, text = 0, ""
+    warnings.showwarning = lambda message, *rest: say(f"warning: {message}", "stderr")
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a token is shown even where the terminal lacks its letters
+        stream.reconfigure(errors="backslashreplace")
     try:
-        args = parse_arguments(argv)
-        if not regex:
-            raise ValueError("the package regex is missing: pip install regex")
-        if args.show is not None:
-            show_text(args.show, args.output_dir or "bpeModel")
-        else:
-            text = "\n".join(f"{name:14} {line}" for name, line in run(args) if args.progress)
+        args = make_parser().parse_intermixed_args(argv)
+        require("regex" in globals(), "the package regex is missing: pip install regex")
+        typed, args.vocab_size = " ".join(args.corpus), None
+        if typed and re.fullmatch(r"-?\d+[kK]?", args.corpus[-1]):
+            args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
+        require(typed or args.show is not None, f"a corpus and a vocabulary size are needed\nusage: {USAGE}\n{EXAMPLES}")
+        require(args.show is None or not typed, f"--show takes no corpus and no size: {typed}")
+        valid = not typed or (args.corpus and {args.vocab_size, args.save_counts, args.encode} != {None})
+        require(valid, f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {typed}")
+        status, text = 0, "\n".join(f"{name:14} {line}" for name, line in run(args) if line and args.progress)
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"
     except (ValueError, TypeError, OSError) as error:
-        place = getattr(error, "filename", None)
-        status, text = 2, f"error: {place}: {error.strerror}" if place else f"error: {error}"  # type: ignore[union-attr]
-    if text:
-        note(text)
+        status, text = 2, f"error: {error}"
+    say(text, "stderr")
     return status
 
 

@@ -1804,7 +1804,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         typed, args.vocab_size = " ".join(args.corpus), None
         if typed and re.fullmatch(r"-?\d+[kK]?", args.corpus[-1]):
             args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
-        require(typed or args.show is not None, f"a corpus and a vocabulary size are needed\nusage: {USAGE}\n{EXAMPLES}")
+        require(typed or args.show is not None, f"a corpus and a size are needed\nusage: {USAGE}\n{EXAMPLES}")
         require(args.show is None or not typed, f"--show takes no corpus and no size: {typed}")
         valid = not typed or (args.corpus and {args.vocab_size, args.save_counts, args.encode} != {None})
         require(valid, f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {typed}")

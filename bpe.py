@@ -344,6 +344,7 @@ CHARACTERS = "characters"  # takes the place of a pattern: words stand between s
 NAMED = {**PATTERNS, CHARACTERS: r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"}  # there, what stands between words
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
+Paths = Path | Iterable[Path]
 Specials = Iterable[str] | None  # special tokens, as users give them
 Model = tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]  # vocabulary, merges, special tokens, pattern
 BLOCK = 1 << 16  # a stream is taken in blocks of at most so many characters
@@ -365,10 +366,9 @@ class Options(NamedTuple):
     progress: bool = False
 
 
-NUMBERS = ("vocab_size", "min_frequency", "max_token_length", "workers")
-CHOICES = {
+CHOICES: dict[str, tuple[Any, ...]] = {  # of all options that are no numbers
     "errors": ("strict", "replace"), "newlines": ("keep", "lf"), "level": ("byte", "char"),
-    "like": (None, "huggingface"), "engine": ("auto", "python", "c"),
+    "like": (None, "huggingface"), "engine": ("auto", "python", "c"), "progress": (False, True),
 }  # fmt: skip
 
 
@@ -380,23 +380,19 @@ def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str 
     for name, value in {"level": level, **given}.items():
         if name in CHOICES and value not in CHOICES[name]:
             raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, CHOICES[name]))}")
-        if name in NUMBERS and value != Options._field_defaults[name]:
-            if not hasattr(value, "__index__"):
-                raise TypeError(f"{name}={value!r} is not a whole number")
-            if value < 1 and name != "vocab_size":
-                raise ValueError(f"{name}={value} is below 1")
+        is_number = hasattr(value, "__index__") and value > 0
+        if name not in CHOICES and not is_number and value != Options._field_defaults[name]:
+            raise ValueError(f"{name}={value!r} is not a whole number above 0")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
-    if level == "char":
-        if options.pattern not in ("gpt2", CHARACTERS) or options.like:
-            raise ValueError("level='char' goes with no pattern and no like: both are about bytes")
-        return options._replace(pattern=CHARACTERS)
+    if level == "char" and (options.like or options.pattern not in ("gpt2", CHARACTERS)):
+        raise ValueError("level='char' goes with no pattern and no like: both are about bytes")
+    if options.like and options.max_token_length is not None:
+        raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
     if options.like:
-        if options.max_token_length is not None:
-            raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
         check_savable(options)
     compile_pattern(options.pattern)
-    return options
+    return options._replace(pattern=CHARACTERS) if level == "char" else options
 
 
 def parts_of(options: Options, n_first: int, n_merges: int) -> str:
@@ -414,21 +410,15 @@ def check_size(options: Options, n_first: int, n_given: int) -> None:
 
 
 def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
-    """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); ValueError or TypeError says what is wrong."""
+    """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); a single byte has an id already."""
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
-    special_tokens, seen = tuple(special_tokens or ()), set()
-    for number, token in enumerate(special_tokens, 1):
-        if not isinstance(token, str):
-            raise TypeError(f"special token {number} is {token!r}, not a string")
-        if token in seen:
-            raise ValueError(f"special token {token!r} is given twice")
-        if token.encode("utf-8", "surrogatepass") != (utf8 := to_utf8(token)):
-            raise ValueError(f"special token {token!r} has a surrogate, which no UTF-8 text contains")
-        if len(utf8) < 2:
-            raise ValueError(f"special token {number} is {token!r}, which is empty or a single byte with an id already")
-        seen.add(token)
-    return special_tokens
+    counts = collections.Counter(special_tokens or ())
+    for token, count in counts.items():
+        utf8 = to_utf8(token) if isinstance(token, str) else b""
+        if count > 1 or len(utf8) < 2 or utf8.decode("utf-8") != token:
+            raise ValueError(f"special token {token!r} is not a valid text of at least two bytes, or is given twice")
+    return tuple(counts)
 
 
 def check_savable(options: Options, folder: Path | None = None) -> None:
@@ -437,28 +427,24 @@ def check_savable(options: Options, folder: Path | None = None) -> None:
     Hugging Face's files write some special tokens like another token: "é" is byte 233 there.
     """
     for special in options.special_tokens if options.pattern != CHARACTERS else ():
-        try:
-            token = from_printable(special)
+        with contextlib.suppress(KeyError, UnicodeDecodeError):  # not bytes, or bytes that no text has
+            token = bytes(map(BYTE_OF.__getitem__, special))
             if len(token) > 1:
                 codecs.getincrementaldecoder("utf-8")().decode(token.lstrip(bytes(range(0x80, 0xC0))))
-        except ValueError:  # a character that stands for no byte, or bytes that no text has
-            continue
-        if token != special.encode("utf-8"):
-            raise ValueError(f"special token {special!r} can't be saved: tokenizer.json writes {token!r} like that")
+            if token != special.encode("utf-8"):
+                raise ValueError(f"special token {special!r} can't be saved: tokenizer.json would have it as {token!r}")
     if folder is not None:
         check_writable(*(os.path.join(folder, name) for name in MODEL_FILES))
 
 
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """The compiled pattern for a name or a custom pattern; ValueError or TypeError if it is neither."""
+    """The compiled pattern for a name or a custom pattern; ValueError if it is neither."""
     expression = NAMED.get(pattern, pattern)
-    if not set(expression) & set(r"\.^$*+?{}[]()|"):
-        raise ValueError(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}")
-    try:
+    with naming(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}"):
+        if not set(expression) & set(r"\.^$*+?{}[]()|"):
+            raise ValueError("no operator in it")
         return regex.compile(expression)
-    except regex.error as error:
-        raise ValueError(f"pattern={pattern!r} is not a valid regular expression: {error}") from None
 
 
 @functools.lru_cache(maxsize=32)
@@ -524,12 +510,13 @@ class Tokenizer:
     def __init__(
         self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> None:
-        self.vocab, self.merges = dict(vocab), list(merges)
         self.options = check_arguments(special_tokens, pattern=pattern)
-        known, specials = set(self.vocab.values()), self.options.special_tokens
-        missing = [token for token in map(str.encode, specials) if token not in known]
-        self.vocab.update(enumerate(missing, max(self.vocab, default=-1) + 1))
-        ids = ids_of(self.vocab)
+        if self.options.pattern == CHARACTERS:
+            raise ValueError("a Tokenizer is made of bytes; merges of level='char' are for segment()")
+        ids, specials = ids_of(vocab), self.options.special_tokens
+        missing = [token for token in map(str.encode, specials) if token not in ids]
+        ids.update(zip(missing, itertools.count(max(vocab, default=-1) + 1)))
+        self.vocab, self.merges = {token_id: token for token, token_id in ids.items()}, list(merges)
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
         self.special_ids = {special: ids[special.encode("utf-8")] for special in specials}
         self.ranks: dict[tuple[int, int], int] = {}  # a pair of ids -> its rank
@@ -555,33 +542,30 @@ class Tokenizer:
 
     @classmethod
     def train(
-        cls, input_path: Path | Iterable[Path] | None = None, vocab_size: int | None = None,
-        special_tokens: Specials = None, *, pattern: str = "gpt2", **options: Any,
+        cls, input_path: Paths | None = None, vocab_size: int | None = None, special_tokens: Specials = None, *,
+        pattern: str = "gpt2", **options: Any,
     ) -> Tokenizer:
         """A tokenizer that is trained on files, or on texts=...; the arguments are those of train_bpe."""
-        if options.get("level", "byte") != "byte":
-            raise ValueError(f"level={options['level']!r}: a Tokenizer is made of bytes; segment() takes such merges")
+        if options.get("level") == "char":
+            raise ValueError("level='char': a Tokenizer is made of bytes; such merges are for segment()")
         specials = check_special_tokens(special_tokens)
         return cls(*train_bpe(input_path, vocab_size, specials, pattern=pattern, **options), specials, pattern)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """A tokenizer from a folder that save() or the command line wrote; ValueError names what is wrong in it."""
-        vocab, merges, special_tokens, pattern = read_model(folder)
-        if pattern == CHARACTERS:
-            raise ValueError(f"{os.fspath(folder)} was trained with level='char': its merges are for segment()")
         with naming(folder):
-            return cls(vocab, merges, special_tokens, pattern)
+            return cls(*read_model(folder))
 
     @classmethod
     def from_files(
         cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
-        vocab = read_vocab(vocab_filepath)
+        vocab, merges = read_files(vocab_filepath, merges_filepath)
         if missing := {bytes([byte]) for byte in range(256)} - set(vocab.values()):
             raise ValueError(f"{os.fspath(vocab_filepath)}: has no token for the byte {min(missing)!r}")
-        return cls(vocab, read_merges(merges_filepath), special_tokens, pattern)
+        return cls(vocab, merges, special_tokens, pattern)
 
     def save(self, folder: Path) -> None:
         """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there."""
@@ -606,16 +590,14 @@ class Tokenizer:
         It reads on to the next safe cut (see last_cut), so with a named pattern it keeps little text. For a custom
         pattern that is the next special token; without any it keeps the whole text.
         """
-        parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
-        offset, blocks = 0, (part.encode("utf-8", "surrogatepass") for part in parts)
+        parts = (text[at : at + BLOCK] for text in iterable for at in range(0, len(text), BLOCK))
+        offset, blocks = 0, (str.encode(part, "utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
             yield from self._encode_part(text, offset)
             offset += len(text)
 
-    def encode_files(
-        self, paths: Path | Iterable[Path], output: Path, *, executor: Any = None, **options: Any
-    ) -> int:
+    def encode_files(self, paths: Paths, output: Path, *, executor: Any = None, **options: Any) -> int:
         """Write the ids of files as one array, in the order of the text: -> how many there are.
 
         output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or with a name that ends in .bin the
@@ -630,12 +612,10 @@ class Tokenizer:
     def write_ids(self, paths: Any, output: Path, options: Options, executor: Any = None) -> tuple[int, int]:
         """encode_files with checked options: -> (how many ids, how many bytes were read)."""
         kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
-        n_ids = n_bytes = 0
+        paths, n_ids, n_bytes = paths_of(paths), 0, 0
         check_writable(output)
-        paths = paths_of(paths)
-        for path in paths:
-            if path.endswith(".npz"):
-                raise ValueError(f"{path}: a file of counts has words, but no text to encode")
+        if counts := [path for path in paths if path.endswith(".npz")]:
+            raise ValueError(f"{counts[0]}: a file of counts has words, but no text to encode")
         slices, total = slices_of_files(paths, options)
         task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=self)
         in_c = options.engine != "python" and self.coder is not None
@@ -655,12 +635,12 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of some ids; ValueError for an id that is not in the vocabulary."""
-        vocab, ids = self.vocab, list(ids)
+        ids = list(ids)
         try:
-            return b"".join([vocab[token_id] for token_id in ids])
-        except KeyError:
-            index = next(index for index, token_id in enumerate(ids) if token_id not in vocab)
-            raise ValueError(f"the id {ids[index]!r} at index {index} is not in the vocabulary") from None
+            return b"".join(map(self.vocab.__getitem__, ids))
+        except KeyError as error:
+            (bad,) = error.args
+            raise ValueError(f"the id {bad!r} at index {ids.index(bad)} is not in the vocabulary") from None
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """The ids of one word."""
@@ -681,31 +661,22 @@ class Tokenizer:
         """The same, in this file, with a text that is valid UTF-8."""
         ids: list[int] = []
         for number, piece in enumerate(compile_special_tokens(self.options.special_tokens).split(text)):
+            words = find_words(piece, self.options.pattern) if number % 2 == 0 else []
+            for word in words:
+                ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
             if number % 2:
                 ids.append(self.special_ids[piece])
-            else:
-                words = find_words(piece, self.options.pattern)
-                if (found := "".join(words)) != piece:  # by a custom pattern; decoding would not give the text back
-                    at = len(os.path.commonprefix([found, piece]))
-                    place = f"character {offset + at}: {piece[at : at + 20]!r}"
-                    raise ValueError(f"the pattern skips or reorders the text at {place}")
-                for word in words:
-                    ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
+            elif (found := "".join(words)) != piece:  # by a custom pattern; decoding would not give the text back
+                at = len(os.path.commonprefix([found, piece]))
+                raise ValueError(f"the pattern skips or reorders text at character {offset + at}: {piece[at:][:20]!r}")
             offset += len(piece)
         return ids
-
-
-def check_text(text: Any) -> str:
-    """The same text; TypeError where it is none."""
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a str, not {type(text).__name__}")
-    return text
 
 
 def to_utf8(text: str) -> bytes:
     """A text as UTF-8: pairs of surrogates are the character they stand for, lone ones U+FFFD, as tiktoken has it."""
     try:
-        return check_text(text).encode("utf-8")
+        return str.encode(text, "utf-8")  # of anything else this is a TypeError
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
 
@@ -722,10 +693,8 @@ def segment(sentence: str, merges: Iterable[Pair]) -> list[str]:
         if regex.search(r"[ \p{Cs}]", left + right):
             raise ValueError(f"merge {rank} (from 0), {pair[0]!r} + {pair[1]!r}, was not learned with level='char'")
         ranks[left, right] = rank
-    merged, tokens = [left + right for left, right in ranks], []
-    for word in find_words(sentence, CHARACTERS):
-        tokens += merge_by_rank([*word[:-1], word[-1] + END_OF_WORD], ranks, merged)
-    return tokens
+    words, merged = find_words(sentence, CHARACTERS), [left + right for left, right in ranks]
+    return [token for word in words for token in merge_by_rank([*word[:-1], word[-1] + END_OF_WORD], ranks, merged)]
 
 
 # A folder with a model has GPT-2's two files, vocab.json and merges.txt, and Hugging Face's tokenizer.json, which also
@@ -753,8 +722,10 @@ def save(
     ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
     tokenizer = huggingface_tokenizer(vocab, merges, options)
     lines = ["#version: 0.2", *map(" ".join, tokenizer["model"]["merges"]), ""]
+    # one entry a line; `indent` would do without the json module's C encoder, and take ten times as long
+    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     with contextlib.ExitStack() as stack:  # it leaves the last file first, so tokenizer.json is the first to be renamed
-        for name, text in zip(MODEL_FILES, (to_json(ids), "\n".join(lines), to_json(tokenizer))):
+        for name, text in zip(MODEL_FILES, (to_json(ids) + "\n", "\n".join(lines), to_json(tokenizer) + "\n")):
             file = stack.enter_context(new_file(os.path.join(output_dir, name)))
             file.write(text.encode("utf-8"))
             file.flush()
@@ -801,15 +772,11 @@ def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tup
         return tuple(token.decode("utf-8") for token in tokens)
 
 
-def to_json(data: Any) -> str:
-    """JSON with one entry a line; `indent` would do without the json module's C encoder, and take ten times as long."""
-    return json.dumps(data, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
-
-
 def huggingface_tokenizer(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> dict[str, Any]:
     """The object in tokenizer.json, which the tokenizers package encodes with as Tokenizer does.
 
-    Its regular expressions are those of Oniguruma, which may read a custom pattern in another way.
+    Its regular expressions are those of Oniguruma, which may read a custom pattern in another way: {1,3}+ would be
+    one or more times {1,3}. In cl100k nothing follows it, so it need not be possessive.
     """
     characters, specials = options.pattern == CHARACTERS, options.special_tokens
     show: Callable[[bytes], str] = bytes.decode if characters else to_printable
@@ -818,52 +785,44 @@ def huggingface_tokenizer(vocab: Mapping[int, bytes], merges: Iterable[Pair], op
     if missing := [special for special in specials if special not in ids]:
         raise ValueError(f"the special token {missing[0]!r} is not in the vocabulary")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    split = {"type": "Split", "pattern": {"Regex": oniguruma(options.pattern)}, "invert": False}
-    split["behavior"] = "Removed" if characters else "Isolated"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    bpe = {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": False, "vocab": ids, "merges": [[show(left), show(right)] for left, right in merges],
-    }  # fmt: skip
+    expression = NAMED.get(options.pattern, options.pattern).replace("{1,3}+", "{1,3}")
+    split = {"type": "Split", "pattern": {"Regex": expression}, "invert": False}
+    split["behavior"] = "Removed" if characters else "Isolated"
     return {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
         "added_tokens": [{"id": ids[special], "content": special, **flags} for special in specials],
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split] if characters else [split, byte_level]},
         "post_processor": None, "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if characters else byte_level,
-        "model": bpe,
+        "model": {
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+            "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
+            "ignore_merges": False, "vocab": ids, "merges": [[show(left), show(right)] for left, right in merges],
+        },
     }  # fmt: skip
-
-
-def oniguruma(pattern: str) -> str:
-    """The regular expression for a pattern's name, as Oniguruma, the library inside tokenizers, writes it.
-
-    There {1,3}+ is one or more times {1,3}; nothing follows it in the pattern, so it need not be possessive.
-    """
-    return NAMED.get(pattern, pattern).replace("{1,3}+", "{1,3}")
 
 
 @contextlib.contextmanager
 def naming(place: Path) -> Iterator[None]:
-    """Put the name of a file or folder in front of the message where something in it is wrong."""
+    """Put the name of a file, a folder or an argument in front of the message where something in it is wrong."""
     try:
         yield
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        text, place = str(error) if isinstance(error, ValueError) else repr(error), os.fspath(place)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, regex.error) as error:
+        text, place = str(error) if isinstance(error, (ValueError, regex.error)) else repr(error), os.fspath(place)
         raise ValueError(text if text.startswith(place) else f"{place}: {text}") from None
 
 
 def read_model(folder: Path) -> Model:
     """The model in a folder; where there is no tokenizer.json, with GPT-2's pattern. ValueError names what is wrong."""
     vocab_path, merges_path, path = (os.path.join(folder, name) for name in MODEL_FILES)
-    pattern, tokenizer = "gpt2", read_json(path) if os.path.exists(path) else None
-    if tokenizer is not None:
-        with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
+    tokenizer, pattern = None, "gpt2"
+    if os.path.exists(path):
+        with open(path, "rb") as file, naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
+            tokenizer = json.load(file)
             specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
             expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-            pattern = {oniguruma(name): name for name in NAMED}.get(expression, expression)
-    read: Callable[[str], bytes] = str.encode if pattern == CHARACTERS else from_printable
-    vocab, merges = read_vocab(vocab_path, read), read_merges(merges_path, read)
+            pattern = {NAMED[name].replace("{1,3}+", "{1,3}"): name for name in NAMED}.get(expression, expression)
+    vocab, merges = read_files(vocab_path, merges_path, pattern == CHARACTERS)
     with naming(folder):
         if tokenizer is None:
             if not merges:
@@ -879,36 +838,25 @@ def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
     return read_model(output_dir)[:2]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file of JSON; ValueError names the file."""
-    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not a JSON object"):
-        return {**json.load(file)}  # of anything else this is a TypeError
-
-
-def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dict[int, bytes]:
-    """{token id: token} from a vocab.json, in the order of the ids; ValueError says which entry is wrong."""
+def read_files(vocab_path: Path, merges_path: Path, characters: bool = False) -> tuple[dict[int, bytes], list[Pair]]:
+    """(vocab, merges) from a vocab.json and a merges.txt; ValueError names the file and the entry that is wrong."""
+    read, ends = (str.encode, "\n") if characters else (from_printable, "\r\n")  # a character may be "\r"
     vocab: dict[int, bytes] = {}
-    with naming(path):
-        for text, token_id in read_json(path).items():
+    with open(vocab_path, "rb") as file, naming(vocab_path):
+        for text, token_id in json.load(file).items():
             if type(token_id) is not int or token_id < 0 or token_id in vocab:
                 raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on, or given twice")
             vocab[token_id] = read(text)
-    return dict(sorted(vocab.items()))
-
-
-def read_merges(path: Path, read: Callable[[str], bytes] = from_printable) -> list[Pair]:
-    """[(left, right), ...] from a merges.txt, with or without its version line; ValueError names a wrong line."""
     merges, number = [], 0
-    with open(path, "rb") as file, naming(path):
+    with open(merges_path, encoding="utf-8", errors="surrogateescape", newline="\n") as lines, naming(merges_path):
         try:
-            for number, line in enumerate(file, 1):
-                line = line.rstrip(b"\r\n" if read is from_printable else b"\n")  # a character may be "\r"
-                if line and not (number == 1 and line.startswith(b"#version")):
-                    left, right = line.decode("utf-8").split(" ")
+            for number, line in enumerate(lines, 1):
+                if line.rstrip(ends) and not (number == 1 and line.startswith("#version")):
+                    left, right = line.rstrip(ends).split(" ")
                     merges.append((read(left), read(right)))
         except ValueError as error:
             raise ValueError(f"line {number} is not two tokens with one space between: {error}") from None
-    return merges
+    return dict(sorted(vocab.items())), merges
 
 
 @contextlib.contextmanager
@@ -920,7 +868,7 @@ def new_file(path: Path) -> Iterator[Any]:
             yield file
         os.replace(temporary, path)
     except OSError as error:
-        error.filename = os.fspath(path)  # a full disk has none
+        error.filename = error.filename or os.fspath(path)  # a full disk has none
         raise
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -933,9 +881,7 @@ def check_writable(*paths: Path) -> None:
 
     for path in map(os.path.abspath, paths):
         folder = os.path.dirname(path)
-        if os.path.exists(folder) and not os.path.isdir(folder):
-            raise ValueError(f"{folder} is not a folder")
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(os.path.join(folder, "."), exist_ok=True)  # with "." a file there is "not a directory"
         if os.path.exists(path) and not os.path.isfile(path):
             raise ValueError(f"{path} is not a regular file, and would be replaced by one")
         tempfile.TemporaryFile(dir=folder).close()

@@ -346,7 +346,6 @@ END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
 Paths = Path | Iterable[Path]
 Specials = Iterable[str] | None  # special tokens, as users give them
-Model = tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]  # vocabulary, merges, special tokens, pattern
 BLOCK = 1 << 16  # a stream is taken in blocks of at most so many characters
 
 
@@ -374,15 +373,15 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # of all options that are no numbers
 
 def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str = "gpt2", **given: Any) -> Options:
     """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
-    if not isinstance(pattern, str):
-        raise TypeError(f"pattern={pattern!r} is not a string")
-    options = Options(check_special_tokens(special_tokens), TIKTOKEN_NAMES.get(pattern, pattern), **given)
+    with naming(f"pattern={pattern!r} is no regular expression"):
+        pattern = TIKTOKEN_NAMES.get(pattern, pattern)
+        compile_pattern(pattern)
+    options = Options(check_special_tokens(special_tokens), pattern, **given)
     for name, value in {"level": level, **given}.items():
-        if name in CHOICES and value not in CHOICES[name]:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, CHOICES[name]))}")
+        choices = CHOICES.get(name)
         is_number = hasattr(value, "__index__") and value > 0
-        if name not in CHOICES and not is_number and value != Options._field_defaults[name]:
-            raise ValueError(f"{name}={value!r} is not a whole number above 0")
+        if not (value in choices if choices else is_number or value == Options._field_defaults[name]):
+            raise ValueError(f"{name}={value!r} is not one of {choices or 'the whole numbers above 0'}")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
     if level == "char" and (options.like or options.pattern not in ("gpt2", CHARACTERS)):
@@ -391,7 +390,6 @@ def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str 
         raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
     if options.like:
         check_savable(options)
-    compile_pattern(options.pattern)
     return options._replace(pattern=CHARACTERS) if level == "char" else options
 
 
@@ -439,12 +437,11 @@ def check_savable(options: Options, folder: Path | None = None) -> None:
 
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """The compiled pattern for a name or a custom pattern; ValueError if it is neither."""
+    """The compiled pattern for a name or a custom pattern."""
     expression = NAMED.get(pattern, pattern)
-    with naming(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}"):
-        if not set(expression) & set(r"\.^$*+?{}[]()|"):
-            raise ValueError("no operator in it")
-        return regex.compile(expression)
+    if not set(expression) & set(r"\.^$*+?{}[]()|"):
+        raise ValueError(f"nor is it one of {', '.join(PATTERNS)}")
+    return regex.compile(expression)
 
 
 @functools.lru_cache(maxsize=32)
@@ -582,7 +579,7 @@ class Tokenizer:
 
         ValueError if the words that a custom pattern finds are not the whole text, in its order.
         """
-        return self._encode_part(text, 0)
+        return self._encode(text, 0, self.coder)
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """The ids of encode("".join(iterable)), one after the other, for streams of any size, cut anywhere.
@@ -594,7 +591,7 @@ class Tokenizer:
         offset, blocks = 0, (str.encode(part, "utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
-            yield from self._encode_part(text, offset)
+            yield from self._encode(text, offset, self.coder)
             offset += len(text)
 
     def encode_files(self, paths: Paths, output: Path, *, executor: Any = None, **options: Any) -> int:
@@ -613,7 +610,6 @@ class Tokenizer:
         """encode_files with checked options: -> (how many ids, how many bytes were read)."""
         kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
         paths, n_ids, n_bytes = paths_of(paths), 0, 0
-        check_writable(output)
         if counts := [path for path in paths if path.endswith(".npz")]:
             raise ValueError(f"{counts[0]}: a file of counts has words, but no text to encode")
         slices, total = slices_of_files(paths, options)
@@ -639,28 +635,24 @@ class Tokenizer:
         try:
             return b"".join(map(self.vocab.__getitem__, ids))
         except KeyError as error:
-            (bad,) = error.args
-            raise ValueError(f"the id {bad!r} at index {ids.index(bad)} is not in the vocabulary") from None
+            raise ValueError(f"no token has the id {error}, which is at index {ids.index(*error.args)}") from None
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """The ids of one word."""
         data = word.encode("utf-8")
         ids = [self.id_of_byte[byte] for byte in data]
         if None in ids:
-            missing = data[ids.index(None) :][:1]
-            raise ValueError(f"the vocabulary has no token for the byte {missing!r}, in {word[:40]!r}")
+            byte = bytes([data[ids.index(None)]])
+            raise ValueError(f"the vocabulary has no token for the byte {byte!r}, in {word[:40]!r}")
         return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
-    def _encode_part(self, text: str, offset: int) -> list[int]:
-        """What encode() does with a part of a text that begins at a character offset, from which messages count."""
-        data = to_utf8(text)
-        ids = self.coder.encode(data) if self.coder else None
-        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
-
-    def _encode(self, text: str, offset: int) -> list[int]:
-        """The same, in this file, with a text that is valid UTF-8."""
+    def _encode(self, text: str, offset: int, coder: Any) -> list[int]:
+        """encode() with C's coder or None, for a text that begins at a character offset, from which messages count."""
+        if coder and (in_c := coder.encode(to_utf8(text))) is not None:
+            return in_c.tolist()  # type: ignore[no-any-return]
         ids: list[int] = []
-        for number, piece in enumerate(compile_special_tokens(self.options.special_tokens).split(text)):
+        pieces = compile_special_tokens(self.options.special_tokens).split(to_utf8(text).decode("utf-8"))
+        for number, piece in enumerate(pieces):
             words = find_words(piece, self.options.pattern) if number % 2 == 0 else []
             for word in words:
                 ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
@@ -718,10 +710,8 @@ def save(
         special_tokens = [] if level == "char" else special_tokens_of(vocab, merges)
     options = check_arguments(special_tokens, level, pattern=pattern)
     check_savable(options, output_dir)
-    show: Callable[[bytes], str] = bytes.decode if options.pattern == CHARACTERS else to_printable
-    ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
-    tokenizer = huggingface_tokenizer(vocab, merges, options)
-    lines = ["#version: 0.2", *map(" ".join, tokenizer["model"]["merges"]), ""]
+    ids, pairs, tokenizer = contents_of(vocab, merges, options)
+    lines = ["#version: 0.2", *map(" ".join, pairs), ""]
     # one entry a line; `indent` would do without the json module's C encoder, and take ten times as long
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     with contextlib.ExitStack() as stack:  # it leaves the last file first, so tokenizer.json is the first to be renamed
@@ -772,34 +762,36 @@ def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tup
         return tuple(token.decode("utf-8") for token in tokens)
 
 
-def huggingface_tokenizer(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> dict[str, Any]:
-    """The object in tokenizer.json, which the tokenizers package encodes with as Tokenizer does.
+def contents_of(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> tuple[Any, Any, Any]:
+    """What is in vocab.json, merges.txt and tokenizer.json; with that the tokenizers package encodes as Tokenizer does.
 
     Its regular expressions are those of Oniguruma, which may read a custom pattern in another way: {1,3}+ would be
     one or more times {1,3}. In cl100k nothing follows it, so it need not be possessive.
     """
-    characters, specials = options.pattern == CHARACTERS, options.special_tokens
+    characters = options.pattern == CHARACTERS
     show: Callable[[bytes], str] = bytes.decode if characters else to_printable
-    names = {special.encode("utf-8"): special for special in specials}
-    ids = {names.get(token) or show(token): token_id for token_id, token in vocab.items()}
-    if missing := [special for special in specials if special not in ids]:
+    ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
+    pairs = [[show(left), show(right)] for left, right in merges]
+    names = {show(special.encode("utf-8")): special for special in options.special_tokens}
+    if missing := [names[text] for text in names if text not in ids]:
         raise ValueError(f"the special token {missing[0]!r} is not in the vocabulary")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     expression = NAMED.get(options.pattern, options.pattern).replace("{1,3}+", "{1,3}")
     split = {"type": "Split", "pattern": {"Regex": expression}, "invert": False}
     split["behavior"] = "Removed" if characters else "Isolated"
-    return {
+    tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
-        "added_tokens": [{"id": ids[special], "content": special, **flags} for special in specials],
+        "added_tokens": [{"id": ids[text], "content": names[text], **flags} for text in names],
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split] if characters else [split, byte_level]},
         "post_processor": None, "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if characters else byte_level,
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
             "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
-            "ignore_merges": False, "vocab": ids, "merges": [[show(left), show(right)] for left, right in merges],
+            "ignore_merges": False, "merges": pairs, "vocab": {names.get(text, text): n for text, n in ids.items()},
         },
     }  # fmt: skip
+    return ids, pairs, tokenizer
 
 
 @contextlib.contextmanager
@@ -812,8 +804,8 @@ def naming(place: Path) -> Iterator[None]:
         raise ValueError(text if text.startswith(place) else f"{place}: {text}") from None
 
 
-def read_model(folder: Path) -> Model:
-    """The model in a folder; where there is no tokenizer.json, with GPT-2's pattern. ValueError names what is wrong."""
+def read_model(folder: Path) -> tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]:
+    """(vocab, merges, special tokens, pattern) of a folder; without a tokenizer.json the pattern is that of GPT-2."""
     vocab_path, merges_path, path = (os.path.join(folder, name) for name in MODEL_FILES)
     tokenizer, pattern = None, "gpt2"
     if os.path.exists(path):
@@ -828,7 +820,7 @@ def read_model(folder: Path) -> Model:
             if not merges:
                 raise ValueError(f"{merges_path}: has no merges")
             specials = special_tokens_of(vocab, merges)
-        elif tokenizer != huggingface_tokenizer(vocab, merges, Options(specials, pattern)):
+        elif tokenizer != contents_of(vocab, merges, Options(specials, pattern))[2]:
             raise ValueError(f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
     return vocab, merges, specials, pattern
 
@@ -860,15 +852,20 @@ def read_files(vocab_path: Path, merges_path: Path, characters: bool = False) ->
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[Any]:
-    """A file to write to under a temporary name; renamed to path on success, removed otherwise."""
-    temporary = f"{os.fspath(path)}.{os.urandom(6).hex()}.tmp"
+def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
+    """A file to write to under a temporary name; renamed to path on success, removed otherwise, or if only tried."""
+    path = os.path.abspath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"{path} is not a regular file, and would be replaced by one")
+    os.makedirs(os.path.join(os.path.dirname(path), "."), exist_ok=True)  # with "." a file there is "not a directory"
+    temporary = f"{path}.{os.urandom(6).hex()}.tmp"
     try:
         with open(temporary, "wb") as file:
             yield file
-        os.replace(temporary, path)
+        if keep:
+            os.replace(temporary, path)
     except OSError as error:
-        error.filename = error.filename or os.fspath(path)  # a full disk has none
+        error.filename = error.filename or path  # a full disk has none
         raise
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -877,14 +874,9 @@ def new_file(path: Path) -> Iterator[Any]:
 
 def check_writable(*paths: Path) -> None:
     """Make the folders of some files, and try to write there: better an error now than after an hour of training."""
-    import tempfile
-
-    for path in map(os.path.abspath, paths):
-        folder = os.path.dirname(path)
-        os.makedirs(os.path.join(folder, "."), exist_ok=True)  # with "." a file there is "not a directory"
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise ValueError(f"{path} is not a regular file, and would be replaced by one")
-        tempfile.TemporaryFile(dir=folder).close()
+    for path in paths:
+        with new_file(path, keep=False):
+            pass
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1336,7 +1328,7 @@ def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str
     if ids is None:
         text = decode_slice(piece, data, options)
         with naming(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
-            ids = array("H" if kind == "u2" else "I", tokenizer._encode(text, 0))
+            ids = array("H" if kind == "u2" else "I", tokenizer._encode(text, 0, None))
     return piece.end_byte - piece.start_byte, bytes(ids)
 
 

@@ -684,9 +684,9 @@ def test_no_special_tokens(tmp_path, special_tokens):
 @pytest.mark.parametrize("arguments, error, text", [
     ((100, []), ValueError, "a vocabulary of 100 is too small: at least 256 (256 bytes + 0 special tokens)"),
     ((256, [END]), ValueError, "at least 257 (256 bytes + 1 special token)"),
-    ((0, []), ValueError, "vocab_size=0 is not a whole number above 0"),
+    ((0, []), ValueError, "vocab_size=0 is not one of the whole numbers above 0"),
     ((-5, []), ValueError, "vocab_size=-5"),
-    (("500", []), ValueError, "vocab_size='500' is not a whole number"),
+    (("500", []), ValueError, "vocab_size='500' is not one of the whole numbers"),
     ((500.0, []), ValueError, "vocab_size=500.0"),
     ((None, []), ValueError, "vocab_size=None"),
     ((500, ["<a>", ""]), ValueError, "special token '' is not a valid text of at least two bytes"),
@@ -702,17 +702,17 @@ def test_bad_arguments(arguments, error, text):
 
 
 @pytest.mark.parametrize("options, error, text", [
-    ({"pattern": "(["}, ValueError, "pattern='([' is neither a regular expression nor one of gpt2, cl100k, o200k: unterminated"),
+    ({"pattern": "(["}, ValueError, "pattern='([' is no regular expression: unterminated"),
     ({"pattern": "gtp2"}, ValueError, "gpt2, cl100k, o200k"),
     ({"pattern": ""}, ValueError, "gpt2, cl100k, o200k"),
-    ({"pattern": None}, TypeError, "None is not a string"),
+    ({"pattern": None}, ValueError, "pattern=None"),
     ({"workers": 0}, ValueError, "workers=0"),
     ({"workers": 1.5}, ValueError, "workers=1.5"),
-    ({"pattern": ["gpt2"]}, TypeError, "not a string"),
+    ({"pattern": ["gpt2"]}, ValueError, "pattern=['gpt2']"),
     ({"min_frequency": 0}, ValueError, "min_frequency=0"),
     ({"max_token_length": 0}, ValueError, "max_token_length=0"),
     ({"min_frequency": 1.5}, ValueError, "min_frequency=1.5"),
-    ({"errors": "ignore"}, ValueError, "errors='ignore' is not one of 'strict', 'replace'"),
+    ({"errors": "ignore"}, ValueError, "errors='ignore' is not one of ('strict', 'replace')"),
     ({"newlines": "crlf"}, ValueError, "newlines='crlf'"),
     ({"colour": 1}, TypeError, "colour"),
 ])  # fmt: skip
@@ -1188,7 +1188,7 @@ def test_a_vocabulary_and_merges_that_contradict_each_other(arguments, text):
 def test_ids_that_are_not_in_the_vocabulary():
     tokenizer = bpe.Tokenizer(*trained(300))
     for bad in (300, -1, 10**9, "a"):
-        with pytest.raises(ValueError, match=rf"{bad}.* at index 1 .*not in the vocabulary"):
+        with pytest.raises(ValueError, match=rf"no token has the id '?{bad}'?, which is at index 1$"):
             tokenizer.decode([65, bad])
 
 
@@ -1243,7 +1243,7 @@ def test_both_engines_give_the_same_ids(monkeypatch, pattern, like):
 def test_only_custom_patterns_are_encoded_without_c(monkeypatch):
     for pattern in ("gpt2", "cl100k", "o200k"):
         tokenizer = bpe.Tokenizer(*trained(600, pattern), [END], pattern)
-        monkeypatch.setattr(bpe.Tokenizer, "_encode", None)
+        monkeypatch.setattr(bpe, "find_words", None)
         assert tokenizer.decode(tokenizer.encode(f"some words{END}")) == f"some words{END}"
         monkeypatch.undo()
     assert bpe.Tokenizer(*trained(600), [END], r"\w+|\W").coder is None
@@ -3492,7 +3492,7 @@ def test_the_progress_does_not_boast(monkeypatch, seconds_between, at_once, spee
     (["words.txt", "300", "--continue-from", "lh"], "lh was trained with like='huggingface', not None"),
     (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain was trained with like=None, not 'huggingface'"),
     (["words.txt", "10kk"], "10kk"),
-    (["words.txt", "300", "--workers", "0"], "workers=0 is not a whole number above 0"),
+    (["words.txt", "300", "--workers", "0"], "workers=0 is not one of the whole numbers above 0"),
     (["words.txt", "300", "--log-every", "0"], "--log-every 0 is below 1"),
 ])  # fmt: skip
 def test_messages_say_what_to_do(main, error, arguments, text):

@@ -515,7 +515,7 @@ class Tokenizer:
         ids.update(zip(missing, itertools.count(max(vocab, default=-1) + 1)))
         self.vocab, self.merges = {token_id: token for token, token_id in ids.items()}, list(merges)
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
-        self.special_ids = {special: ids[special.encode("utf-8")] for special in specials}
+        self.special_ids: dict[str, Any] = {special: ids[special.encode("utf-8")] for special in specials}
         self.ranks: dict[tuple[int, int], int] = {}  # a pair of ids -> its rank
         self.merged: list[int] = []  # a rank -> the id of the new token
         for rank, (left, right) in enumerate(self.merges):
@@ -559,10 +559,7 @@ class Tokenizer:
         cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
-        vocab, merges = read_files(vocab_filepath, merges_filepath)
-        if missing := {bytes([byte]) for byte in range(256)} - set(vocab.values()):
-            raise ValueError(f"{os.fspath(vocab_filepath)}: has no token for the byte {min(missing)!r}")
-        return cls(vocab, merges, special_tokens, pattern)
+        return cls(*read_files(vocab_filepath, merges_filepath), special_tokens, pattern)
 
     def save(self, folder: Path) -> None:
         """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there."""
@@ -638,9 +635,9 @@ class Tokenizer:
             raise ValueError(f"no token has the id {error}, which is at index {ids.index(*error.args)}") from None
 
     def encode_word(self, word: str) -> tuple[int, ...]:
-        """The ids of one word."""
+        """The ids of one word, or of a special token, which no word can be."""
         data = word.encode("utf-8")
-        ids = [self.id_of_byte[byte] for byte in data]
+        ids = [self.special_ids[word]] if word in self.special_ids else [self.id_of_byte[byte] for byte in data]
         if None in ids:
             byte = bytes([data[ids.index(None)]])
             raise ValueError(f"the vocabulary has no token for the byte {byte!r}, in {word[:40]!r}")
@@ -651,16 +648,13 @@ class Tokenizer:
         if coder and (in_c := coder.encode(to_utf8(text))) is not None:
             return in_c.tolist()  # type: ignore[no-any-return]
         ids: list[int] = []
-        pieces = compile_special_tokens(self.options.special_tokens).split(to_utf8(text).decode("utf-8"))
-        for number, piece in enumerate(pieces):
-            words = find_words(piece, self.options.pattern) if number % 2 == 0 else []
-            for word in words:
-                ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
-            if number % 2:
-                ids.append(self.special_ids[piece])
-            elif (found := "".join(words)) != piece:  # by a custom pattern; decoding would not give the text back
+        for piece in compile_special_tokens(self.options.special_tokens).split(to_utf8(text).decode("utf-8")):
+            words = [piece] if piece in self.special_ids else find_words(piece, self.options.pattern)
+            if (found := "".join(words)) != piece:  # by a custom pattern; decoding would not give the text back
                 at = len(os.path.commonprefix([found, piece]))
                 raise ValueError(f"the pattern skips or reorders text at character {offset + at}: {piece[at:][:20]!r}")
+            for word in words:
+                ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
             offset += len(piece)
         return ids
 
@@ -865,7 +859,7 @@ def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
         if keep:
             os.replace(temporary, path)
     except OSError as error:
-        error.filename = error.filename or path  # a full disk has none
+        error.filename = path if error.filename in (None, temporary) else error.filename  # a full disk has none
         raise
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -1213,8 +1213,8 @@ def test_from_files_reads_what_save_wrote_and_files_without_a_version_line(tmp_p
     with pytest.raises(ValueError, match=r"not in the vocabulary|line 343 "):
         bpe.Tokenizer.from_files(*paths)
     bpe.save({token_id: token for token_id, token in vocab.items() if token != b"a"}, [], tmp_path, [])
-    with pytest.raises(ValueError, match=r"vocab\.json: has no token for the byte b'a'"):
-        bpe.Tokenizer.from_files(*paths)
+    with pytest.raises(ValueError, match="no token for the byte b'a'"):
+        bpe.Tokenizer.from_files(*paths).encode("a")
 
 
 def nested(rng, special_tokens):

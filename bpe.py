@@ -516,15 +516,11 @@ class Tokenizer:
         self.vocab, self.merges = {token_id: token for token, token_id in ids.items()}, list(merges)
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
         self.special_ids: dict[str, Any] = {special: ids[special.encode("utf-8")] for special in specials}
-        self.ranks: dict[tuple[int, int], int] = {}  # a pair of ids -> its rank
-        self.merged: list[int] = []  # a rank -> the id of the new token
-        for rank, (left, right) in enumerate(self.merges):
-            for token in (left, right, left + right):
-                if token not in ids:
-                    raise ValueError(f"merge {rank} (from 0), {left!r} + {right!r}: {token!r} is not in the vocabulary")
-            if self.ranks.setdefault((ids[left], ids[right]), rank) != rank:
-                raise ValueError(f"merge {rank} (from 0), {left!r} + {right!r}, is there twice")
-            self.merged.append(ids[left + right])
+        with naming("a merge has a token that is not in the vocabulary"):
+            self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
+            self.merged = [ids[left + right] for left, right in self.merges]  # a rank -> the id of the new token
+        if len(self.ranks) < len(self.merges):
+            raise ValueError(f"a merge is there twice: {collections.Counter(self.merges).most_common(1)}")
         self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> Any:
@@ -782,7 +778,7 @@ def contents_of(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opt
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
             "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
-            "ignore_merges": False, "merges": pairs, "vocab": {names.get(text, text): n for text, n in ids.items()},
+            "ignore_merges": False, "vocab": {names.get(text, text): n for text, n in ids.items()}, "merges": pairs,
         },
     }  # fmt: skip
     return ids, pairs, tokenizer

@@ -1173,9 +1173,9 @@ def test_malformed_bytes_and_surrogates():
 @only_python
 @pytest.mark.parametrize("arguments, text", [
     (({0: b"a", 1: b"a"}, []), "ids 0 and 1 have the same bytes"),
-    (({0: b"a", 1: b"b"}, [(b"a", b"b")]), "merge 0 (from 0), b'a' + b'b': b'ab' is not in the vocabulary"),
-    (({0: b"a", 1: b"ab"}, [(b"a", b"b")]), "b'b' is not in the vocabulary"),
-    (({0: b"a", 1: b"aa"}, [(b"a", b"a"), (b"a", b"a")]), "merge 1 (from 0), b'a' + b'a', is there twice"),
+    (({0: b"a", 1: b"b"}, [(b"a", b"b")]), "a merge has a token that is not in the vocabulary: KeyError(b'ab')"),
+    (({0: b"a", 1: b"ab"}, [(b"a", b"b")]), "not in the vocabulary: KeyError(b'b')"),
+    (({0: b"a", 1: b"aa"}, [(b"a", b"a"), (b"a", b"a")]), "a merge is there twice: [((b'a', b'a'), 2)]"),
     (({0: b"a"}, [], ["<x>", "<x>"]), "given twice"),
     (({0: b"a"}, [], None, "gtp2"), "gpt2, cl100k, o200k"),
 ])  # fmt: skip

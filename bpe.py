@@ -419,7 +419,7 @@ def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     return tuple(counts)
 
 
-def check_savable(options: Options, folder: Path | None = None) -> None:
+def check_savable(options: Options, *folders: Path) -> None:
     """Try what could keep a model from being saved, now and not after an hour of training.
 
     Hugging Face's files write some special tokens like another token: "é" is byte 233 there.
@@ -431,8 +431,7 @@ def check_savable(options: Options, folder: Path | None = None) -> None:
                 codecs.getincrementaldecoder("utf-8")().decode(token.lstrip(bytes(range(0x80, 0xC0))))
             if token != special.encode("utf-8"):
                 raise ValueError(f"special token {special!r} can't be saved: tokenizer.json would have it as {token!r}")
-    if folder is not None:
-        check_writable(*(os.path.join(folder, name) for name in MODEL_FILES))
+    check_writable(*(os.path.join(folder, name) for folder in folders for name in MODEL_FILES))
 
 
 @functools.lru_cache(maxsize=32)
@@ -470,11 +469,10 @@ def any_of(texts: Iterable[str]) -> str:
 def find_words(text: str, pattern: str) -> list[str]:
     """find_words("It's  new", "gpt2") -> ["It", "'s", " ", " new"]: the whole matches, without empty ones."""
     expression = compile_pattern(pattern)
-    if pattern == CHARACTERS:
-        return [word for word in expression.split(text) if word]
     if pattern in PATTERNS:
-        return expression.findall(text)
-    return [match[0] for match in expression.finditer(text) if match[0]]  # findall would return groups, if it has any
+        return expression.findall(text)  # of a pattern with groups, this would be the groups
+    words = expression.split(text) if pattern == CHARACTERS else (match[0] for match in expression.finditer(text))
+    return [word for word in words if word]
 
 
 def pretokenize(text: str, special_tokens: Specials = None, pattern: str = "gpt2") -> Iterator[bytes]:

@@ -426,7 +426,7 @@ def check_savable(options: Options, *folders: Path) -> None:
     """
     for special in options.special_tokens if options.pattern != CHARACTERS else ():
         with contextlib.suppress(KeyError, UnicodeDecodeError):  # not bytes, or bytes that no text has
-            token = bytes(map(BYTE_OF.__getitem__, special))
+            token = from_printable(special)
             if len(token) > 1:
                 codecs.getincrementaldecoder("utf-8")().decode(token.lstrip(bytes(range(0x80, 0xC0))))
             if token != special.encode("utf-8"):
@@ -528,8 +528,8 @@ class Tokenizer:
         return len(self.vocab)
 
     def __repr__(self) -> str:
-        specials, pattern = len(self.special_ids), self.options.pattern
-        return f"Tokenizer({len(self):,} tokens, {specials} of them special, pattern {pattern!r})"
+        specials = f"{len(self.special_ids)} of them special"
+        return f"Tokenizer({len(self):,} tokens, {specials}, pattern {self.options.pattern!r})"
 
     @classmethod
     def train(
@@ -735,11 +735,8 @@ def to_printable(token: bytes) -> str:
 
 @functools.lru_cache(maxsize=1 << 17)
 def from_printable(text: str) -> bytes:
-    """from_printable("Ġthe") -> b" the"; ValueError names a character that stands for no byte."""
-    try:
-        return bytes([BYTE_OF[character] for character in text])
-    except KeyError as error:
-        raise ValueError(f"{text!r} has the character {error.args[0]!r}, which stands for no byte") from None
+    """from_printable("Ġthe") -> b" the"; KeyError names a character that stands for no byte."""
+    return bytes(map(BYTE_OF.__getitem__, text))
 
 
 def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tuple[str, ...]:
@@ -822,7 +819,7 @@ def read_files(vocab_path: Path, merges_path: Path, characters: bool = False) ->
     """(vocab, merges) from a vocab.json and a merges.txt; ValueError names the file and the entry that is wrong."""
     read, ends = (str.encode, "\n") if characters else (from_printable, "\r\n")  # a character may be "\r"
     vocab: dict[int, bytes] = {}
-    with open(vocab_path, "rb") as file, naming(vocab_path):
+    with open(vocab_path, "rb") as file, naming(f"{os.fspath(vocab_path)}: not printable tokens and their ids"):
         for text, token_id in json.load(file).items():
             if type(token_id) is not int or token_id < 0 or token_id in vocab:
                 raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on, or given twice")
@@ -834,8 +831,8 @@ def read_files(vocab_path: Path, merges_path: Path, characters: bool = False) ->
                 if line.rstrip(ends) and not (number == 1 and line.startswith("#version")):
                     left, right = line.rstrip(ends).split(" ")
                     merges.append((read(left), read(right)))
-        except ValueError as error:
-            raise ValueError(f"line {number} is not two tokens with one space between: {error}") from None
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"line {number} is not two printable tokens with one space between: {error}") from None
     return dict(sorted(vocab.items())), merges
 
 

@@ -2476,8 +2476,8 @@ def test_save_refuses_two_ids_with_the_same_bytes(tmp_path):
 
 @only_python
 @pytest.mark.parametrize("vocab, text", [
-    ('{"a": 1', r"vocab\.json: Expecting ',' delimiter: line 1"), ("[1]", r"vocab\.json: .*'list' object has no attribute 'items'"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
-    ('{"a": 1, "b": 1}', "the id of 'b' is 1, .* given twice"), ('{"a b": 1}', "stands for no byte"), ("", r"vocab\.json: Expecting value"),
+    ('{"a": 1', r"vocab\.json: .*: Expecting ',' delimiter: line 1"), ("[1]", r"vocab\.json: .*'list' object has no attribute 'items'"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
+    ('{"a": 1, "b": 1}', "the id of 'b' is 1, .* given twice"), ('{"a b": 1}', r"vocab\.json: not printable tokens and their ids: KeyError\(' '\)"), ("", r"vocab\.json: .*: Expecting value"),
 ])  # fmt: skip
 def test_a_malformed_vocabulary_is_named(tmp_path, vocab, text):
     (tmp_path / "vocab.json").write_text(vocab)

@@ -337,8 +337,8 @@ CHARACTERS = "characters"  # takes the place of a pattern: words stand between s
 NAMED = {**PATTERNS, CHARACTERS: r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"}  # there, what stands between words
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
+Paths = Path | Iterable[Path]
 Specials = Iterable[str] | None  # special tokens, as users give them
-Model = tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]  # vocabulary, merges, special tokens, pattern
 BLOCK = 1 << 16  # a stream is taken in blocks of at most so many characters
 
 
@@ -358,38 +358,32 @@ class Options(NamedTuple):
     progress: bool = False
 
 
-NUMBERS = ("vocab_size", "min_frequency", "max_token_length", "workers")
-CHOICES = {
+CHOICES: dict[str, tuple[Any, ...]] = {  # of all options that are no numbers
     "errors": ("strict", "replace"), "newlines": ("keep", "lf"), "level": ("byte", "char"),
-    "like": (None, "huggingface"), "engine": ("auto", "python", "c"),
+    "like": (None, "huggingface"), "engine": ("auto", "python", "c"), "progress": (False, True),
 }  # fmt: skip
 
 
 def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str = "gpt2", **given: Any) -> Options:
     """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
-    if not isinstance(pattern, str):
-        raise TypeError(f"pattern={pattern!r} is not a string")
-    options = Options(check_special_tokens(special_tokens), TIKTOKEN_NAMES.get(pattern, pattern), **given)
+    with naming(f"pattern={pattern!r} is no regular expression"):
+        pattern = TIKTOKEN_NAMES.get(pattern, pattern)
+        compile_pattern(pattern)
+    options = Options(check_special_tokens(special_tokens), pattern, **given)
     for name, value in {"level": level, **given}.items():
-        if name in CHOICES and value not in CHOICES[name]:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(repr, CHOICES[name]))}")
-        if name in NUMBERS and value != Options._field_defaults[name]:
-            if not hasattr(value, "__index__"):
-                raise TypeError(f"{name}={value!r} is not a whole number")
-            if value < 1 and name != "vocab_size":
-                raise ValueError(f"{name}={value} is below 1")
+        choices = CHOICES.get(name)
+        is_number = hasattr(value, "__index__") and value > 0
+        if not (value in choices if choices else is_number or value == Options._field_defaults[name]):
+            raise ValueError(f"{name}={value!r} is not one of {choices or 'the whole numbers above 0'}")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
-    if level == "char":
-        if options.pattern not in ("gpt2", CHARACTERS) or options.like:
-            raise ValueError("level='char' goes with no pattern and no like: both are about bytes")
-        return options._replace(pattern=CHARACTERS)
+    if level == "char" and (options.like or options.pattern not in ("gpt2", CHARACTERS)):
+        raise ValueError("level='char' goes with no pattern and no like: both are about bytes")
+    if options.like and options.max_token_length is not None:
+        raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
     if options.like:
-        if options.max_token_length is not None:
-            raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
         check_savable(options)
-    compile_pattern(options.pattern)
-    return options
+    return options._replace(pattern=CHARACTERS) if level == "char" else options
 
 
 def parts_of(options: Options, n_first: int, n_merges: int) -> str:
@@ -407,51 +401,39 @@ def check_size(options: Options, n_first: int, n_given: int) -> None:
 
 
 def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
-    """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); ValueError or TypeError says what is wrong."""
+    """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); a single byte has an id already."""
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
-    special_tokens, seen = tuple(special_tokens or ()), set()
-    for number, token in enumerate(special_tokens, 1):
-        if not isinstance(token, str):
-            raise TypeError(f"special token {number} is {token!r}, not a string")
-        if token in seen:
-            raise ValueError(f"special token {token!r} is given twice")
-        if token.encode("utf-8", "surrogatepass") != (utf8 := to_utf8(token)):
-            raise ValueError(f"special token {token!r} has a surrogate, which no UTF-8 text contains")
-        if len(utf8) < 2:
-            raise ValueError(f"special token {number} is {token!r}, which is empty or a single byte with an id already")
-        seen.add(token)
-    return special_tokens
+    counts = collections.Counter(special_tokens or ())
+    for token, count in counts.items():
+        utf8 = to_utf8(token) if isinstance(token, str) else b""
+        if count > 1 or len(utf8) < 2 or utf8.decode("utf-8") != token:
+            raise ValueError(f"special token {token!r} is not a valid text of at least two bytes, or is given twice")
+    return tuple(counts)
 
 
-def check_savable(options: Options, folder: Path | None = None) -> None:
+def check_savable(options: Options, *folders: Path) -> None:
     """Try what could keep a model from being saved, now and not after an hour of training.
 
     Hugging Face's files write some special tokens like another token: "é" is byte 233 there.
     """
     for special in options.special_tokens if options.pattern != CHARACTERS else ():
-        try:
+        with contextlib.suppress(KeyError, UnicodeDecodeError):  # not bytes, or bytes that no text has
             token = from_printable(special)
             if len(token) > 1:
                 codecs.getincrementaldecoder("utf-8")().decode(token.lstrip(bytes(range(0x80, 0xC0))))
-        except ValueError:  # a character that stands for no byte, or bytes that no text has
-            continue
-        if token != special.encode("utf-8"):
-            raise ValueError(f"special token {special!r} can't be saved: tokenizer.json writes {token!r} like that")
-    if folder is not None:
-        check_writable(*(os.path.join(folder, name) for name in MODEL_FILES))
+            if token != special.encode("utf-8"):
+                raise ValueError(f"special token {special!r} can't be saved: tokenizer.json would have it as {token!r}")
+    check_writable(*(os.path.join(folder, name) for folder in folders for name in MODEL_FILES))
 
 
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """The compiled pattern for a name or a custom pattern; ValueError or TypeError if it is neither."""
+    """The compiled pattern for a name or a custom pattern."""
     expression = NAMED.get(pattern, pattern)
     if not set(expression) & set(r"\.^$*+?{}[]()|"):
-        raise ValueError(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}")
-    try:
-        return regex.compile(expression)
-    except regex.error as error:
-        raise ValueError(f"pattern={pattern!r} is not a valid regular expression: {error}") from None
+        raise ValueError(f"nor is it one of {', '.join(PATTERNS)}")
+    return regex.compile(expression)
 
 
 @functools.lru_cache(maxsize=32)
@@ -480,11 +462,10 @@ def any_of(texts: Iterable[str]) -> str:
 def find_words(text: str, pattern: str) -> list[str]:
     """find_words("It's  new", "gpt2") -> ["It", "'s", " ", " new"]: the whole matches, without empty ones."""
     expression = compile_pattern(pattern)
-    if pattern == CHARACTERS:
-        return [word for word in expression.split(text) if word]
     if pattern in PATTERNS:
-        return expression.findall(text)
-    return [match[0] for match in expression.finditer(text) if match[0]]  # findall would return groups, if it has any
+        return expression.findall(text)  # of a pattern with groups, this would be the groups
+    words = expression.split(text) if pattern == CHARACTERS else (match[0] for match in expression.finditer(text))
+    return [word for word in words if word]
 
 
 def pretokenize(text: str, special_tokens: Specials = None, pattern: str = "gpt2") -> Iterator[bytes]:
@@ -517,23 +498,20 @@ class Tokenizer:
     def __init__(
         self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> None:
-        self.vocab, self.merges = dict(vocab), list(merges)
         self.options = check_arguments(special_tokens, pattern=pattern)
-        known, specials = set(self.vocab.values()), self.options.special_tokens
-        missing = [token for token in map(str.encode, specials) if token not in known]
-        self.vocab.update(enumerate(missing, max(self.vocab, default=-1) + 1))
-        ids = ids_of(self.vocab)
+        if self.options.pattern == CHARACTERS:
+            raise ValueError("a Tokenizer is made of bytes; merges of level='char' are for segment()")
+        ids, specials = ids_of(vocab), self.options.special_tokens
+        missing = [token for token in map(str.encode, specials) if token not in ids]
+        ids.update(zip(missing, itertools.count(max(vocab, default=-1) + 1)))
+        self.vocab, self.merges = {token_id: token for token, token_id in ids.items()}, list(merges)
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
-        self.special_ids = {special: ids[special.encode("utf-8")] for special in specials}
-        self.ranks: dict[tuple[int, int], int] = {}  # a pair of ids -> its rank
-        self.merged: list[int] = []  # a rank -> the id of the new token
-        for rank, (left, right) in enumerate(self.merges):
-            for token in (left, right, left + right):
-                if token not in ids:
-                    raise ValueError(f"merge {rank} (from 0), {left!r} + {right!r}: {token!r} is not in the vocabulary")
-            if self.ranks.setdefault((ids[left], ids[right]), rank) != rank:
-                raise ValueError(f"merge {rank} (from 0), {left!r} + {right!r}, is there twice")
-            self.merged.append(ids[left + right])
+        self.special_ids: dict[str, Any] = {special: ids[special.encode("utf-8")] for special in specials}
+        with naming("a merge has a token that is not in the vocabulary"):
+            self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
+            self.merged = [ids[left + right] for left, right in self.merges]  # a rank -> the id of the new token
+        if len(self.ranks) < len(self.merges):
+            raise ValueError(f"a merge is there twice: {collections.Counter(self.merges).most_common(1)}")
         self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> Any:
@@ -543,38 +521,32 @@ class Tokenizer:
         return len(self.vocab)
 
     def __repr__(self) -> str:
-        specials, pattern = len(self.special_ids), self.options.pattern
-        return f"Tokenizer({len(self):,} tokens, {specials} of them special, pattern {pattern!r})"
+        specials = f"{len(self.special_ids)} of them special"
+        return f"Tokenizer({len(self):,} tokens, {specials}, pattern {self.options.pattern!r})"
 
     @classmethod
     def train(
-        cls, input_path: Path | Iterable[Path] | None = None, vocab_size: int | None = None,
-        special_tokens: Specials = None, *, pattern: str = "gpt2", **options: Any,
+        cls, input_path: Paths | None = None, vocab_size: int | None = None, special_tokens: Specials = None, *,
+        pattern: str = "gpt2", **options: Any,
     ) -> Tokenizer:
         """A tokenizer that is trained on files, or on texts=...; the arguments are those of train_bpe."""
-        if options.get("level", "byte") != "byte":
-            raise ValueError(f"level={options['level']!r}: a Tokenizer is made of bytes; segment() takes such merges")
+        if options.get("level") == "char":
+            raise ValueError("level='char': a Tokenizer is made of bytes; such merges are for segment()")
         specials = check_special_tokens(special_tokens)
         return cls(*train_bpe(input_path, vocab_size, specials, pattern=pattern, **options), specials, pattern)
 
     @classmethod
     def load(cls, folder: Path) -> Tokenizer:
         """A tokenizer from a folder that save() or the command line wrote; ValueError names what is wrong in it."""
-        vocab, merges, special_tokens, pattern = read_model(folder)
-        if pattern == CHARACTERS:
-            raise ValueError(f"{os.fspath(folder)} was trained with level='char': its merges are for segment()")
         with naming(folder):
-            return cls(vocab, merges, special_tokens, pattern)
+            return cls(*read_model(folder))
 
     @classmethod
     def from_files(
         cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
-        vocab = read_vocab(vocab_filepath)
-        if missing := {bytes([byte]) for byte in range(256)} - set(vocab.values()):
-            raise ValueError(f"{os.fspath(vocab_filepath)}: has no token for the byte {min(missing)!r}")
-        return cls(vocab, read_merges(merges_filepath), special_tokens, pattern)
+        return cls(*read_files(vocab_filepath, merges_filepath), special_tokens, pattern)
 
     def save(self, folder: Path) -> None:
         """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there."""
@@ -591,7 +563,7 @@ class Tokenizer:
 
         ValueError if the words that a custom pattern finds are not the whole text, in its order.
         """
-        return self._encode_part(text, 0)
+        return self._encode(text, 0, self.coder)
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """The ids of encode("".join(iterable)), one after the other, for streams of any size, cut anywhere.
@@ -599,16 +571,14 @@ class Tokenizer:
         It reads on to the next safe cut (see last_cut), so with a named pattern it keeps little text. For a custom
         pattern that is the next special token; without any it keeps the whole text.
         """
-        parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
-        offset, blocks = 0, (part.encode("utf-8", "surrogatepass") for part in parts)
+        parts = (text[at : at + BLOCK] for text in iterable for at in range(0, len(text), BLOCK))
+        offset, blocks = 0, (str.encode(part, "utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
-            yield from self._encode_part(text, offset)
+            yield from self._encode(text, offset, self.coder)
             offset += len(text)
 
-    def encode_files(
-        self, paths: Path | Iterable[Path], output: Path, *, executor: Any = None, **options: Any
-    ) -> int:
+    def encode_files(self, paths: Paths, output: Path, *, executor: Any = None, **options: Any) -> int:
         """Write the ids of files as one array, in the order of the text: -> how many there are.
 
         output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or with a name that ends in .bin the
@@ -624,7 +594,6 @@ class Tokenizer:
         """encode_files with checked options: -> (how many ids, how many bytes were read)."""
         kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
         n_ids = n_bytes = 0
-        check_writable(output)
         slices, total, saved_counts = slices_of_files(paths, options)
         if saved_counts:
             raise ValueError(f"{saved_counts[0]}: a file of counts has words, but no text to encode")
@@ -646,57 +615,43 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """The bytes of some ids; ValueError for an id that is not in the vocabulary."""
-        vocab, ids = self.vocab, list(ids)
+        ids = list(ids)
         try:
-            return b"".join([vocab[token_id] for token_id in ids])
-        except KeyError:
-            index = next(index for index, token_id in enumerate(ids) if token_id not in vocab)
-            raise ValueError(f"the id {ids[index]!r} at index {index} is not in the vocabulary") from None
+            return b"".join(map(self.vocab.__getitem__, ids))
+        except KeyError as error:
+            raise ValueError(f"no token has the id {error}, which is at index {ids.index(*error.args)}") from None
 
     def encode_word(self, word: str) -> tuple[int, ...]:
-        """The ids of one word."""
+        """The ids of one word, or of a special token, which no word can be."""
         data = word.encode("utf-8")
-        ids = [self.id_of_byte[byte] for byte in data]
+        ids = [self.special_ids[word]] if word in self.special_ids else [self.id_of_byte[byte] for byte in data]
         if None in ids:
-            missing = data[ids.index(None) :][:1]
-            raise ValueError(f"the vocabulary has no token for the byte {missing!r}, in {word[:40]!r}")
+            byte = bytes([data[ids.index(None)]])
+            raise ValueError(f"the vocabulary has no token for the byte {byte!r}, in {word[:40]!r}")
         return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
-    def _encode_part(self, text: str, offset: int) -> list[int]:
-        """What encode() does with a part of a text that begins at a character offset, from which messages count."""
-        data = to_utf8(text)
-        ids = self.coder.encode(data) if self.coder else None
-        return self._encode(data.decode("utf-8"), offset) if ids is None else ids.tolist()
-
-    def _encode(self, text: str, offset: int) -> list[int]:
-        """The same, in this file, with a text that is valid UTF-8."""
+    def _encode(self, text: str, offset: int, coder: Any) -> list[int]:
+        """encode() with C's coder or None, for a text that begins at a character offset, from which messages count."""
+        if coder and (in_c := coder.encode(to_utf8(text))) is not None:
+            return in_c.tolist()  # type: ignore[no-any-return]
         ids: list[int] = []
-        for number, piece in enumerate(compile_special_tokens(self.options.special_tokens).split(text)):
-            if number % 2:
-                ids.append(self.special_ids[piece])
-            else:
-                words = find_words(piece, self.options.pattern)
-                if (found := "".join(words)) != piece:  # by a custom pattern; decoding would not give the text back
-                    at = len(os.path.commonprefix([found, piece]))
-                    place = f"character {offset + at}: {piece[at : at + 20]!r}"
-                    raise ValueError(f"the pattern skips or reorders the text at {place}")
-                for word in words:
-                    ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
+        for piece in compile_special_tokens(self.options.special_tokens).split(to_utf8(text).decode("utf-8")):
+            words = [piece] if piece in self.special_ids else find_words(piece, self.options.pattern)
+            if (found := "".join(words)) != piece:  # by a custom pattern; decoding would not give the text back
+                at = len(os.path.commonprefix([found, piece]))
+                raise ValueError(f"the pattern skips or reorders text at character {offset + at}: {piece[at:][:20]!r}")
+            for word in words:
+                ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
             offset += len(piece)
         return ids
 
 
-def check_text(text: Any) -> str:
-    """The same text; TypeError where it is none."""
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a str, not {type(text).__name__}")
-    return text
-
-
 def to_utf8(text: str) -> bytes:
     """A text as UTF-8: pairs of surrogates are the character they stand for, lone ones U+FFFD, as tiktoken has it."""
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, not {type(text).__name__}")
     try:
-        return check_text(text).encode("utf-8")
+        return text.encode("utf-8")
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
 
@@ -713,10 +668,8 @@ def segment(sentence: str, merges: Iterable[Pair]) -> list[str]:
         if regex.search(r"[ \p{Cs}]", left + right):
             raise ValueError(f"merge {rank} (from 0), {pair[0]!r} + {pair[1]!r}, was not learned with level='char'")
         ranks[left, right] = rank
-    merged, tokens = [left + right for left, right in ranks], []
-    for word in find_words(sentence, CHARACTERS):
-        tokens += merge_by_rank([*word[:-1], word[-1] + END_OF_WORD], ranks, merged)
-    return tokens
+    words, merged = find_words(sentence, CHARACTERS), [left + right for left, right in ranks]
+    return [token for word in words for token in merge_by_rank([*word[:-1], word[-1] + END_OF_WORD], ranks, merged)]
 
 
 # A folder with a model has GPT-2's two files, vocab.json and merges.txt, and Hugging Face's tokenizer.json, which also
@@ -740,12 +693,12 @@ def save(
         special_tokens = [] if level == "char" else special_tokens_of(vocab, merges)
     options = check_arguments(special_tokens, level, pattern=pattern)
     check_savable(options, output_dir)
-    show: Callable[[bytes], str] = bytes.decode if options.pattern == CHARACTERS else to_printable
-    ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
-    tokenizer = huggingface_tokenizer(vocab, merges, options)
-    lines = ["#version: 0.2", *map(" ".join, tokenizer["model"]["merges"]), ""]
+    ids, pairs, tokenizer = contents_of(vocab, merges, options)
+    lines = ["#version: 0.2", *map(" ".join, pairs), ""]
+    # one entry a line; `indent` would do without the json module's C encoder, and take ten times as long
+    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     with contextlib.ExitStack() as stack:  # it leaves the last file first, so tokenizer.json is the first to be renamed
-        for name, text in zip(MODEL_FILES, (to_json(ids), "\n".join(lines), to_json(tokenizer))):
+        for name, text in zip(MODEL_FILES, (to_json(ids) + "\n", "\n".join(lines), to_json(tokenizer) + "\n")):
             file = stack.enter_context(new_file(os.path.join(output_dir, name)))
             file.write(text.encode("utf-8"))
             file.flush()
@@ -777,11 +730,8 @@ def to_printable(token: bytes) -> str:
 
 @functools.lru_cache(maxsize=1 << 17)
 def from_printable(text: str) -> bytes:
-    """from_printable("Ġthe") -> b" the"; ValueError names a character that stands for no byte."""
-    try:
-        return bytes([BYTE_OF[character] for character in text])
-    except KeyError as error:
-        raise ValueError(f"{text!r} has the character {error.args[0]!r}, which stands for no byte") from None
+    """from_printable("Ġthe") -> b" the"; KeyError names a character that stands for no byte."""
+    return bytes(map(BYTE_OF.__getitem__, text))
 
 
 def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tuple[str, ...]:
@@ -792,77 +742,67 @@ def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tup
         return tuple(token.decode("utf-8") for token in tokens)
 
 
-def to_json(data: Any) -> str:
-    """JSON with one entry a line; `indent` would do without the json module's C encoder, and take ten times as long."""
-    return json.dumps(data, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
+def contents_of(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> tuple[Any, Any, Any]:
+    """What is in vocab.json, merges.txt and tokenizer.json; with that the tokenizers package encodes as Tokenizer does.
 
-
-def huggingface_tokenizer(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> dict[str, Any]:
-    """The object in tokenizer.json, which the tokenizers package encodes with as Tokenizer does.
-
-    Its regular expressions are those of Oniguruma, which may read a custom pattern in another way.
+    Its regular expressions are those of Oniguruma, which may read a custom pattern in another way: {1,3}+ would be
+    one or more times {1,3}. In cl100k nothing follows it, so it need not be possessive.
     """
-    characters, specials = options.pattern == CHARACTERS, options.special_tokens
+    characters = options.pattern == CHARACTERS
     show: Callable[[bytes], str] = bytes.decode if characters else to_printable
-    names = {special.encode("utf-8"): special for special in specials}
-    ids = {names.get(token) or show(token): token_id for token_id, token in vocab.items()}
-    if missing := [special for special in specials if special not in ids]:
+    ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
+    pairs = [[show(left), show(right)] for left, right in merges]
+    names = {show(special.encode("utf-8")): special for special in options.special_tokens}
+    if missing := [names[text] for text in names if text not in ids]:
         raise ValueError(f"the special token {missing[0]!r} is not in the vocabulary")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    split = {"type": "Split", "pattern": {"Regex": oniguruma(options.pattern)}, "invert": False}
-    split["behavior"] = "Removed" if characters else "Isolated"
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    bpe = {
-        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": False, "vocab": ids, "merges": [[show(left), show(right)] for left, right in merges],
-    }  # fmt: skip
-    return {
+    expression = NAMED.get(options.pattern, options.pattern).replace("{1,3}+", "{1,3}")
+    split = {"type": "Split", "pattern": {"Regex": expression}, "invert": False}
+    split["behavior"] = "Removed" if characters else "Isolated"
+    tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
-        "added_tokens": [{"id": ids[special], "content": special, **flags} for special in specials],
+        "added_tokens": [{"id": ids[text], "content": names[text], **flags} for text in names],
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split] if characters else [split, byte_level]},
         "post_processor": None, "decoder": {"type": "BPEDecoder", "suffix": END_OF_WORD} if characters else byte_level,
-        "model": bpe,
+        "model": {
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+            "end_of_word_suffix": END_OF_WORD if characters else None, "fuse_unk": False, "byte_fallback": False,
+            "ignore_merges": False, "vocab": {names.get(text, text): n for text, n in ids.items()}, "merges": pairs,
+        },
     }  # fmt: skip
-
-
-def oniguruma(pattern: str) -> str:
-    """The regular expression for a pattern's name, as Oniguruma, the library inside tokenizers, writes it.
-
-    There {1,3}+ is one or more times {1,3}; nothing follows it in the pattern, so it need not be possessive.
-    """
-    return NAMED.get(pattern, pattern).replace("{1,3}+", "{1,3}")
+    return ids, pairs, tokenizer
 
 
 @contextlib.contextmanager
 def naming(place: Path) -> Iterator[None]:
-    """Put the name of a file or folder in front of the message where something in it is wrong."""
+    """Put the name of a file, a folder or an argument in front of the message where something in it is wrong."""
     try:
         yield
     except Exception as error:
         if getattr(error, "filename", None) or isinstance(error, MemoryError):
             raise  # it names the file already, or has nothing to do with it
-        text, place = str(error) if isinstance(error, ValueError) else repr(error), os.fspath(place)
+        text, place = str(error) if isinstance(error, (ValueError, regex.error)) else repr(error), os.fspath(place)
         raise ValueError(text if text.startswith(place) else f"{place}: {text}") from None
 
 
-def read_model(folder: Path) -> Model:
-    """The model in a folder; where there is no tokenizer.json, with GPT-2's pattern. ValueError names what is wrong."""
+def read_model(folder: Path) -> tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]:
+    """(vocab, merges, special tokens, pattern) of a folder; without a tokenizer.json the pattern is that of GPT-2."""
     vocab_path, merges_path, path = (os.path.join(folder, name) for name in MODEL_FILES)
-    pattern, tokenizer = "gpt2", read_json(path) if os.path.exists(path) else None
-    if tokenizer is not None:
-        with naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
+    tokenizer, pattern = None, "gpt2"
+    if os.path.exists(path):
+        with open(path, "rb") as file, naming(f"{path}: not a tokenizer.json of byte-level BPE with a pattern"):
+            tokenizer = json.load(file)
             specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
             expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-            pattern = {oniguruma(name): name for name in NAMED}.get(expression, expression)
-    read: Callable[[str], bytes] = str.encode if pattern == CHARACTERS else from_printable
-    vocab, merges = read_vocab(vocab_path, read), read_merges(merges_path, read)
+            pattern = {NAMED[name].replace("{1,3}+", "{1,3}"): name for name in NAMED}.get(expression, expression)
+    vocab, merges = read_files(vocab_path, merges_path, pattern == CHARACTERS)
     with naming(folder):
         if tokenizer is None:
             if not merges:
                 raise ValueError(f"{merges_path}: has no merges")
             specials = special_tokens_of(vocab, merges)
-        elif tokenizer != huggingface_tokenizer(vocab, merges, Options(specials, pattern)):
+        elif tokenizer != contents_of(vocab, merges, Options(specials, pattern))[2]:
             raise ValueError(f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
     return vocab, merges, specials, pattern
 
@@ -872,48 +812,42 @@ def load(output_dir: Path) -> tuple[dict[int, bytes], list[Pair]]:
     return read_model(output_dir)[:2]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file of JSON; ValueError names the file."""
-    with open(path, "rb") as file, naming(f"{os.fspath(path)}: not a JSON object"):
-        return {**json.load(file)}  # of anything else this is a TypeError
-
-
-def read_vocab(path: Path, read: Callable[[str], bytes] = from_printable) -> dict[int, bytes]:
-    """{token id: token} from a vocab.json, in the order of the ids; ValueError says which entry is wrong."""
+def read_files(vocab_path: Path, merges_path: Path, characters: bool = False) -> tuple[dict[int, bytes], list[Pair]]:
+    """(vocab, merges) from a vocab.json and a merges.txt; ValueError names the file and the entry that is wrong."""
+    read, ends = (str.encode, "\n") if characters else (from_printable, "\r\n")  # a character may be "\r"
     vocab: dict[int, bytes] = {}
-    with naming(path):
-        for text, token_id in read_json(path).items():
+    with open(vocab_path, "rb") as file, naming(f"{os.fspath(vocab_path)}: not printable tokens and their ids"):
+        for text, token_id in json.load(file).items():
             if type(token_id) is not int or token_id < 0 or token_id in vocab:
                 raise ValueError(f"the id of {text!r} is {token_id!r}, not a whole number from 0 on, or given twice")
             vocab[token_id] = read(text)
-    return dict(sorted(vocab.items()))
-
-
-def read_merges(path: Path, read: Callable[[str], bytes] = from_printable) -> list[Pair]:
-    """[(left, right), ...] from a merges.txt, with or without its version line; ValueError names a wrong line."""
     merges, number = [], 0
-    with open(path, "rb") as file, naming(path):
+    with open(merges_path, encoding="utf-8", errors="surrogateescape", newline="\n") as lines, naming(merges_path):
         try:
-            for number, line in enumerate(file, 1):
-                line = line.rstrip(b"\r\n" if read is from_printable else b"\n")  # a character may be "\r"
-                if line and not (number == 1 and line.startswith(b"#version")):
-                    left, right = line.decode("utf-8").split(" ")
+            for number, line in enumerate(lines, 1):
+                if line.rstrip(ends) and not (number == 1 and line.startswith("#version")):
+                    left, right = line.rstrip(ends).split(" ")
                     merges.append((read(left), read(right)))
-        except ValueError as error:
-            raise ValueError(f"line {number} is not two tokens with one space between: {error}") from None
-    return merges
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"line {number} is not two printable tokens with one space between: {error}") from None
+    return dict(sorted(vocab.items())), merges
 
 
 @contextlib.contextmanager
-def new_file(path: Path) -> Iterator[Any]:
-    """A file to write to under a temporary name; renamed to path on success, removed otherwise."""
-    temporary = f"{os.fspath(path)}.{os.urandom(6).hex()}.tmp"
+def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
+    """A file to write to under a temporary name; renamed to path on success, removed otherwise, or if only tried."""
+    path = os.path.abspath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ValueError(f"{path} is not a regular file, and would be replaced by one")
+    os.makedirs(os.path.join(os.path.dirname(path), "."), exist_ok=True)  # with "." a file there is "not a directory"
+    temporary = f"{path}.{os.urandom(6).hex()}.tmp"
     try:
         with open(temporary, "wb") as file:
             yield file
-        os.replace(temporary, path)
+        if keep:
+            os.replace(temporary, path)
     except OSError as error:
-        error.filename = os.fspath(path)  # a full disk has none
+        error.filename = path if error.filename in (None, temporary) else error.filename  # a full disk has none
         raise
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -922,16 +856,9 @@ def new_file(path: Path) -> Iterator[Any]:
 
 def check_writable(*paths: Path) -> None:
     """Make the folders of some files, and try to write there: better an error now than after an hour of training."""
-    import tempfile
-
-    for path in map(os.path.abspath, paths):
-        folder = os.path.dirname(path)
-        if os.path.exists(folder) and not os.path.isdir(folder):
-            raise ValueError(f"{folder} is not a folder")
-        os.makedirs(folder, exist_ok=True)
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise ValueError(f"{path} is not a regular file, and would be replaced by one")
-        tempfile.TemporaryFile(dir=folder).close()
+    for path in paths:
+        with new_file(path, keep=False):
+            pass
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1079,7 +1006,8 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
     size = number = 0
     for number, text in enumerate(texts):
         try:
-            bundle.append(to_utf8(text) if options.errors == "replace" else check_text(text).encode("utf-8"))
+            strict = options.errors == "strict" and isinstance(text, str)
+            bundle.append(text.encode("utf-8") if strict else to_utf8(text))
         except (TypeError, UnicodeEncodeError) as error:
             raise ValueError(f"text {number} (from 0): {error}") from None
         size += len(bundle[-1])
@@ -1338,7 +1266,7 @@ def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str
     if ids is None:
         text = decode_slice(piece, data, options)
         with naming(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
-            ids = array("H" if kind == "u2" else "I", tokenizer._encode(text, 0))
+            ids = array("H" if kind == "u2" else "I", tokenizer._encode(text, 0, None))
     return piece.end_byte - piece.start_byte, bytes(ids)
 
 
@@ -1684,7 +1612,8 @@ def prepare(args: Any) -> tuple[Trainer, Tokenizer, str]:
         require(ours == theirs or not source, f"{source} was trained with {name}={theirs!r}, not {ours!r}")
     with naming(source):
         trainer = Trainer(options, model.merges if args.continue_from else ())
-        require(not args.continue_from or trainer.vocab() == model.vocab, f"its ids do not fit like={options.like!r}")
+        fits = not args.continue_from or trainer.vocab() == model.vocab
+        require(fits, f"its ids are not those of like={options.like!r}: give the same --like")
     require(not args.encode or options.pattern != CHARACTERS, "--encode is for bytes, not for --level char")
     check_writable(*filter(None, (args.save_counts, args.encode)))
     for path in args.corpus if args.encode and (trains or args.save_counts) else ():

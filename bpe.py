@@ -366,8 +366,10 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # of all options that are no numbers
 
 def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str = "gpt2", **given: Any) -> Options:
     """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
-    with naming(f"pattern={pattern!r} is no regular expression"):
+    with naming(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}"):
         pattern = TIKTOKEN_NAMES.get(pattern, pattern)
+        if pattern not in NAMED and not set(pattern) & set(r"\.^$*+?{}[]()|"):
+            raise ValueError("it has no operator")
         compile_pattern(pattern)
     options = Options(check_special_tokens(special_tokens), pattern, **given)
     for name, value in {"level": level, **given}.items():
@@ -430,10 +432,7 @@ def check_savable(options: Options, *folders: Path) -> None:
 @functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
     """The compiled pattern for a name or a custom pattern."""
-    expression = NAMED.get(pattern, pattern)
-    if not set(expression) & set(r"\.^$*+?{}[]()|"):
-        raise ValueError(f"nor is it one of {', '.join(PATTERNS)}")
-    return regex.compile(expression)
+    return regex.compile(NAMED.get(pattern, pattern))
 
 
 @functools.lru_cache(maxsize=32)
@@ -521,8 +520,8 @@ class Tokenizer:
         return len(self.vocab)
 
     def __repr__(self) -> str:
-        specials = f"{len(self.special_ids)} of them special"
-        return f"Tokenizer({len(self):,} tokens, {specials}, pattern {self.options.pattern!r})"
+        specials, pattern = len(self.special_ids), self.options.pattern
+        return f"Tokenizer({len(self):,} tokens, {specials} of them special, pattern {pattern!r})"
 
     @classmethod
     def train(

@@ -702,7 +702,7 @@ def test_bad_arguments(arguments, error, text):
 
 
 @pytest.mark.parametrize("options, error, text", [
-    ({"pattern": "(["}, ValueError, "pattern='([' is no regular expression: unterminated"),
+    ({"pattern": "(["}, ValueError, "pattern='([' is neither a regular expression nor one of gpt2, cl100k, o200k: unterminated"),
     ({"pattern": "gtp2"}, ValueError, "gpt2, cl100k, o200k"),
     ({"pattern": ""}, ValueError, "gpt2, cl100k, o200k"),
     ({"pattern": None}, ValueError, "pattern=None"),

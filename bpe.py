@@ -407,10 +407,10 @@ def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
     counts = collections.Counter(special_tokens or ())
-    for token, count in counts.items():
+    for number, (token, count) in enumerate(counts.items(), 1):
         utf8 = to_utf8(token) if isinstance(token, str) else b""
         if count > 1 or len(utf8) < 2 or utf8.decode("utf-8") != token:
-            raise ValueError(f"special token {token!r} is not a valid text of at least two bytes, or is given twice")
+            raise ValueError(f"special token {number} is {token!r}: not valid text of two bytes or more, given once")
     return tuple(counts)
 
 
@@ -510,7 +510,7 @@ class Tokenizer:
             self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
             self.merged = [ids[left + right] for left, right in self.merges]  # a rank -> the id of the new token
         if len(self.ranks) < len(self.merges):
-            raise ValueError(f"a merge is there twice: {collections.Counter(self.merges).most_common(1)}")
+            raise ValueError(f"the merge {collections.Counter(self.merges).most_common(1)[0][0]} is there twice")
         self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> Any:
@@ -545,7 +545,10 @@ class Tokenizer:
         cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
-        return cls(*read_files(vocab_filepath, merges_filepath), special_tokens, pattern)
+        vocab, merges = read_files(vocab_filepath, merges_filepath)
+        if missing := {bytes([byte]) for byte in range(256)} - set(vocab.values()):
+            raise ValueError(f"{os.fspath(vocab_filepath)}: has no token for the byte {min(missing)!r}")
+        return cls(vocab, merges, special_tokens, pattern)
 
     def save(self, folder: Path) -> None:
         """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there."""
@@ -729,8 +732,11 @@ def to_printable(token: bytes) -> str:
 
 @functools.lru_cache(maxsize=1 << 17)
 def from_printable(text: str) -> bytes:
-    """from_printable("Ġthe") -> b" the"; KeyError names a character that stands for no byte."""
-    return bytes(map(BYTE_OF.__getitem__, text))
+    """from_printable("Ġthe") -> b" the"; KeyError where a character stands for no byte."""
+    try:
+        return bytes(map(BYTE_OF.__getitem__, text))
+    except KeyError:
+        raise KeyError(f"{text!r} has a character that stands for no byte") from None
 
 
 def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tuple[str, ...]:
@@ -836,9 +842,12 @@ def read_files(vocab_path: Path, merges_path: Path, characters: bool = False) ->
 def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
     """A file to write to under a temporary name; renamed to path on success, removed otherwise, or if only tried."""
     path = os.path.abspath(path)
+    folder = os.path.dirname(path)
     if os.path.exists(path) and not os.path.isfile(path):
         raise ValueError(f"{path} is not a regular file, and would be replaced by one")
-    os.makedirs(os.path.join(os.path.dirname(path), "."), exist_ok=True)  # with "." a file there is "not a directory"
+    if os.path.isfile(folder):
+        raise ValueError(f"{folder} is not a folder")
+    os.makedirs(folder, exist_ok=True)
     temporary = f"{path}.{os.urandom(6).hex()}.tmp"
     try:
         with open(temporary, "wb") as file:

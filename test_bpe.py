@@ -689,12 +689,12 @@ def test_no_special_tokens(tmp_path, special_tokens):
     (("500", []), ValueError, "vocab_size='500' is not one of the whole numbers"),
     ((500.0, []), ValueError, "vocab_size=500.0"),
     ((None, []), ValueError, "vocab_size=None"),
-    ((500, ["<a>", ""]), ValueError, "special token '' is not a valid text of at least two bytes"),
-    ((500, ["<a>", "<b>", "<a>"]), ValueError, "special token '<a>' is not a valid text of at least two bytes, or is given twice"),
-    ((500, ["a"]), ValueError, "special token 'a' is not a valid text of at least two bytes"),
+    ((500, ["<a>", ""]), ValueError, "special token 2 is '': not valid text of two bytes or more"),
+    ((500, ["<a>", "<b>", "<a>"]), ValueError, "special token 1 is '<a>': not valid text of two bytes or more, given once"),
+    ((500, ["a"]), ValueError, "special token 1 is 'a': not valid text of two bytes or more"),
     ((500, END), TypeError, "is one string"),
-    ((500, [b"<a>"]), ValueError, "special token b'<a>' is not a valid text"),
-    ((500, ["\ud800x"]), ValueError, r"special token '\ud800x' is not a valid text"),
+    ((500, [b"<a>"]), ValueError, "special token 1 is b'<a>': not valid text"),
+    ((500, ["\ud800x"]), ValueError, r"special token 1 is '\ud800x': not valid text"),
 ])  # fmt: skip
 def test_bad_arguments(arguments, error, text):
     with pytest.raises(error, match=regex.escape(text)):
@@ -774,7 +774,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(IsADirectoryError):
         bpe.train_bpe(tmp_path, 300, [])
     (tmp_path / "file").write_text("x")
-    with pytest.raises(NotADirectoryError, match="file"):
+    with pytest.raises(ValueError, match="file is not a folder"):
         bpe.train_bpe(CORPUS, 300, [], output_dir=tmp_path / "file")
     with pytest.raises(ValueError, match="no corpus"):
         bpe.train_bpe([], 300, [])
@@ -1175,8 +1175,8 @@ def test_malformed_bytes_and_surrogates():
     (({0: b"a", 1: b"a"}, []), "ids 0 and 1 have the same bytes"),
     (({0: b"a", 1: b"b"}, [(b"a", b"b")]), "a merge has a token that is not in the vocabulary: KeyError(b'ab')"),
     (({0: b"a", 1: b"ab"}, [(b"a", b"b")]), "not in the vocabulary: KeyError(b'b')"),
-    (({0: b"a", 1: b"aa"}, [(b"a", b"a"), (b"a", b"a")]), "a merge is there twice: [((b'a', b'a'), 2)]"),
-    (({0: b"a"}, [], ["<x>", "<x>"]), "given twice"),
+    (({0: b"a", 1: b"aa"}, [(b"a", b"a"), (b"a", b"a")]), "the merge (b'a', b'a') is there twice"),
+    (({0: b"a"}, [], ["<x>", "<x>"]), "'<x>': not valid text of two bytes or more, given once"),
     (({0: b"a"}, [], None, "gtp2"), "gpt2, cl100k, o200k"),
 ])  # fmt: skip
 def test_a_vocabulary_and_merges_that_contradict_each_other(arguments, text):
@@ -1289,7 +1289,7 @@ def test_threads_share_a_tokenizer():
 def test_what_is_no_text_is_a_type_error():
     tokenizer = bpe.Tokenizer(*trained(300))
     for wrong in (b"abc", None, 5, ["abc"]):
-        with pytest.raises(TypeError, match=f"'{type(wrong).__name__}' object"):
+        with pytest.raises(TypeError, match=f"text must be a str, not {type(wrong).__name__}"):
             tokenizer.encode(wrong)
     with pytest.raises(TypeError, match="'bytes' object"):
         list(tokenizer.encode_iterable(["abc", b"abc"]))
@@ -1480,7 +1480,7 @@ def test_where_ids_can_not_be_written(tmp_path, part):
     tokenizer = bpe.Tokenizer(*trained(300))
     with pytest.raises(ValueError, match=r"folder\.npy is not a regular file"):
         tokenizer.encode_files(part, tmp_path / "folder.npy")
-    with pytest.raises(NotADirectoryError, match="file"):
+    with pytest.raises(ValueError, match="file is not a folder"):
         tokenizer.encode_files(part, tmp_path / "file" / "ids.npy")
     with pytest.raises(ValueError, match="/dev/null is not a regular file"):
         tokenizer.encode_files(part, "/dev/null")
@@ -2017,7 +2017,7 @@ def test_going_on_with_other_special_tokens_is_an_error(tmp_path, part):
     for options, contradiction in [
         (["--special-token", "<y>"], " was trained with special_tokens=('<x>',), not ('<y>',)"),
         (["--no-special-tokens"], " was trained with special_tokens=('<x>',), not ()"), (["--pattern", "o200k"], " was trained with pattern='gpt2', not 'o200k'"),
-        (["--like", "huggingface"], ": its ids do not fit like='huggingface'"),
+        (["--like", "huggingface"], ": its ids are not those of like='huggingface'"),
     ]:  # fmt: skip
         result = run(part, 320, "--continue-from", tmp_path, *options, "--output-dir", tmp_path)
         assert result.returncode == 2 and f"{tmp_path}{contradiction}" in one_line(result.stderr)
@@ -2478,7 +2478,7 @@ def test_save_refuses_two_ids_with_the_same_bytes(tmp_path):
 @only_python
 @pytest.mark.parametrize("vocab, text", [
     ('{"a": 1', r"vocab\.json: .*: Expecting ',' delimiter: line 1"), ("[1]", r"vocab\.json: .*'list' object has no attribute 'items'"), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
-    ('{"a": 1, "b": 1}', "the id of 'b' is 1, .* given twice"), ('{"a b": 1}', r"vocab\.json: not printable tokens and their ids: KeyError\(' '\)"), ("", r"vocab\.json: .*: Expecting value"),
+    ('{"a": 1, "b": 1}', "the id of 'b' is 1, .* given twice"), ('{"a b": 1}', r"vocab\.json: not printable tokens and their ids: .*'a b' has a character that stands for no byte"), ("", r"vocab\.json: .*: Expecting value"),
 ])  # fmt: skip
 def test_a_malformed_vocabulary_is_named(tmp_path, vocab, text):
     (tmp_path / "vocab.json").write_text(vocab)
@@ -2646,7 +2646,7 @@ def test_log_every(tmp_path):
     (["c.txt", "300", "--errors", "ignore"], "ignore"),
     (["c.txt", "300", "--workers", "0"], "workers=0"),
     (["c.txt", "300", "--pattern", "(["], "regular expression"),
-    (["c.txt", "300", "--special-token", ""], "special token '' is"),
+    (["c.txt", "300", "--special-token", ""], "special token 1 is ''"),
     (["c.txt", "300", "--special-token", "<x>", "--no-special-tokens"], "not allowed with"),
     (["c.txt", "300", "--log-every", "0"], "--log-every 0"),
     (["c.txt", "300", "--output-dir", "c.txt"], "c.txt"),
@@ -3125,9 +3125,10 @@ def test_a_full_disk_is_named_by_file_and_leaves_nothing(words_txt):
 def test_what_is_no_text_is_named_by_its_type():
     tokenizer = bpe.Tokenizer({byte: bytes([byte]) for byte in range(256)}, [])
     for text, name in ((b"abc", "bytes"), (None, "NoneType"), (5, "int")):
-        for call in (tokenizer.encode, lambda text: list(tokenizer.encode_iterable([text]))):
-            with pytest.raises(TypeError, match=f"'{name}' "):
-                call(text)
+        with pytest.raises(TypeError, match=f"^text must be a str, not {name}$"):
+            tokenizer.encode(text)
+        with pytest.raises(TypeError, match=f"'{name}' "):
+            list(tokenizer.encode_iterable([text]))
 
 
 def test_an_empty_word_is_nothing_to_learn_from():
@@ -3493,10 +3494,10 @@ def test_the_progress_does_not_boast(monkeypatch, seconds_between, at_once, spee
 @pytest.mark.parametrize("arguments, text", [
     (["words.txt", "100"], "a vocabulary of 100 is too small: at least 257 (256 bytes + 1 special token)"),
     (["1000", "words.txt"], "last"),
-    (["words.txt", "300", "--output-dir", "words.txt"], "Not a directory"),
+    (["words.txt", "300", "--output-dir", "words.txt"], "words.txt is not a folder"),
     (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 2 (0xff, invalid start byte); use --errors replace "),
     (["c.gz", "1000"], "is compressed: zcat c.gz | python bpe.py - 1000"),
-    (["words.txt", "300", "--special-token", ""], "special token '' is not a valid text of at least two bytes"),
+    (["words.txt", "300", "--special-token", ""], "special token 1 is '': not valid text of two bytes or more"),
     (["words.txt", "300", "--continue-from", "lh"], "lh: its ids are not those of like=None: give the same --like"),
     (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain: its ids are not those of like='huggingface'"),
     (["words.txt", "10kk"], "10kk"),

@@ -440,9 +440,6 @@ def compile_special_tokens(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
     """Matches any special token, the longest one where several begin at the same place; without any, nothing.
 
     Special tokens are walls: what stands between two of them is a text of its own.
-
-    >>> compile_special_tokens(("<|endoftext|>",)).split("Hello!<|endoftext|>World")
-    ['Hello!', '<|endoftext|>', 'World']
     """
     return re.compile(f"({any_of(special_tokens)})" if special_tokens else "((?!))")
 

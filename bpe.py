@@ -364,6 +364,12 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # of all options that are no numbers
 }  # fmt: skip
 
 
+def require(condition: Any, message: str) -> None:
+    """ValueError with this message if a condition does not hold."""
+    if not condition:
+        raise ValueError(message)
+
+
 def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str = "gpt2", **given: Any) -> Options:
     """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
     with naming(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}"):
@@ -375,15 +381,14 @@ def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str 
     for name, value in {"level": level, **given}.items():
         choices = CHOICES.get(name)
         is_number = hasattr(value, "__index__") and value > 0
-        if not (value in choices if choices else is_number or value == Options._field_defaults[name]):
-            raise ValueError(f"{name}={value!r} is not one of {choices or 'the whole numbers above 0'}")
+        valid = value in choices if choices else is_number or value == Options._field_defaults[name]
+        require(valid, f"{name}={value!r} is not one of {choices or 'the whole numbers above 0'}")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
-    if level == "char" and (options.like or options.pattern not in ("gpt2", CHARACTERS)):
-        raise ValueError("level='char' goes with no pattern and no like: both are about bytes")
-    if options.like and options.max_token_length is not None:
-        raise ValueError("max_token_length with like='huggingface' is not possible: there it is off by one")
+    about_bytes = options.like or options.pattern not in ("gpt2", CHARACTERS)
+    require(level == "byte" or not about_bytes, "level='char' goes with no pattern and no like: both are about bytes")
     if options.like:
+        require(options.max_token_length is None, "no max_token_length with like='huggingface': there it is off by one")
         check_savable(options)
     return options._replace(pattern=CHARACTERS) if level == "char" else options
 
@@ -409,8 +414,8 @@ def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     counts = collections.Counter(special_tokens or ())
     for number, (token, count) in enumerate(counts.items(), 1):
         utf8 = to_utf8(token) if isinstance(token, str) else b""
-        if count > 1 or len(utf8) < 2 or utf8.decode("utf-8") != token:
-            raise ValueError(f"special token {number} is {token!r}: not valid text of two bytes or more, given once")
+        valid = len(utf8) > 1 and utf8.decode("utf-8") == token and count == 1
+        require(valid, f"special token {number} is {token!r}: not valid text of two bytes or more, given once")
     return tuple(counts)
 
 
@@ -495,8 +500,7 @@ class Tokenizer:
         self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> None:
         self.options = check_arguments(special_tokens, pattern=pattern)
-        if self.options.pattern == CHARACTERS:
-            raise ValueError("a Tokenizer is made of bytes; merges of level='char' are for segment()")
+        require(self.options.pattern != CHARACTERS, "a Tokenizer is made of bytes; level='char' is for segment()")
         ids, specials = ids_of(vocab), self.options.special_tokens
         missing = [token for token in map(str.encode, specials) if token not in ids]
         ids.update(zip(missing, itertools.count(max(vocab, default=-1) + 1)))
@@ -526,8 +530,7 @@ class Tokenizer:
         pattern: str = "gpt2", **options: Any,
     ) -> Tokenizer:
         """A tokenizer that is trained on files, or on texts=...; the arguments are those of train_bpe."""
-        if options.get("level") == "char":
-            raise ValueError("level='char': a Tokenizer is made of bytes; such merges are for segment()")
+        require(options.get("level") != "char", "a Tokenizer is made of bytes; level='char' is for segment()")
         specials = check_special_tokens(special_tokens)
         return cls(*train_bpe(input_path, vocab_size, specials, pattern=pattern, **options), specials, pattern)
 
@@ -543,8 +546,8 @@ class Tokenizer:
     ) -> Tokenizer:
         """A tokenizer from vocab.json and merges.txt, those of save() or GPT-2's; ValueError names a wrong entry."""
         vocab, merges = read_files(vocab_filepath, merges_filepath)
-        if missing := {bytes([byte]) for byte in range(256)} - set(vocab.values()):
-            raise ValueError(f"{os.fspath(vocab_filepath)}: has no token for the byte {min(missing)!r}")
+        missing = min({bytes([byte]) for byte in range(256)} - set(vocab.values()), default=None)
+        require(missing is None, f"{os.fspath(vocab_filepath)}: has no token for the byte {missing!r}")
         return cls(vocab, merges, special_tokens, pattern)
 
     def save(self, folder: Path) -> None:
@@ -594,8 +597,7 @@ class Tokenizer:
         kind, bare = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
         n_ids = n_bytes = 0
         slices, total, saved_counts = slices_of_files(paths, options)
-        if saved_counts:
-            raise ValueError(f"{saved_counts[0]}: a file of counts has words, but no text to encode")
+        require(not saved_counts, f"{', '.join(saved_counts)}: a file of counts has words, but no text to encode")
         task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=self)
         in_c = options.engine != "python" and self.coder is not None
         results = run_tasks(task, slices, options, in_c, executor)
@@ -755,8 +757,8 @@ def contents_of(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opt
     ids = {show(token): token_id for token, token_id in ids_of(vocab).items()}
     pairs = [[show(left), show(right)] for left, right in merges]
     names = {show(special.encode("utf-8")): special for special in options.special_tokens}
-    if missing := [names[text] for text in names if text not in ids]:
-        raise ValueError(f"the special token {missing[0]!r} is not in the vocabulary")
+    missing = [names[text] for text in names if text not in ids]
+    require(not missing, f"the special tokens {missing} are not in the vocabulary")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     expression = NAMED.get(options.pattern, options.pattern).replace("{1,3}+", "{1,3}")
@@ -801,11 +803,11 @@ def read_model(folder: Path) -> tuple[dict[int, bytes], list[Pair], tuple[str, .
     vocab, merges = read_files(vocab_path, merges_path, pattern == CHARACTERS)
     with naming(folder):
         if tokenizer is None:
-            if not merges:
-                raise ValueError(f"{merges_path}: has no merges")
+            require(merges, f"{merges_path}: has no merges")
             specials = special_tokens_of(vocab, merges)
-        elif tokenizer != contents_of(vocab, merges, Options(specials, pattern))[2]:
-            raise ValueError(f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
+        else:
+            same = tokenizer == contents_of(vocab, merges, Options(specials, pattern))[2]
+            require(same, f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
     return vocab, merges, specials, pattern
 
 
@@ -840,10 +842,9 @@ def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
     """A file to write to under a temporary name; renamed to path on success, removed otherwise, or if only tried."""
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise ValueError(f"{path} is not a regular file, and would be replaced by one")
-    if os.path.isfile(folder):
-        raise ValueError(f"{folder} is not a folder")
+    ours = os.path.isfile(path) or not os.path.exists(path)
+    require(ours, f"{path} is not a regular file, and would be replaced by one")
+    require(not os.path.isfile(folder), f"{folder} is not a folder")
     os.makedirs(folder, exist_ok=True)
     temporary = f"{path}.{os.urandom(6).hex()}.tmp"
     try:
@@ -964,8 +965,7 @@ def slices_of_files(input_path: Any, options: Options) -> tuple[Iterator[Slice],
     """(the slices of one text file or several, their size in bytes where it is known, the files of counts)."""
     single = isinstance(input_path, (str, bytes, os.PathLike))
     paths = list(map(os.fsdecode, [input_path] if single else input_path))
-    if not paths:
-        raise ValueError("no corpus file is given")
+    require(paths, "no corpus file is given")
     texts, saved_counts = ([path for path in paths if path.endswith(".npz") == counts] for counts in (False, True))
     sizes = [stamp_of(path)[0] for path in texts]  # an error now, where one can't be read
     slices = (piece for path in texts for piece in slices_of(path, options))
@@ -994,8 +994,7 @@ def slices_of(path: str, options: Options) -> Iterator[Slice]:
 
 def blocks_of_pipe(path: str) -> Iterator[bytes]:
     """The bytes of a pipe as they come, up to its real end."""
-    if path == "-" and sys.stdin is None:
-        raise ValueError("standard input is closed")
+    require(path != "-" or sys.stdin, "standard input is closed")
     with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as pipe:
         if os.name == "posix":  # one that is set not to wait would seem to end where nothing has arrived yet
             os.set_blocking(pipe.fileno(), True)
@@ -1043,8 +1042,7 @@ def read_slice(piece: Slice, options: Options) -> Sequence[bytes]:
     texts: Sequence[bytes] = piece.texts
     if piece.stamp:
         texts = [read_bytes(piece.path, piece.start_byte, piece.end_byte)]
-        if stamp_of(piece.path) != piece.stamp:
-            raise ValueError(f"{piece.path}: changed while it was read")
+        require(stamp_of(piece.path) == piece.stamp, f"{piece.path}: changed while it was read")
     if options.errors == "replace" or options.newlines == "lf":
         texts = [decode_slice(piece, data, options).encode("utf-8") for data in texts]
     return [data.replace(b"\r\n", b"\n") for data in texts] if options.newlines == "lf" else texts
@@ -1233,8 +1231,7 @@ def count_corpus(
     input_path: Any, texts: Iterable[str] | None, options: Options, executor: Any = None
 ) -> tuple[Any, int, int, int]:
     r"""(words and counts, bytes read, bytes in no word, "\r\n") of files, files of counts among them, or of texts."""
-    if (input_path is None) == (texts is None):
-        raise ValueError("either paths or texts are needed")
+    require((input_path is None) != (texts is None), "either paths or texts are needed")
     words, sums = new_words(options), [0, 0, 0]
     in_c = not isinstance(words, Words) and not executor
     corpus = slices_of_files(input_path, options) if texts is None else (slices_of_texts(texts, options), None, [])
@@ -1293,8 +1290,7 @@ def save_counts(words: Any, path: Path, special_tokens: Specials, pattern: str =
     import zipfile
 
     options = check_arguments(special_tokens, pattern=pattern)
-    if not os.fspath(path).endswith(".npz"):
-        raise ValueError(f"{os.fspath(path)}: the name of a file of counts must end in .npz")
+    require(os.fspath(path).endswith(".npz"), f"{os.fspath(path)}: the name of a file of counts must end in .npz")
     check_writable(path)
     arrays = (Words(words) if isinstance(words, Mapping) else words).arrays()
     with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
@@ -1315,14 +1311,12 @@ def read_counts(path: Path, options: Options) -> tuple[bytes, Sequence[int], Seq
         for name, (kind, code) in ARRAYS.items():
             data = archive.read(f"{name}.npy")
             arrays.append(array(code, data[128:]))
-            if data[:128] != npy_header(kind, len(arrays[-1])):
-                raise ValueError(f"{name}.npy is not an array of {kind}")
+            require(data[:128] == npy_header(kind, len(arrays[-1])), f"{name}.npy is not an array of {kind}")
         words, lengths, counts = arrays
-        if len(lengths) != len(counts) or sum(lengths) != len(words) or not all(lengths) or not all(counts):
-            raise ValueError("words, lengths and counts do not belong together")
+        fits = len(lengths) == len(counts) and sum(lengths) == len(words) and all(lengths) and all(counts)
+        require(fits, "words, lengths and counts do not belong together")
     asked = {"pattern": options.pattern, "special_tokens": list(options.special_tokens)}
-    if made_with != asked:
-        raise ValueError(f"{os.fspath(path)}: counted with {made_with}, not with {asked}")
+    require(made_with == asked, f"{os.fspath(path)}: counted with {made_with}, not with {asked}")
     return bytes(words), lengths, counts
 
 
@@ -1551,12 +1545,6 @@ def readable(tokens: Iterable[bytes]) -> str:
     r"""readable([b"\n", b" the", b"\xe4"]) -> "\\n ␣the \\xe4"."""
     text = " ".join(token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens)
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
-def require(condition: Any, message: str) -> None:
-    """ValueError with this message if a condition does not hold."""
-    if not condition:
-        raise ValueError(message)
 
 
 def make_parser() -> Any:

@@ -343,7 +343,10 @@ BLOCK = 1 << 16  # a stream is taken in blocks of at most so many characters
 
 
 class Options(NamedTuple):
-    """The checked options of counting, training and encoding; train_bpe says what each means."""
+    """The checked options of counting, training and encoding; train_bpe says what each means.
+
+    The first two, options[:2], belong to a model; Tokenizer and save take them in this order.
+    """
 
     special_tokens: tuple[str, ...] = ()
     pattern: str = "gpt2"  # a name from PATTERNS, a custom pattern, or CHARACTERS
@@ -515,7 +518,7 @@ class Tokenizer:
         self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> Any:
-        return Tokenizer, (self.vocab, self.merges, self.options.special_tokens, self.options.pattern)
+        return Tokenizer, (self.vocab, self.merges, *self.options[:2])
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -552,7 +555,7 @@ class Tokenizer:
 
     def save(self, folder: Path) -> None:
         """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there."""
-        save(self.vocab, self.merges, folder, self.options.special_tokens, self.options.pattern)
+        save(self.vocab, self.merges, folder, *self.options[:2])
 
     @functools.cached_property
     def coder(self) -> Any:
@@ -1404,10 +1407,6 @@ class Trainer:
         first = specials + self.alphabet if self.options.like else self.alphabet + specials
         return dict(enumerate(first + self.tokens[n:]))
 
-    def save(self, folder: Path) -> None:
-        """Write what was trained into a folder."""
-        save(self.vocab(), self.merges, folder, self.options.special_tokens, self.options.pattern)
-
 
 def character_tokens(word: bytes) -> list[bytes]:
     """character_tokens(b"low") -> [b"l", b"o", b"w</w>"]: the last character carries the end-of-word marker."""
@@ -1458,7 +1457,7 @@ def train_bpe(
         check_savable(trainer.options, output_dir)
     collections.deque(trainer.start(count_corpus(input_path, texts, trainer.options)[0]), maxlen=0)  # all merges
     if output_dir is not None:
-        trainer.save(output_dir)
+        save(trainer.vocab(), trainer.merges, output_dir, *trainer.options[:2])
     return trainer.vocab(), trainer.merges
 
 
@@ -1616,12 +1615,14 @@ def prepare(args: Any) -> tuple[Trainer, Tokenizer, str]:
     return trainer, model, folder
 
 
-def explain(trainer: Trainer, words: Mapping[bytes, int], rounds: int, every: int | None) -> Iterator[Any]:
+def explain(trainer: Trainer, words: Any, rounds: int, every: int | None) -> Iterator[Any]:
     """Hand on the trainer's merges; of the first ones print the choice and two words that change; print every Nth."""
-    spelled = {tuple(trainer.tokens[ord(i)] for i in row): n for row, n in zip(trainer.rows(words), words.values())}
+    counted, steps = words.to_dict() if rounds else {}, trainer.start(words)
+    rows = zip(trainer.rows(counted), counted.values())
+    spelled = {tuple(trainer.tokens[ord(token_id)] for token_id in row): n for row, n in rows}
     limit = trainer.options.max_token_length or sys.maxsize
     sort_key, rule = (smaller_id, "smaller ids") if trainer.options.like else (descending, "greater bytes")
-    for number, (left, right, count) in enumerate(trainer, 1):
+    for number, (left, right, count) in enumerate(steps, 1):
         if number <= rounds:
             counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= limit}
             keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
@@ -1678,13 +1679,11 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
     if args.save_counts:
         save_counts(words, args.save_counts, trainer.options.special_tokens, trainer.options.pattern)
     if trains:
-        spelled = words.to_dict() if args.explain else {}
-        trainer.start(words)
-        collections.deque(explain(trainer, spelled, args.explain, args.log_every), maxlen=0)
+        collections.deque(explain(trainer, words, args.explain, args.log_every), maxlen=0)
         lap("learning")
         yield from vocabulary_lines(trainer, n_bytes)
     if folder:
-        trainer.save(folder)
+        save(trainer.vocab(), trainer.merges, folder, *trainer.options[:2])
         lap("saving")
     if args.encode:
         tokenizer = Tokenizer(trainer.vocab(), trainer.merges, *trainer.options[:2]) if trains else model

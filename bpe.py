@@ -338,7 +338,10 @@ NAMED = {**PATTERNS, CHARACTERS: r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"}  # th
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
 Paths = Path | Iterable[Path]
+Texts = Iterable[str] | None
 Specials = Iterable[str] | None  # special tokens, as users give them
+Vocab = Mapping[int, bytes]  # token id -> token
+Merges = Iterable[Pair]  # in the order of training
 BLOCK = 1 << 16  # a stream is taken in blocks of at most so many characters
 
 
@@ -499,9 +502,7 @@ class Tokenizer:
     It may be pickled, and used from several threads. ValueError where vocabulary and merges contradict each other.
     """
 
-    def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
-    ) -> None:
+    def __init__(self, vocab: Vocab, merges: Merges, special_tokens: Specials = None, pattern: str = "gpt2") -> None:
         self.options = check_arguments(special_tokens, pattern=pattern)
         require(self.options.pattern != CHARACTERS, "a Tokenizer is made of bytes; level='char' is for segment()")
         ids, specials = ids_of(vocab), self.options.special_tokens
@@ -660,7 +661,7 @@ def to_utf8(text: str) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
 
 
-def segment(sentence: str, merges: Iterable[Pair]) -> list[str]:
+def segment(sentence: str, merges: Merges) -> list[str]:
     """The tokens of a sentence, with merges that were learned with level="char".
 
     >>> segment("low lower", [(b"l", b"o"), (b"lo", b"w</w>"), (b"lo", b"w")])
@@ -681,8 +682,8 @@ def segment(sentence: str, merges: Iterable[Pair]) -> list[str]:
 
 
 def save(
-    vocab: Mapping[int, bytes], merges: Iterable[Pair], output_dir: Path, special_tokens: Specials = None,
-    pattern: str = "gpt2", *, level: str = "byte",
+    vocab: Vocab, merges: Merges, output_dir: Path, special_tokens: Specials = None, pattern: str = "gpt2", *,
+    level: str = "byte",
 ) -> None:
     """Write vocab.json, merges.txt and tokenizer.json into a folder, which is made if it is not there.
 
@@ -708,7 +709,7 @@ def save(
             file.flush()
 
 
-def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+def ids_of(vocab: Vocab) -> dict[bytes, int]:
     """The id of each token; ValueError if two ids have the same bytes."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
@@ -741,7 +742,7 @@ def from_printable(text: str) -> bytes:
         raise KeyError(f"{text!r} has a character that stands for no byte") from None
 
 
-def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tuple[str, ...]:
+def special_tokens_of(vocab: Vocab, merges: Merges) -> tuple[str, ...]:
     """The special tokens of a vocabulary: what is neither a byte nor a merge, in the order of the ids."""
     others = {left + right for left, right in merges}
     tokens = [token for token in ids_of(dict(sorted(vocab.items()))) if len(token) > 1 and token not in others]
@@ -749,7 +750,7 @@ def special_tokens_of(vocab: Mapping[int, bytes], merges: Iterable[Pair]) -> tup
         return tuple(token.decode("utf-8") for token in tokens)
 
 
-def contents_of(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options) -> tuple[Any, Any, Any]:
+def contents_of(vocab: Vocab, merges: Merges, options: Options) -> tuple[Any, Any, Any]:
     """What is in vocab.json, merges.txt and tokenizer.json; with that the tokenizers package encodes as Tokenizer does.
 
     Its regular expressions are those of Oniguruma, which may read a custom pattern in another way: {1,3}+ would be
@@ -1230,9 +1231,7 @@ def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int,
     return n_bytes, 0, line_ends, counts.to_dict() if words is None else {}
 
 
-def count_corpus(
-    input_path: Any, texts: Iterable[str] | None, options: Options, executor: Any = None
-) -> tuple[Any, int, int, int]:
+def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any = None) -> tuple[Any, int, int, int]:
     r"""(words and counts, bytes read, bytes in no word, "\r\n") of files, files of counts among them, or of texts."""
     require((input_path is None) != (texts is None), "either paths or texts are needed")
     words, sums = new_words(options), [0, 0, 0]
@@ -1251,9 +1250,8 @@ def count_corpus(
 
 
 def count_words(
-    paths: Path | Iterable[Path] | None, special_tokens: Specials, *, texts: Iterable[str] | None = None,
-    executor: Any = None, **options: Any,
-) -> dict[bytes, int]:  # fmt: skip
+    paths: Paths | None, special_tokens: Specials, *, texts: Texts = None, executor: Any = None, **options: Any
+) -> dict[bytes, int]:
     """The words of a corpus and their counts, {b" the": 61234, ...}; the first half of train_bpe, with its arguments.
 
     executor  any concurrent.futures.Executor, also those of clusters (Dask's Client.get_executor(), mpi4py.futures).
@@ -1335,7 +1333,7 @@ class Trainer:
     n_tokens   how many tokens all words of the corpus make up by now
     """
 
-    def __init__(self, options: Options, given: Iterable[Pair] = ()) -> None:
+    def __init__(self, options: Options, given: Merges = ()) -> None:
         self.options, self.merges = options, list(given)
         if options.pattern != CHARACTERS:
             check_size(options, 256, len(self.merges))
@@ -1415,8 +1413,8 @@ def character_tokens(word: bytes) -> list[bytes]:
 
 
 def train_bpe(
-    input_path: Path | Iterable[Path] | None, vocab_size: int | None, special_tokens: Specials = None, *,
-    texts: Iterable[str] | None = None, merges: Iterable[Pair] = (), output_dir: Path | None = None, **options: Any,
+    input_path: Paths | None, vocab_size: int | None, special_tokens: Specials = None, *,
+    texts: Texts = None, merges: Merges = (), output_dir: Path | None = None, **options: Any,
 ) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
     r"""Train a byte-level BPE tokenizer: -> (vocab, merges), token id -> bytes and the merges in order of creation.
 
@@ -1462,9 +1460,8 @@ def train_bpe(
 
 
 def train_from_counts(
-    words: Mapping[bytes, int], vocab_size: int, special_tokens: Specials = None, *,
-    merges: Iterable[Pair] = (), **options: Any,
-) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
+    words: Mapping[bytes, int], vocab_size: int, special_tokens: Specials = None, *, merges: Merges = (), **options: Any
+) -> tuple[dict[int, bytes], list[Pair]]:
     """The second half of train_bpe, from the counts of count_words: -> (vocab, merges)."""
     trainer = Trainer(check_arguments(special_tokens, vocab_size=vocab_size, **options), merges)
     if negative := [word for word, count in words.items() if count < 0]:

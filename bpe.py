@@ -1656,15 +1656,14 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
     """Show a text; or count, learn, save, encode: -> the lines of the summary, where an empty one is left out."""
     if args.show is not None:
         return show_text(args.show, args.output_dir or "bpeModel")
-    trains, start = args.vocab_size is not None, time.perf_counter()
     trainer, model, folder = prepare(args)
+    trains, start = args.vocab_size is not None, time.perf_counter()
     laps: dict[str, float] = {}
 
     def lap(step: str, n_bytes: int = 0) -> str:
         laps[step] = time.perf_counter() - start - sum(laps.values())
         return f"{n_bytes:,} bytes, {n_bytes / laps[step] / 1e6:,.0f} MB/s"
 
-    lap("preparing")
     if trains or args.save_counts:
         words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, trainer.options)
         yield "read", lap("counting", n_bytes)
@@ -1674,7 +1673,7 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
         distinct, total, n_bytes, _ = words.totals()
         yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
-        save_counts(words, args.save_counts, trainer.options.special_tokens, trainer.options.pattern)
+        save_counts(words, args.save_counts, *trainer.options[:2])
     if trains:
         collections.deque(explain(trainer, words, args.explain, args.log_every), maxlen=0)
         lap("learning")

@@ -399,20 +399,6 @@ def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str 
     return options._replace(pattern=CHARACTERS) if level == "char" else options
 
 
-def parts_of(options: Options, n_first: int, n_merges: int) -> str:
-    """What a vocabulary is made of: "256 bytes + 1 special token + 743 merges"."""
-    first = plural(n_first, "character" if options.pattern == CHARACTERS else "byte")
-    merges = [plural(n_merges, "merge")] * bool(n_merges)
-    return " + ".join([first, plural(len(options.special_tokens), "special token"), *merges])
-
-
-def check_size(options: Options, n_first: int, n_given: int) -> None:
-    """ValueError if the vocabulary can't hold its first tokens, the special tokens and the merges that are given."""
-    if options.vocab_size < (least := n_first + len(options.special_tokens) + n_given):
-        parts = parts_of(options, n_first, n_given)
-        raise ValueError(f"a vocabulary of {options.vocab_size} is too small: at least {least} ({parts})")
-
-
 def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); a single byte has an id already."""
     if isinstance(special_tokens, (str, bytes)):
@@ -1334,26 +1320,36 @@ class Trainer:
     """
 
     def __init__(self, options: Options, given: Merges = ()) -> None:
-        self.options, self.merges = options, list(given)
-        if options.pattern != CHARACTERS:
-            check_size(options, 256, len(self.merges))
-        elif self.merges:
-            raise ValueError("merges to go on from are possible with level='byte' only")
+        self.options, self.merges = options, [(left, right) for left, right in given]
         # Hugging Face has the bytes in the order of their characters, those that stand for themselves first
         order = list(CHARACTER_OF) if options.like else list(range(256))
         self.alphabet = [bytes([byte]) for byte in order]
         self.id_of_byte = bytes(map(order.index, range(256)))
         self.tokens = self.alphabet + [left + right for left, right in self.merges]
-        specials = set(map(str.encode, options.special_tokens))
+        if options.pattern != CHARACTERS:  # what there is of characters, only the words will say
+            self.check_size()
+        require(options.pattern != CHARACTERS or not self.merges, "merges to go on from need level='byte'")
+        twice = set(self.tokens[256:]).intersection(map(str.encode, options.special_tokens))
+        require(not twice, f"the merges make a special token: {twice}")
         self.ranks: dict[Any, int] = {}  # of the given merges, as pairs of ids
         self.merged = range(256, len(self.tokens))  # and the ids of what they make
-        for rank, (left, right) in enumerate(self.merges):
-            name, token_ids = f"merge {rank} (from 0), {left!r} + {right!r}", self.replay(left + right)
-            if left + right in specials:
-                raise ValueError(f"{name}: makes the special token {(left + right).decode()!r}")
-            if (before := [self.tokens[token_id] for token_id in token_ids]) != [left, right]:
-                raise ValueError(f"{name}: the merges before it make {before} of these bytes")
+        for rank, pair in enumerate(self.merges):
+            token_ids = self.replay(b"".join(pair))
+            before = tuple(self.tokens[token_id] for token_id in token_ids)
+            require(before == pair, f"merge {rank} (from 0), {pair}: the merges before it make {before} of these bytes")
             self.ranks[tuple(token_ids)] = rank
+
+    def parts(self) -> str:
+        """What the vocabulary is made of: "256 bytes + 1 special token + 743 merges"."""
+        first = "character" if self.options.pattern == CHARACTERS else "byte"
+        n_specials, n_merges = len(self.options.special_tokens), len(self.merges)
+        parts = [plural(len(self.alphabet), first), plural(n_specials, "special token"), plural(n_merges, "merge")]
+        return " + ".join(parts[: 3 if n_merges else 2])
+
+    def check_size(self) -> None:
+        """ValueError if the vocabulary can't hold what it begins with."""
+        size, parts = self.options.vocab_size, self.parts()
+        require(self.wanted >= 0, f"a vocabulary of {size} is too small: at least {size - self.wanted} ({parts})")
 
     @property
     def wanted(self) -> int:
@@ -1378,7 +1374,7 @@ class Trainer:
         if self.options.pattern == CHARACTERS:
             self.alphabet = sorted({token for word in words for token in character_tokens(word)})
             self.tokens = list(self.alphabet)
-            check_size(self.options, len(self.alphabet), 0)
+            self.check_size()
         if engine := engine_for(self.options):
             self.n_tokens, self.steps = engine.start(self, words)
             return self
@@ -1698,14 +1694,14 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
 
 def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]]:
     """What the summary says of the vocabulary that was learned."""
-    options, n_first = trainer.options, len(trainer.alphabet)
-    text = f"{len(trainer.vocab()):,} = {parts_of(options, n_first, len(trainer.merges))}"
+    options = trainer.options
+    text = f"{len(trainer.vocab()):,} = {trainer.parts()}"
     if trainer.wanted:
         limit = f" and at most {options.max_token_length} bytes" if options.max_token_length else ""
         least = f"a count of at least {options.min_frequency:,}{limit}"
         text += f"; smaller than the {options.vocab_size:,} asked for: no pair left with {least}"
     yield "vocabulary", text
-    token = max(trainer.tokens[n_first:], key=len, default=b"")
+    token = max(trainer.tokens[len(trainer.alphabet) :], key=len, default=b"")
     yield "longest token", f"{readable([token]):.70}, {plural(len(token), 'byte')}" if token else ""
     yield "compression", f"{n_bytes / trainer.n_tokens:.2f} bytes per token on this corpus" if n_bytes else ""
 

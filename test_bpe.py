@@ -2000,9 +2000,9 @@ def test_given_merges_are_made_first_whatever_their_counts(train, seed):
 
 
 @pytest.mark.parametrize("merges, text", [
-    ([(b"a", b"b"), (b"ab", b"cd")], "merge 1 (from 0), b'ab' + b'cd': the merges before it make [b'ab', b'c', b'd'] of these bytes"),
-    ([(b"a", b"b"), (b"a", b"b")], "merge 1 (from 0), b'a' + b'b': the merges before it make [b'ab'] of these bytes"),
-    ([(b"r", b"r"), (b"r", b"rr")], "merge 1 (from 0), b'r' + b'rr': the merges before it make [b'rr', b'r']"),
+    ([(b"a", b"b"), (b"ab", b"cd")], "merge 1 (from 0), (b'ab', b'cd'): the merges before it make (b'ab', b'c', b'd') of these bytes"),
+    ([(b"a", b"b"), (b"a", b"b")], "merge 1 (from 0), (b'a', b'b'): the merges before it make (b'ab',) of these bytes"),
+    ([(b"r", b"r"), (b"r", b"rr")], "merge 1 (from 0), (b'r', b'rr'): the merges before it make (b'rr', b'r')"),
     ([(bytes([c]), b"z") for c in range(50)], "a vocabulary of 300 is too small: at least 306 (256 "),
 ])  # fmt: skip
 def test_impossible_merges_are_an_error(train, merges, text):
@@ -2946,12 +2946,12 @@ def test_characters_of_all_kinds_survive_saving(tmp_path, text):
     assert bpe.load(tmp_path) == (vocab, merges)
 
 
-@pytest.mark.parametrize("special, culprit", [("ab", "merge 0"), ("abc", "merge 1")])
-def test_a_given_merge_that_makes_a_special_token_is_an_error(special, culprit):
+@pytest.mark.parametrize("special", ["ab", "abc"])
+def test_a_given_merge_that_makes_a_special_token_is_an_error(special):
     merges = [(b"a", b"b"), (b"ab", b"c"), (b"abc", b"d")]
-    with pytest.raises(ValueError, match=f"{culprit} .*special token '{special}'"):
+    with pytest.raises(ValueError, match=f"make a special token: {{b'{special}'}}"):
         bpe.train_from_counts({b"abcd": 10}, 400, [special], merges=merges)
-    assert bpe.train_from_counts({b"abcd": 10}, 400, ["abcde"], merges=merges)[1] == merges
+    assert bpe.train_from_counts({b"abcd": 10}, 400, ["abcde"], merges=list(map(list, merges)))[1] == merges
 
 
 @pytest.mark.parametrize("pattern", [r"(?r)\S+|\s+", r"(?r).", r"\S+", r"(?:.\K)?b|."])

@@ -235,8 +235,8 @@ def learn_merges(
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
-            for entry in entries([pair] if count else []):
-                heapq.heappush(heap, entry)
+            if count:
+                heapq.heappush(heap, *entries([pair]))
             continue
         left_id, right_id, new_id = ord(pair[0]), ord(pair[1]), len(tokens)
         if new_id > sys.maxunicode:
@@ -259,10 +259,10 @@ def merge_in_words(
 ) -> tuple[dict[str, int], int]:
     """Replace the pair by the new token in all words: -> (change of every other pair's count, pairs replaced).
 
-    texts and words_with are brought up to date. An example: b c becomes X in a b c b c d, a word that occurs once. The
-    word is a X X d now. The left X removed an a b (-1) and added an a X (+1). On its right stands another X, which was
-    b c before: so a c b is removed (-1) and an X X added (+1). The right X sees an X on its left: that side is counted
-    already. On its right a c d is removed (-1) and an X d added (+1).
+    texts and words_with are brought up to date. An example: `b c` becomes X in `a b c b c d`, a word that occurs once.
+    It is `a X X d` now. The left X removed `a b` (-1) and added `a X` (+1). On its right stands another X, which was
+    `b c` before: that removed `c b` (-1) and added `X X` (+1). The right X has an X on its left: that side is counted
+    already. On its right it removed `c d` (-1) and added `X d` (+1).
     """
     left, right = pair[0], pair[1]
     change: dict[str, int] = collections.defaultdict(int)
@@ -284,20 +284,20 @@ def merge_in_words(
                 change[new + after] += count
                 words_with[new + after].add(index)
             at = text.find(new, at + 1)
-    change.pop(pair, None)  # in "aaa", "a" "a" was its own neighbour
+    change.pop(pair, None)  # in `a a a`, the pair overlaps itself
     return change, replaced
 
 
 def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merged: Sequence[Any]) -> list[Any]:
-    """Merge the pair of lowest rank, of equal ones the leftmost, until no pair has a rank: encoding, made fast.
+    """Merge the pair of lowest rank, of equal ones the leftmost, until no pair has a rank. This is fast encoding.
 
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
     Replaying 50,000 merges would look at each of them; here only pairs in the word matter. The merges have to be in the
-    order of training, where a merge comes after those that made its two tokens. A heap of
-    (rank, index) finds the next one, so n tokens take n log n steps. A token that was merged into the one before it
-    becomes None; links lead from each token that is left to its neighbours.
+    order of training, where a merge comes after those that made its two tokens. A heap of (rank, index) finds the next
+    one, so n tokens take n log n steps. A token that was merged into the one before it becomes None; links lead from
+    each token that is left to its neighbours.
     """
     following, previous = list(range(1, len(tokens) + 1)), list(range(-1, len(tokens) - 1))
     heap = [(ranks[pair], index) for index, pair in enumerate(zip(tokens, tokens[1:])) if pair in ranks]
@@ -335,6 +335,8 @@ PATTERNS = {
 TIKTOKEN_NAMES = {"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 CHARACTERS = "characters"  # takes the place of a pattern: words stand between spaces, and are made of characters
 NAMED = {**PATTERNS, CHARACTERS: r"[\r ]*\n[\r\n ]*|\A[\r ]+|[\r ]+\z| +"}  # there, what stands between words
+# In tokenizer.json: there {1,3}+ is one or more times {1,3}; as nothing follows it, it need not be possessive.
+ONIGURUMA = {name: expression.replace("{1,3}+", "{1,3}") for name, expression in NAMED.items()}
 END_OF_WORD = "</w>"  # the marker that a word's last character carries there
 MODEL_FILES = ("vocab.json", "merges.txt", "tokenizer.json")
 Paths = Path | Iterable[Path]
@@ -342,7 +344,7 @@ Texts = Iterable[str] | None
 Specials = Iterable[str] | None  # special tokens, as users give them
 Vocab = Mapping[int, bytes]  # token id -> token
 Merges = Iterable[Pair]  # in the order of training
-BLOCK = 1 << 16  # a stream is taken in blocks of at most so many characters
+BLOCK = 1 << 16  # a stream is taken in blocks of at most this many characters
 
 
 class Options(NamedTuple):
@@ -364,7 +366,7 @@ class Options(NamedTuple):
     progress: bool = False
 
 
-CHOICES: dict[str, tuple[Any, ...]] = {  # of all options that are no numbers
+CHOICES: dict[str, tuple[Any, ...]] = {  # the options with a fixed set of values
     "errors": ("strict", "replace"), "newlines": ("keep", "lf"), "level": ("byte", "char"),
     "like": (None, "huggingface"), "engine": ("auto", "python", "c"), "progress": (False, True),
 }  # fmt: skip
@@ -377,7 +379,8 @@ def require(condition: Any, message: str) -> None:
 
 
 def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str = "gpt2", **given: Any) -> Options:
-    """Whatever a user passes in is checked here, before any work: -> Options; ValueError or TypeError has the value."""
+    """Whatever a user passes in is checked here, before any work: -> Options; errors name the bad value."""
+    # a name with a typo would be a valid expression, which is not meant
     with naming(f"pattern={pattern!r} is neither a regular expression nor one of {', '.join(PATTERNS)}"):
         pattern = TIKTOKEN_NAMES.get(pattern, pattern)
         if pattern not in NAMED and not set(pattern) & set(r"\.^$*+?{}[]()|"):
@@ -406,8 +409,9 @@ def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     counts = collections.Counter(special_tokens or ())
     for number, (token, count) in enumerate(counts.items(), 1):
         utf8 = to_utf8(token) if isinstance(token, str) else b""
-        valid = len(utf8) > 1 and utf8.decode("utf-8") == token and count == 1
-        require(valid, f"special token {number} is {token!r}: not valid text of two bytes or more, given once")
+        valid = len(utf8) > 1 and utf8.decode("utf-8") == token
+        require(valid, f"special token {number} is {token!r}, not valid text of two bytes or more")
+        require(count == 1, f"special token {token!r} is given twice")
     return tuple(counts)
 
 
@@ -739,8 +743,7 @@ def special_tokens_of(vocab: Vocab, merges: Merges) -> tuple[str, ...]:
 def contents_of(vocab: Vocab, merges: Merges, options: Options) -> tuple[Any, Any, Any]:
     """What is in vocab.json, merges.txt and tokenizer.json; with that the tokenizers package encodes as Tokenizer does.
 
-    Its regular expressions are those of Oniguruma, which may read a custom pattern in another way: {1,3}+ would be
-    one or more times {1,3}. In cl100k nothing follows it, so it need not be possessive.
+    Its regular expressions are those of Oniguruma, which may read a custom pattern in another way.
     """
     characters = options.pattern == CHARACTERS
     show: Callable[[bytes], str] = bytes.decode if characters else to_printable
@@ -751,7 +754,7 @@ def contents_of(vocab: Vocab, merges: Merges, options: Options) -> tuple[Any, An
     require(not missing, f"the special tokens {missing} are not in the vocabulary")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    expression = NAMED.get(options.pattern, options.pattern).replace("{1,3}+", "{1,3}")
+    expression = ONIGURUMA.get(options.pattern, options.pattern)
     split = {"type": "Split", "pattern": {"Regex": expression}, "invert": False}
     split["behavior"] = "Removed" if characters else "Isolated"
     tokenizer = {
@@ -789,7 +792,7 @@ def read_model(folder: Path) -> tuple[dict[int, bytes], list[Pair], tuple[str, .
             tokenizer = json.load(file)
             specials = check_special_tokens(token["content"] for token in tokenizer["added_tokens"])
             expression = tokenizer["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
-            pattern = {NAMED[name].replace("{1,3}+", "{1,3}"): name for name in NAMED}.get(expression, expression)
+            pattern = {ONIGURUMA[name]: name for name in NAMED}.get(expression, expression)
     vocab, merges = read_files(vocab_path, merges_path, pattern == CHARACTERS)
     with naming(folder):
         if tokenizer is None:
@@ -832,8 +835,8 @@ def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
     """A file to write to under a temporary name; renamed to path on success, removed otherwise, or if only tried."""
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
-    ours = os.path.isfile(path) or not os.path.exists(path)
-    require(ours, f"{path} is not a regular file, and would be replaced by one")
+    free = not os.path.exists(path) or os.path.isfile(path)
+    require(free, f"{path} is not a regular file, and would be replaced by one")
     require(not os.path.isfile(folder), f"{folder} is not a folder")
     os.makedirs(folder, exist_ok=True)
     temporary = f"{path}.{os.urandom(6).hex()}.tmp"
@@ -867,7 +870,7 @@ NOT_TEXT = {  # by first bytes: what a file is, and the tool that makes text of 
     b"\x1f\x8b": "compressed: zcat", b"BZh": "compressed: bzcat", b"\xfd7zXZ": "compressed: xzcat",
     b"\x28\xb5\x2f\xfd": "compressed: zstdcat", b"\xff\xfe": "UTF-16: iconv -f utf-16 -t utf-8",
 }  # fmt: skip
-CUTS = {  # where words of these patterns end; a custom pattern may match across any place
+CUTS = {  # where a word ends for certain; a custom pattern may match across any place
     **dict.fromkeys(PATTERNS, r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"), CHARACTERS: r"(?<=\n)",
 }  # fmt: skip
 
@@ -881,7 +884,7 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     At level="char" that is after a newline, and with a custom pattern before a special token. For the named patterns
     one rule does: after a letter or a digit, before anything that is no letter, digit, mark or apostrophe. No word goes
     on there, since within a word only these follow a letter or digit; and nothing before the cut depends on what
-    follows, since only whitespace looks ahead, in `\s+(?!\S)` and in cl100k's `\s++$`. So "before a newline" would be
+    follows, since only whitespace looks ahead, in `\s+(?!\S)` and in cl100k's `\s++$`. Before a newline would be
     wrong: "a \n\nb" has the words "a", " \n", "\n", "b", while "a " and "\n\nb" have "a", " ", "\n", "\n", "b".
 
     A cut must not divide a special token either, however several may overlap: with "a a" as a special token, there is
@@ -924,7 +927,8 @@ def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterato
             if cut := last_cut(lambda begin, end: data[begin:end], 0, len(data), options):  # noqa: B023 (called at once)
                 yield bytes(data[:cut])
                 del data[:cut]
-            enough = least if cut else 2 * len(data)  # to look again at every block would take quadratic time
+            # to look again after each small block would take quadratic time; to wait longer would pass places by
+            enough = least if cut else len(data) + min(len(data), WINDOW_BYTES)
     if data:
         yield bytes(data)
 
@@ -988,12 +992,12 @@ def blocks_of_pipe(path: str) -> Iterator[bytes]:
     with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as pipe:
         if os.name == "posix":  # one that is set not to wait would seem to end where nothing has arrived yet
             os.set_blocking(pipe.fileno(), True)
-        while block := pipe.read(1 << 20):
+        while block := pipe.read(WINDOW_BYTES):
             yield block
 
 
 def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
-    """Texts in bundles of about SLICE_BYTES; ValueError for what is no text."""
+    """Texts in bundles of about SLICE_BYTES; ValueError names an item that is not text."""
     if isinstance(texts, (str, bytes)):
         raise TypeError(f"texts={texts[:40]!r} is one string; an iterable of strings is needed")
     bundle: list[bytes] = []
@@ -1012,7 +1016,7 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
 
 
 def warn_of_mark(path: str, start_byte: int, data: bytes) -> None:
-    """A byte-order mark is text like any other, though hardly ever meant to be."""
+    """Warn of a byte-order mark, which is text like any other, though hardly ever meant to be."""
     if start_byte == 0 and data.startswith(b"\xef\xbb\xbf"):
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
 
@@ -1085,8 +1089,9 @@ def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bo
             yield result
 
 
-# What a worker process runs. It loads this file under the name that it has here, and never the script that imported it:
-# so workers start alike on every system, from a script without a guard, from standard input or in a notebook.
+# What a worker process runs. It loads this file, under the name by which pickle knows its functions here, and never the
+# script that imported it: so workers start alike on every system, from a script without a guard, from standard input or
+# in a notebook. The name in the spec is "bpe", so that the command line at the end of this file does not run.
 WORKER = """
 import importlib.util, sys
 name, path, *sys.path = sys.argv[1:]
@@ -1153,7 +1158,7 @@ def work() -> None:
 
 
 class Words(collections.Counter[bytes]):
-    """Words and their counts, with the methods of their twin in the C engine."""
+    """Words and their counts; put, update, totals, arrays and to_dict are also those of the twin in the C engine."""
 
     def put(self, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
         """Add words that lie one after the other, with their lengths and counts."""
@@ -1203,22 +1208,25 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
 
 
 def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, int, dict[bytes, int]]:
-    r"""(bytes read, bytes in no word, "\r\n", counts of words) of a slice; in C, the words go into `words` if given."""
+    r"""(bytes read, bytes in no word, carriage returns where some text has "\r\n", counts of words) of a slice.
+
+    In C, the words go into `words` if they are given.
+    """
     counts = new_words(options) if words is None else words
     n_bytes, texts = piece.end_byte - piece.start_byte, read_slice(piece, options)
     # to look for one byte is twenty times faster than to look for two
-    line_ends = sum(data.count(b"\r") for data in texts if b"\r" in data and b"\r\n" in data)
+    returns = sum(data.count(b"\r") for data in texts if b"\r" in data and b"\r\n" in data)
     if isinstance(counts, Words):
         counts, unmatched = count_text([decode_slice(piece, data, options) for data in texts], options)
-        return n_bytes, unmatched, line_ends, counts
+        return n_bytes, unmatched, returns, counts
     for data in texts:
         if not counts.scan(data):
             decode_slice(piece, data, options)  # it is not UTF-8: this raises, and says where
-    return n_bytes, 0, line_ends, counts.to_dict() if words is None else {}
+    return n_bytes, 0, returns, counts.to_dict() if words is None else {}
 
 
 def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any = None) -> tuple[Any, int, int, int]:
-    r"""(words and counts, bytes read, bytes in no word, "\r\n") of files, files of counts among them, or of texts."""
+    """(words and counts, bytes read, bytes in no word, carriage returns) of files, or of texts."""
     require((input_path is None) != (texts is None), "either paths or texts are needed")
     words, sums = new_words(options), [0, 0, 0]
     in_c = not isinstance(words, Words) and not executor
@@ -1316,7 +1324,7 @@ class Trainer:
     alphabet   the tokens that words are made of at first, by id: bytes, or characters
     tokens     the alphabet and the token of each merge; special tokens take no part in learning
     merges     those made so far, beginning with those that were given
-    n_tokens   how many tokens all words of the corpus make up by now
+    n_tokens   how many tokens all words of the corpus make up by now; known from start() on
     """
 
     def __init__(self, options: Options, given: Merges = ()) -> None:
@@ -1425,7 +1433,7 @@ def train_bpe(
                       pattern of the regex package. A custom pattern may match across any place, so the text is cut only
                       at special tokens: the pieces between them must fit into memory, several times over, and words can
                       be long. What it does not match is not counted.
-    workers           processes (with the C engine: threads) that count words; by default one for each core.
+    workers           processes (with the C engine: threads) that count words; at the most, and by default, one a core.
     min_frequency     the lowest count at which a pair is still merged.
     max_token_length  in bytes, for tokens made by merges.
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they are read as U+FFFD.
@@ -1661,10 +1669,10 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
         return f"{n_bytes:,} bytes, {n_bytes / laps[step] / 1e6:,.0f} MB/s"
 
     if trains or args.save_counts:
-        words, n_bytes, unmatched, line_ends = count_corpus(args.corpus, None, trainer.options)
+        words, n_bytes, unmatched, returns = count_corpus(args.corpus, None, trainer.options)
         yield "read", lap("counting", n_bytes)
-        if line_ends and trainer.options.newlines == "keep":
-            yield "note", f"{plural(line_ends, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
+        if returns and trainer.options.newlines == "keep":
+            yield "note", f"{plural(returns, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
         yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
         distinct, total, n_bytes, _ = words.totals()
         yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
@@ -1719,7 +1727,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
         require(typed or args.show is not None, f"a corpus and a size are needed\nusage: {USAGE}\n{EXAMPLES}")
         require(args.show is None or not typed, f"--show takes no corpus and no size: {typed}")
-        valid = not typed or (args.corpus and {args.vocab_size, args.save_counts, args.encode} != {None})
+        goals = [goal for goal in (args.vocab_size, args.save_counts, args.encode) if goal is not None]
+        valid = not typed or (args.corpus and goals)
         require(valid, f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {typed}")
         status, text = 0, "\n".join(f"{name:14} {line}" for name, line in run(args) if line and args.progress)
     except KeyboardInterrupt:

@@ -36,7 +36,8 @@ Glossary, with a value for each term:
     merge            (b"e", b"st")          a pair that became a token
     rank             1                      the position of a merge in the list of merges, from 0
     count            9                      how often a pair, or a word, occurs in the whole corpus
-    special token    "<|endoftext|>"        a piece of text with a meaning of its own; never cut, never learned
+    special token    "<|endoftext|>"        text with a meaning of its own; never cut, never learned, and a wall: what
+                                            stands before it and behind it are two texts
 
 >>> words = words_of("low low low low low lower lower widest widest widest newest newest newest newest newest newest")
 >>> for left, right in train_by_definition(words, 4):
@@ -394,8 +395,8 @@ def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str 
         require(valid, f"{name}={value!r} is not one of {choices or 'the whole numbers above 0'}")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
-    about_bytes = options.like or options.pattern not in ("gpt2", CHARACTERS)
-    require(level == "byte" or not about_bytes, "level='char' goes with no pattern and no like: both are about bytes")
+    if level == "char" and (options.like or options.pattern not in ("gpt2", CHARACTERS)):
+        raise ValueError("level='char' goes with no pattern and no like: both are about bytes")
     if options.like:
         require(options.max_token_length is None, "no max_token_length with like='huggingface': there it is off by one")
         check_savable(options)
@@ -438,7 +439,7 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
 
 @functools.lru_cache(maxsize=32)
 def compile_special_tokens(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches any special token, the longest one where several begin at the same place; without any, nothing.
+    """Matches any special token, the longest one where several begin at the same place; nothing if there is none.
 
     Special tokens are walls: what stands between two of them is a text of its own.
     """
@@ -626,7 +627,7 @@ class Tokenizer:
         return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
     def _encode(self, text: str, offset: int, coder: Any) -> list[int]:
-        """encode() with C's coder or None, for a text that begins at a character offset, from which messages count."""
+        """encode(), in C if there is a coder; offset is that of the text in a stream, from where messages count."""
         if coder and (in_c := coder.encode(to_utf8(text))) is not None:
             return in_c.tolist()  # type: ignore[no-any-return]
         ids: list[int] = []
@@ -779,8 +780,9 @@ def naming(place: Path) -> Iterator[None]:
     except Exception as error:
         if getattr(error, "filename", None) or isinstance(error, MemoryError):
             raise  # it names the file already, or has nothing to do with it
-        text, place = str(error) if isinstance(error, (ValueError, regex.error)) else repr(error), os.fspath(place)
-        raise ValueError(text if text.startswith(place) else f"{place}: {text}") from None
+        text = str(error) if isinstance(error, (ValueError, regex.error)) else repr(error)
+        known = text.startswith(os.fspath(place))
+        raise ValueError(text if known else f"{os.fspath(place)}: {text}") from None
 
 
 def read_model(folder: Path) -> tuple[dict[int, bytes], list[Pair], tuple[str, ...], str]:
@@ -800,7 +802,7 @@ def read_model(folder: Path) -> tuple[dict[int, bytes], list[Pair], tuple[str, .
             specials = special_tokens_of(vocab, merges)
         else:
             same = tokenizer == contents_of(vocab, merges, Options(specials, pattern))[2]
-            require(same, f"has the files of two trainings: {', '.join(MODEL_FILES)} differ")
+            require(same, f"has the files of two training runs: {', '.join(MODEL_FILES)} differ")
     return vocab, merges, specials, pattern
 
 
@@ -846,7 +848,8 @@ def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
         if keep:
             os.replace(temporary, path)
     except OSError as error:
-        error.filename = path if error.filename in (None, temporary) else error.filename  # a full disk has none
+        if error.filename in (None, temporary):  # a full disk has no name
+            error.filename = path
         raise
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -960,7 +963,8 @@ def slices_of_files(input_path: Any, options: Options) -> tuple[Iterator[Slice],
     single = isinstance(input_path, (str, bytes, os.PathLike))
     paths = list(map(os.fsdecode, [input_path] if single else input_path))
     require(paths, "no corpus file is given")
-    texts, saved_counts = ([path for path in paths if path.endswith(".npz") == counts] for counts in (False, True))
+    saved_counts = [path for path in paths if path.endswith(".npz")]
+    texts = [path for path in paths if path not in saved_counts]
     sizes = [stamp_of(path)[0] for path in texts]  # an error now, where one can't be read
     slices = (piece for path in texts for piece in slices_of(path, options))
     return slices, sum(sizes) if all(sizes) else None, saved_counts
@@ -1061,7 +1065,7 @@ def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bo
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     head = list(itertools.islice(slices, min(options.workers or cores, max(cores, 2))))  # more would only take memory
-    slices, ahead = itertools.chain(head, slices), 64
+    slices, ahead = itertools.chain(head, slices), 64  # that many at once, for a cluster
     if not executor and (len(head) < 2 or not sys.executable):
         yield from map(task, slices)
         return
@@ -1344,7 +1348,7 @@ class Trainer:
         for rank, pair in enumerate(self.merges):
             token_ids = self.replay(b"".join(pair))
             before = tuple(self.tokens[token_id] for token_id in token_ids)
-            require(before == pair, f"merge {rank} (from 0), {pair}: the merges before it make {before} of these bytes")
+            require(before == pair, f"merge {rank} (from 0), {pair}: the merges before it turn its bytes into {before}")
             self.ranks[tuple(token_ids)] = rank
 
     def parts(self) -> str:
@@ -1361,7 +1365,7 @@ class Trainer:
 
     @property
     def wanted(self) -> int:
-        """How many merges are missing to the size that was asked for."""
+        """How many merges are still needed to reach the size that was asked for."""
         return self.options.vocab_size - len(self.options.special_tokens) - len(self.tokens)
 
     def replay(self, word: bytes) -> list[int]:
@@ -1674,14 +1678,14 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
         if returns and trainer.options.newlines == "keep":
             yield "note", f"{plural(returns, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
         yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
-        distinct, total, n_bytes, _ = words.totals()
+        distinct, total, in_words, _ = words.totals()
         yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
         save_counts(words, args.save_counts, *trainer.options[:2])
     if trains:
         collections.deque(explain(trainer, words, args.explain, args.log_every), maxlen=0)
         lap("learning")
-        yield from vocabulary_lines(trainer, n_bytes)
+        yield from vocabulary_lines(trainer, in_words)
     if folder:
         save(trainer.vocab(), trainer.merges, folder, *trainer.options[:2])
         lap("saving")
@@ -1700,7 +1704,7 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
     yield "saved", ", ".join(filter(None, (folder, args.save_counts, args.encode)))
 
 
-def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]]:
+def vocabulary_lines(trainer: Trainer, in_words: int) -> Iterator[tuple[str, str]]:
     """What the summary says of the vocabulary that was learned."""
     options = trainer.options
     text = f"{len(trainer.vocab()):,} = {trainer.parts()}"
@@ -1711,7 +1715,7 @@ def vocabulary_lines(trainer: Trainer, n_bytes: int) -> Iterator[tuple[str, str]
     yield "vocabulary", text
     token = max(trainer.tokens[len(trainer.alphabet) :], key=len, default=b"")
     yield "longest token", f"{readable([token]):.70}, {plural(len(token), 'byte')}" if token else ""
-    yield "compression", f"{n_bytes / trainer.n_tokens:.2f} bytes per token on this corpus" if n_bytes else ""
+    yield "compression", f"{in_words / trainer.n_tokens:.2f} bytes per token on this corpus" if in_words else ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

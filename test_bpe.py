@@ -2000,9 +2000,9 @@ def test_given_merges_are_made_first_whatever_their_counts(train, seed):
 
 
 @pytest.mark.parametrize("merges, text", [
-    ([(b"a", b"b"), (b"ab", b"cd")], "merge 1 (from 0), (b'ab', b'cd'): the merges before it make (b'ab', b'c', b'd') of these bytes"),
-    ([(b"a", b"b"), (b"a", b"b")], "merge 1 (from 0), (b'a', b'b'): the merges before it make (b'ab',) of these bytes"),
-    ([(b"r", b"r"), (b"r", b"rr")], "merge 1 (from 0), (b'r', b'rr'): the merges before it make (b'rr', b'r')"),
+    ([(b"a", b"b"), (b"ab", b"cd")], "merge 1 (from 0), (b'ab', b'cd'): the merges before it turn its bytes into (b'ab', b'c', b'd')"),
+    ([(b"a", b"b"), (b"a", b"b")], "merge 1 (from 0), (b'a', b'b'): the merges before it turn its bytes into (b'ab',)"),
+    ([(b"r", b"r"), (b"r", b"rr")], "merge 1 (from 0), (b'r', b'rr'): the merges before it turn its bytes into (b'rr', b'r')"),
     ([(bytes([c]), b"z") for c in range(50)], "a vocabulary of 300 is too small: at least 306 (256 "),
 ])  # fmt: skip
 def test_impossible_merges_are_an_error(train, merges, text):

@@ -369,7 +369,7 @@ class Options(NamedTuple):
 
 CHOICES: dict[str, tuple[Any, ...]] = {  # the options with a fixed set of values
     "errors": ("strict", "replace"), "newlines": ("keep", "lf"), "level": ("byte", "char"),
-    "like": (None, "huggingface"), "engine": ("auto", "python", "c"), "progress": (False, True),
+    "like": (None, "huggingface"), "engine": ("auto", "python", "c"), "progress": (False, True, None),
 }  # fmt: skip
 
 
@@ -407,13 +407,14 @@ def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
     """check_special_tokens(["<|endoftext|>"]) -> ("<|endoftext|>",); a single byte has an id already."""
     if isinstance(special_tokens, (str, bytes)):
         raise TypeError(f"special_tokens={special_tokens!r} is one string; a list of strings is needed")
-    counts = collections.Counter(special_tokens or ())
-    for number, (token, count) in enumerate(counts.items(), 1):
+    tokens = tuple(special_tokens or ())
+    for number, token in enumerate(tokens, 1):
         utf8 = to_utf8(token) if isinstance(token, str) else b""
         valid = len(utf8) > 1 and utf8.decode("utf-8") == token
         require(valid, f"special token {number} is {token!r}, not valid text of two bytes or more")
-        require(count == 1, f"special token {token!r} is given twice")
-    return tuple(counts)
+    twice = [token for token, count in collections.Counter(tokens).items() if count > 1]
+    require(not twice, f"the special tokens {twice} are given twice")
+    return tokens
 
 
 def check_savable(options: Options, *folders: Path) -> None:
@@ -502,11 +503,13 @@ class Tokenizer:
         self.vocab, self.merges = {token_id: token for token, token_id in ids.items()}, list(merges)
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
         self.special_ids: dict[str, Any] = {special: ids[special.encode("utf-8")] for special in specials}
-        with naming("a merge has a token that is not in the vocabulary"):
-            self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
-            self.merged = [ids[left + right] for left, right in self.merges]  # a rank -> the id of the new token
+        wrong = [(a, b) for a, b in self.merges if not (a in ids and b in ids and a + b in ids)]
+        require(not wrong, f"a merge has a token that is not in the vocabulary: {wrong[:1]}")
+        self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
+        self.merged = [ids[left + right] for left, right in self.merges]  # a rank -> the id of the new token
         if len(self.ranks) < len(self.merges):
-            raise ValueError(f"the merge {collections.Counter(self.merges).most_common(1)[0][0]} is there twice")
+            twice = collections.Counter(map(tuple, self.merges)).most_common(1)[0][0]
+            raise ValueError(f"the merge {twice} is there twice")
         self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> Any:
@@ -568,8 +571,8 @@ class Tokenizer:
         It reads on to the next safe cut (see last_cut), so with a named pattern it keeps little text. For a custom
         pattern that is the next special token; without any it keeps the whole text.
         """
-        parts = (text[at : at + BLOCK] for text in iterable for at in range(0, len(text), BLOCK))
-        offset, blocks = 0, (str.encode(part, "utf-8", "surrogatepass") for part in parts)
+        parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
+        offset, blocks = 0, (part.encode("utf-8", "surrogatepass") for part in parts)
         for data in cut_stream(blocks, self.options, 1):
             text = data.decode("utf-8", "surrogatepass")
             yield from self._encode(text, offset, self.coder)
@@ -642,12 +645,17 @@ class Tokenizer:
         return ids
 
 
-def to_utf8(text: str) -> bytes:
-    """A text as UTF-8: pairs of surrogates are the character they stand for, lone ones U+FFFD, as tiktoken has it."""
+def check_text(text: Any) -> str:
+    """The same text; TypeError where it is none."""
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
+    return text
+
+
+def to_utf8(text: str) -> bytes:
+    """A text as UTF-8: pairs of surrogates are the character they stand for, lone ones U+FFFD, as tiktoken has it."""
     try:
-        return text.encode("utf-8")
+        return check_text(text).encode("utf-8")
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
 
@@ -871,7 +879,8 @@ SLICE_BYTES = 8 << 20  # about how much text is counted at a time; in Python tha
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 NOT_TEXT = {  # by first bytes: what a file is, and the tool that makes text of it
     b"\x1f\x8b": "compressed: zcat", b"BZh": "compressed: bzcat", b"\xfd7zXZ": "compressed: xzcat",
-    b"\x28\xb5\x2f\xfd": "compressed: zstdcat", b"\xff\xfe": "UTF-16: iconv -f utf-16 -t utf-8",
+    b"\x28\xb5\x2f\xfd": "compressed: zstdcat",
+    **dict.fromkeys((b"\xff\xfe", b"\xfe\xff"), "UTF-16: iconv -f utf-16 -t utf-8"),
 }  # fmt: skip
 CUTS = {  # where a word ends for certain; a custom pattern may match across any place
     **dict.fromkeys(PATTERNS, r"(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"), CHARACTERS: r"(?<=\n)",
@@ -898,7 +907,7 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     begin = max(start, end - WINDOW_BYTES - 8 * margin)
     text = read(begin, end).decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates
     first, last = 1 if begin == start else margin, max(len(text) - margin, 0)
-    for match in regex.finditer("(?r)" + expression, text, pos=first, endpos=last):  # (?r): the last place first
+    for match in compile_pattern("(?r)" + expression).finditer(text, first, last):  # (?r): the last place first
         at = match.start()
         if may_cut(text[max(at - margin, 0) : at], text[at : at + margin], options):
             return begin + len(text[:at].encode("utf-8", "surrogateescape"))
@@ -1008,8 +1017,7 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
     size = number = 0
     for number, text in enumerate(texts):
         try:
-            strict = options.errors == "strict" and isinstance(text, str)
-            bundle.append(text.encode("utf-8") if strict else to_utf8(text))
+            bundle.append(to_utf8(text) if options.errors == "replace" else check_text(text).encode("utf-8"))
         except (TypeError, UnicodeEncodeError) as error:
             raise ValueError(f"text {number} (from 0): {error}") from None
         size += len(bundle[-1])
@@ -1095,13 +1103,16 @@ def run_tasks(task: Task, slices: Iterator[Slice], options: Options, threads: bo
 
 # What a worker process runs. It loads this file, under the name by which pickle knows its functions here, and never the
 # script that imported it: so workers start alike on every system, from a script without a guard, from standard input or
-# in a notebook. The name in the spec is "bpe", so that the command line at the end of this file does not run.
+# in a notebook. The name in the spec is "bpe", so that the command line at the end of this file does not run. Workers
+# are used only where the C engine is not, so they don't look for it.
 WORKER = """
-import importlib.util, sys
+import importlib.util, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 name, path, *sys.path = sys.argv[1:]
 spec = importlib.util.spec_from_file_location("bpe", path)
 bpe = sys.modules[name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(bpe)
+bpe.find_engine = lambda: (None, "")
 bpe.work()
 """
 
@@ -1111,8 +1122,7 @@ def processes(task: Task, n: int) -> Iterator[Task]:
     """The same task, done by n worker processes: a function for n threads, each of which waits for a worker.
 
     Each worker has pipes of its own, so that one that is killed can't leave half a message where another one reads. It
-    ends where they do, so none outlives this process by more than a slice; and it has a session of its own, so Ctrl-C
-    is not for it.
+    ends when its pipe does, so none outlives this process; and it has a session of its own, so Ctrl-C is not for it.
     """
     import pickle
     import subprocess
@@ -1143,19 +1153,26 @@ def processes(task: Task, n: int) -> Iterator[Task]:
 
 
 def work() -> None:
-    """What a worker process does until its pipe ends: one task after the other."""
+    """What a worker process does: each task in a thread, so that it can end as soon as its parent does."""
     import pickle
+    import threading
 
     load = functools.lru_cache(maxsize=1)(pickle.loads)  # the task is always the same one
-    with contextlib.suppress(EOFError):
+
+    def answer(pickled: bytes, piece: Slice) -> None:
+        try:
+            result = pickle.dumps(load(pickled)(piece))
+        except Exception as error:
+            result = pickle.dumps(error)
+        sys.stdout.buffer.write(result)
+        sys.stdout.flush()
+
+    threading.excepthook = lambda error: os._exit(1)  # it can't answer, and its parent says so, if there still is one
+    try:
         while True:
-            pickled, piece = pickle.load(sys.stdin.buffer)
-            try:
-                answer = pickle.dumps(load(pickled)(piece))
-            except Exception as error:
-                answer = pickle.dumps(error)
-            sys.stdout.buffer.write(answer)
-            sys.stdout.flush()
+            threading.Thread(target=answer, args=pickle.load(sys.stdin.buffer), daemon=True).start()
+    finally:
+        os._exit(0)
 
 
 # Counting. Words and their counts are in a dict, or stay inside the C engine, where no word is a Python object.
@@ -1722,7 +1739,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line: -> exit status 0, 1 (out of memory, a worker killed), 2 (bad input), 130 (Ctrl-C)."""
     warnings.showwarning = lambda message, *rest: say(f"warning: {message}", "stderr")
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a token is shown even where the terminal lacks its letters
-        stream.reconfigure(errors="backslashreplace")
+        with contextlib.suppress(AttributeError):  # somebody's own stream
+            stream.reconfigure(errors="backslashreplace")
     try:
         args = make_parser().parse_intermixed_args(argv)
         require("regex" in globals(), "the package regex is missing: pip install regex")

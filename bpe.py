@@ -389,10 +389,10 @@ def check_arguments(special_tokens: Specials, level: str = "byte", pattern: str 
         compile_pattern(pattern)
     options = Options(check_special_tokens(special_tokens), pattern, **given)
     for name, value in {"level": level, **given}.items():
-        choices = CHOICES.get(name)
-        is_number = hasattr(value, "__index__") and value > 0
-        valid = value in choices if choices else is_number or value == Options._field_defaults[name]
-        require(valid, f"{name}={value!r} is not one of {choices or 'the whole numbers above 0'}")
+        if name in CHOICES:
+            require(value in CHOICES[name], f"{name}={value!r} is not one of {CHOICES[name]}")
+        elif value != Options._field_defaults[name]:
+            require(hasattr(value, "__index__") and value > 0, f"{name}={value!r} is not a whole number above 0")
     if options.engine == "c" and not find_engine()[0]:
         raise ValueError(f"engine='c', but {find_engine()[1]}")
     if level == "char" and (options.like or options.pattern not in ("gpt2", CHARACTERS)):
@@ -519,8 +519,8 @@ class Tokenizer:
         return len(self.vocab)
 
     def __repr__(self) -> str:
-        specials, pattern = len(self.special_ids), self.options.pattern
-        return f"Tokenizer({len(self):,} tokens, {specials} of them special, pattern {pattern!r})"
+        kind = f"{len(self.special_ids)} of them special, pattern {self.options.pattern!r}"
+        return f"Tokenizer({len(self):,} tokens, {kind})"
 
     @classmethod
     def train(
@@ -1370,10 +1370,9 @@ class Trainer:
 
     def parts(self) -> str:
         """What the vocabulary is made of: "256 bytes + 1 special token + 743 merges"."""
-        first = "character" if self.options.pattern == CHARACTERS else "byte"
-        n_specials, n_merges = len(self.options.special_tokens), len(self.merges)
-        parts = [plural(len(self.alphabet), first), plural(n_specials, "special token"), plural(n_merges, "merge")]
-        return " + ".join(parts[: 3 if n_merges else 2])
+        first = plural(len(self.alphabet), "character" if self.options.pattern == CHARACTERS else "byte")
+        merges = [plural(len(self.merges), "merge")] if self.merges else []
+        return " + ".join([first, plural(len(self.options.special_tokens), "special token"), *merges])
 
     def check_size(self) -> None:
         """ValueError if the vocabulary can't hold what it begins with."""

@@ -684,9 +684,9 @@ def test_no_special_tokens(tmp_path, special_tokens):
 @pytest.mark.parametrize("arguments, error, text", [
     ((100, []), ValueError, "a vocabulary of 100 is too small: at least 256 (256 bytes + 0 special tokens)"),
     ((256, [END]), ValueError, "at least 257 (256 bytes + 1 special token)"),
-    ((0, []), ValueError, "vocab_size=0 is not one of the whole numbers above 0"),
+    ((0, []), ValueError, "vocab_size=0 is not a whole number above 0"),
     ((-5, []), ValueError, "vocab_size=-5"),
-    (("500", []), ValueError, "vocab_size='500' is not one of the whole numbers"),
+    (("500", []), ValueError, "vocab_size='500' is not a whole number"),
     ((500.0, []), ValueError, "vocab_size=500.0"),
     ((None, []), ValueError, "vocab_size=None"),
     ((500, ["<a>", ""]), ValueError, "special token 2 is '', not valid text of two bytes or more"),
@@ -3544,7 +3544,7 @@ def test_the_progress_does_not_boast(monkeypatch, seconds_between, at_once, spee
     (["words.txt", "300", "--continue-from", "lh"], "lh: its ids are not those of like=None: give the same --like"),
     (["words.txt", "300", "--continue-from", "plain", "--like", "huggingface"], "plain: its ids are not those of like='huggingface'"),
     (["words.txt", "10kk"], "10kk"),
-    (["words.txt", "300", "--workers", "0"], "workers=0 is not one of the whole numbers above 0"),
+    (["words.txt", "300", "--workers", "0"], "workers=0 is not a whole number above 0"),
     (["words.txt", "300", "--log-every", "0"], "--log-every 0 is below 1"),
 ])  # fmt: skip
 def test_messages_say_what_to_do(main, error, arguments, text):

@@ -444,7 +444,7 @@ def compile_special_tokens(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 
     Special tokens are walls: what stands between two of them is a text of its own.
     """
-    return re.compile(f"({any_of(special_tokens)})" if special_tokens else "((?!))")
+    return re.compile(f"({any_of(special_tokens)})" if special_tokens else "(\ud800)")  # half a character: in no text
 
 
 def any_of(texts: Iterable[str]) -> str:
@@ -902,7 +902,7 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     A cut must not divide a special token either, however several may overlap: with "a a" as a special token, there is
     no place in "a a a a". And all around it is valid UTF-8, so that errors="replace" can't change what stands there.
     """
-    expression = CUTS.get(options.pattern) or f"(?={compile_special_tokens(options.special_tokens).pattern})"
+    expression = CUTS.get(options.pattern) or compile_special_tokens(options.special_tokens).pattern
     margin = 2 * max(map(len, options.special_tokens), default=0) + 2  # characters on either side
     begin = max(start, end - WINDOW_BYTES - 8 * margin)
     text = read(begin, end).decode("utf-8", "surrogateescape")  # bytes that are not UTF-8 become lone surrogates

@@ -474,7 +474,7 @@ def pretokenize(text: str, special_tokens: Specials = None, pattern: str = "gpt2
     [b'Hello', b'!', b'new', b' world']
     """
     options = check_arguments(special_tokens, pattern=pattern)
-    pieces = compile_special_tokens(options.special_tokens).split(text)[::2]
+    pieces = compile_special_tokens(options.special_tokens).split(to_utf8(text).decode("utf-8"))[::2]
     return (word.encode("utf-8") for piece in pieces for word in find_words(piece, options.pattern))
 
 
@@ -630,7 +630,7 @@ class Tokenizer:
         return tuple(merge_by_rank(ids, self.ranks, self.merged))
 
     def _encode(self, text: str, offset: int, coder: Any) -> list[int]:
-        """encode(), in C if there is a coder; offset is that of the text in a stream, from where messages count."""
+        """encode(), in C if there is a coder; error messages count characters from offset, where the text begins."""
         if coder and (in_c := coder.encode(to_utf8(text))) is not None:
             return in_c.tolist()  # type: ignore[no-any-return]
         ids: list[int] = []
@@ -931,7 +931,7 @@ def may_cut(before: str, after: str, options: Options) -> bool:
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterator[bytes]:
-    """Join the blocks of a text, and cut it at safe places into pieces of about so many bytes or more."""
+    """Join the blocks of a text, and cut it at safe places into pieces of at least about this many bytes."""
     data, enough = bytearray(), least
     for block in blocks:
         data += block
@@ -939,7 +939,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterato
             if cut := last_cut(lambda begin, end: data[begin:end], 0, len(data), options):  # noqa: B023 (called at once)
                 yield bytes(data[:cut])
                 del data[:cut]
-            # to look again after each small block would take quadratic time; to wait longer would pass places by
+            # A retry after each small block would take quadratic time; a longer wait would skip places to cut.
             enough = least if cut else len(data) + min(len(data), WINDOW_BYTES)
     if data:
         yield bytes(data)
@@ -1224,8 +1224,9 @@ def count_text(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int]
         for piece in pieces:
             counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
-    n_bytes = 0 if options.pattern in CUTS else sum(len(piece.encode("utf-8")) for piece in pieces)
-    return words, n_bytes and n_bytes - Words(words).totals()[2]
+    if options.pattern in CUTS:
+        return words, 0
+    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
 
 
 def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[int, int, int, dict[bytes, int]]:
@@ -1279,7 +1280,8 @@ def count_words(
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> tuple[int, bytes]:
     """(bytes read, token ids of kind "u2" or "u4" as bytes) of a slice of a file."""
-    (data,), coder = read_slice(piece, options), tokenizer.coder if options.engine != "python" else None
+    (data,) = read_slice(piece, options)  # a slice of a file is one text
+    coder = tokenizer.coder if options.engine != "python" else None
     ids = coder.encode(data, kind) if coder else None
     if ids is None:
         text = decode_slice(piece, data, options)

@@ -28,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 # What Python may call. cffi reads this, and it stands in front of the C: if the two disagree, it does not compile.
 PROTOTYPES = """
-enum { BPE_VERSION = 7 }; /* of the functions; a module that was built with another one is not used */
+enum { BPE_VERSION = 8 }; /* of the functions; a module that was built with another one is not used */
 enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP };
 enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K };
 

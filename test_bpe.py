@@ -643,6 +643,11 @@ def test_a_pattern_with_groups_counts_whole_matches(train):
 
 
 @only_python
+def test_half_a_character_is_no_special_token():
+    assert list(bpe.pretokenize("a\ud800b")) == [b"a", "\ufffd".encode(), b"b"]  # nothing is lost, as in encode()
+
+
+@only_python
 def test_empty_matches_are_skipped():
     assert list(bpe.pretokenize("aab", pattern=r"a*")) == [b"aa"]
 

@@ -39,24 +39,24 @@ import warnings
 import pytest
 import regex
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's jobs in the background ignore it, and so would theirs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it, and their children would too
 HERE = pathlib.Path(__file__).parent
 
 
 def is_built():
-    """Whether a C engine stands here that is newer than its sources, loads, and has nothing to warn of."""
+    """Whether the C engine here is newer than its sources and loads without a warning."""
     library = HERE / f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
     newest = max((HERE / name).stat().st_mtime for name in ("bpe_fast.c", "build_ffi.py"))
     if not library.exists() or library.stat().st_mtime <= newest:
         return False
     script = "import bpe; bpe.count_words(None, [], texts=['a'], engine='c')"
-    # in a process of its own, since no module loads twice
+    # in another process, since a module is loaded only once
     result = subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], capture_output=True, cwd=HERE)
     return result.returncode == 0
 
 
 def build():
-    """Build the C engine: -> what the compiler, or what is missing, has to say."""
+    """Build the C engine; returns the error output."""
     return subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=HERE).stderr
 
 
@@ -68,7 +68,7 @@ FIXTURES = HERE / "fixtures"
 CORPUS = FIXTURES / "corpus.txt"
 FIXTURE = CORPUS.read_bytes().decode()
 END = "<|endoftext|>"
-PART = END.join(FIXTURE.split(END)[3::7])  # 16 KB of many scripts, with line ends of both kinds
+PART = END.join(FIXTURE.split(END)[3::7])  # 16 KB of many scripts, with line endings of both kinds
 EXPECTED_SIZES = (300, 500, 2000)
 CORPORA = os.environ.get("BPE_CORPORA")  # a folder with novels.txt, tinystories_2M.txt, ...: large real texts
 
@@ -79,7 +79,7 @@ GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 
 
 def naive_words(text, special_tokens=(), pattern=GPT2):
-    """Every word of the text as a list of one-byte tokens, with its count."""
+    """{word as a tuple of one-byte tokens: count}."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
     pieces = regex.split("|".join(regex.escape(token) for token in longest_first), text) if special_tokens else [text]
     matches = [match[0].encode() for piece in pieces for match in regex.finditer(pattern, piece)]
@@ -87,7 +87,7 @@ def naive_words(text, special_tokens=(), pattern=GPT2):
 
 
 def naive_merge(word, pair):
-    if pair[0] not in word:  # most of the time: the oracle takes a third of the time
+    if pair[0] not in word:  # true for most words; makes the oracle three times faster
         return word
     merged, at = [], 0
     while at < len(word):
@@ -110,7 +110,7 @@ def naive_counts(words):
 
 
 def naive_train(words, vocab_size, special_tokens=()):
-    """Recount every pair in every round, take the greatest (count, left bytes, right bytes): -> (vocab, merges)."""
+    """Recount every pair in every round and merge the greatest (count, left bytes, right bytes)."""
     vocab = [bytes([byte]) for byte in range(256)] + [token.encode() for token in special_tokens]
     merges = []
     while len(vocab) < vocab_size and (counts := naive_counts(words)):
@@ -123,18 +123,18 @@ def naive_train(words, vocab_size, special_tokens=()):
 
 @functools.cache
 def oracle(text, vocab_size, special_tokens=()):
-    """What training on a text has to give: worked out once, for both engines."""
+    """The expected (vocab, merges) for text, computed once for both engines."""
     return naive_train(naive_words(text, special_tokens), vocab_size, special_tokens)
 
 
 @functools.cache
 def words_of_the_fixture():
-    """{word: count} of the fixture, by the oracle."""
+    """{word: count} for the fixture, by the oracle."""
     return {b"".join(word): count for word, count in naive_words(FIXTURE, [END]).items()}
 
 
 def naive_encode(word, vocab, merges):
-    """One merge after the other over the whole word, in the order of the list."""
+    """Apply each merge in turn to the whole word."""
     tokens = tuple(bytes([byte]) for byte in word)
     for merge in merges:
         tokens = naive_merge(tokens, merge)
@@ -143,7 +143,7 @@ def naive_encode(word, vocab, merges):
 
 
 def naive_files(vocab, merges):
-    """The text of GPT-2's vocab.json (as an object) and merges.txt, from its published table of bytes."""
+    """GPT-2's vocab.json (as an object) and merges.txt (as text), from its published table of bytes."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     table = {byte: chr(byte) for byte in visible}
     for byte in range(256):
@@ -173,7 +173,7 @@ ENGINES = ["python", "c"] if C or os.environ.get("BPE_REQUIRE_C") else ["python"
 
 @pytest.fixture(params=ENGINES, autouse=True)
 def engine(request, monkeypatch):
-    """Every test runs twice: with the C engine, and as if it were not there. Without one, what is about C is skipped."""
+    """Run every test twice, with the C engine and as if it were not built. Without one, the runs with C are skipped."""
     if request.param == "python":
         monkeypatch.setattr(bpe, "find_engine", lambda: (None, "the C engine is not built: python build_ffi.py builds one"))
     elif C is None:
@@ -183,7 +183,7 @@ def engine(request, monkeypatch):
         pytest.skip(f"no C engine: {reason}")
     return request.param
 
-only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)  # about its processes, or about no engine
+only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)  # tests of worker processes, or that no engine takes part in
 
 only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
 
@@ -191,7 +191,7 @@ needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no fol
 
 
 def need(name):
-    """The package of that name; where it is missing the test is skipped, and in CI it fails."""
+    """Import a package; if it is missing, the test is skipped, and in CI it fails."""
     if os.environ.get("BPE_REQUIRE_PACKAGES"):
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"compares with {name}, which is not installed")
@@ -222,8 +222,8 @@ TEXTS = [
     "\x00\x01\x1c\x85\xa0\u2028\u3000 .", "a\u0300\u0301\u0302", "１２３ ²½ ٣٤ Ⅻ", "CamelCaseHTMLParser's/\n/", "...\n\n...  \n ...\r\n\t",
 ]
 
-# `regex` follows Unicode faster than the packages that it is compared with. Random text for them is made of characters
-# that this Python's older Unicode knows; test_only_new_characters_are_left_out_of_random_text says that nothing else is left out.
+# `regex` follows Unicode faster than the packages it is compared with, so random text for them consists of characters in
+# this Python's older Unicode; test_only_new_characters_are_left_out_of_random_text shows that nothing else is left out.
 KNOWN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
 
 
@@ -232,7 +232,7 @@ def random_text(rng, alphabet, length):
 
 
 def nested(rng, special_tokens):
-    """A random text in which special tokens touch, nest and overlap."""
+    """Random text in which special tokens touch, nest and overlap."""
     halves = [half for token in special_tokens for half in (token, token[: len(token) // 2], token[len(token) // 2 :])]
     return random_text(rng, [*TRICKY, *rng.choices(KNOWN, k=5), *halves, "the", " the", "'LL", "123", "x" * 70], rng.randint(0, 60))
 
@@ -256,14 +256,14 @@ def train(tmp_path):
 
 @pytest.fixture(scope="session")
 def part(tmp_path_factory):
-    """The path of PART: for what is about files and options, where more text would say no more."""
+    """The path of PART, for tests of files and options that more text would not improve."""
     path = tmp_path_factory.mktemp("part") / "part.txt"
     path.write_bytes(PART.encode())
     return path
 
 
 def steps(words, vocab_size, special_tokens=(), **options):
-    """[(left, right, count), ...] of a training on counted words."""
+    """Train on counted words; returns [(left, right, count), ...]."""
     return list(bpe.Trainer(bpe.check_arguments(special_tokens, vocab_size=vocab_size, **options)).start(words))
 
 
@@ -274,7 +274,7 @@ def trained(size, pattern="gpt2", like=None, special_tokens=(END,)):
 
 
 def words_in(text, special_tokens=(), pattern="gpt2"):
-    """{word: count} of text, as str."""
+    """{word: count} for text, with words as str."""
     counts = bpe.count_words(None, list(special_tokens), texts=[text], pattern=pattern)
     return {word.decode(): count for word, count in counts.items()}
 
@@ -294,7 +294,7 @@ def edit(path, change):
 
 
 def read_ids(path, kind=None):
-    """The ids in a .npy file, or with a kind ("u2", "u4") those in bare bytes, read without bpe.py and NumPy."""
+    """Read (kind, ids) from a .npy file or, given a kind ("u2" or "u4"), from bare bytes, without bpe.py or NumPy."""
     data = path.read_bytes()
     if kind is None:
         assert data[:10] == b"\x93NUMPY\x01\0v\0" and data[127:128] == b"\n"
@@ -306,27 +306,27 @@ def read_ids(path, kind=None):
 
 @pytest.fixture
 def small_slices(monkeypatch):
-    """Cut every file into slices of a few bytes, whatever its size."""
+    """Cut every file into slices of a few bytes."""
     monkeypatch.setattr(bpe, "SLICE_BYTES", 7)
     monkeypatch.setattr(bpe, "WINDOW_BYTES", 11)
 
 
 def wait_for(event, seconds=30):
-    """Wait until event() is true, or no longer than so many seconds."""
+    """Wait until event() is true, for a limited time."""
     deadline = time.monotonic() + seconds
     while not event() and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 def one_line(stderr):
-    """The text of an error, after checking that it is one line and no traceback."""
+    """Check that an error is one line without a traceback, and return it as str."""
     text = stderr.decode()
     assert text.count("\n") == 1 and "Traceback" not in text, text
     return text
 
 
 def run(*arguments, cwd=None, **options):
-    """The command line, in this process; or in one of its own, where it has a standard input or a limit."""
+    """Run the command line in this process or, with any option of subprocess.run, in another one."""
     arguments = [*map(str, arguments), "--engine", "c" if bpe.find_engine()[0] else "python"]
     if options:
         command = [sys.executable, str(HERE / "bpe.py"), *arguments]
@@ -347,7 +347,7 @@ def run(*arguments, cwd=None, **options):
 
 @pytest.fixture
 def words_txt(tmp_path, monkeypatch):
-    """The README's words.txt in a folder of its own, which is the current one."""
+    """Make a temporary folder with the README's words.txt the current folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "words.txt").write_text(TEXTBOOK)
     return tmp_path
@@ -355,8 +355,8 @@ def words_txt(tmp_path, monkeypatch):
 
 @pytest.fixture
 def main(words_txt, monkeypatch, capsys):
-    """main(arguments) -> (exit status, standard output, standard error), in the folder of words.txt."""
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main sets another one
+    """main(*arguments) -> (exit status, standard output, standard error), in the folder of words.txt."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main replaces it
 
     def call(*arguments):
         try:
@@ -370,7 +370,7 @@ def main(words_txt, monkeypatch, capsys):
 
 @pytest.fixture
 def error(main):
-    """error(arguments) -> the one line of a command line that fails with status 2."""
+    """error(*arguments) -> the one line printed by a command line that fails with status 2."""
 
     def call(*arguments):
         status, _, stderr = main(*arguments)
@@ -386,13 +386,13 @@ class Terminal(io.StringIO):
 
 
 def shell(script, *arguments, **options):
-    """A script of the shell, in which "$@" is the command line of bpe.py with arguments."""
+    """Run a shell script in which "$@" is the command line of bpe.py with arguments."""
     command = [sys.executable, str(HERE / "bpe.py"), *map(str, arguments)]
     return subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, timeout=60, **options)
 
 
 def shells(script, *commands):
-    """shell() for several command lines at the same time."""
+    """Call shell() for several command lines at the same time."""
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         return list(pool.map(lambda arguments: shell(script, *arguments), commands))
 
@@ -417,7 +417,7 @@ def limit_memory(n_bytes):
 
 
 def running():
-    """{process id: that of its parent} of all processes that have not ended."""
+    """{process id: parent process id} for all running processes."""
     if os.path.isdir("/proc/self"):
         stats = []
         for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
@@ -430,12 +430,12 @@ def running():
 
 
 def children_of(pid):
-    """The processes that a process has started."""
+    """The ids of the child processes of a process."""
     return [child for child, parent in running().items() if parent == pid]
 
 
 def all_end(pids, seconds):
-    """Whether all of some processes have ended after so many seconds."""
+    """Whether the processes end within some seconds."""
     wait_for(lambda: running().keys().isdisjoint(pids), seconds)
     return running().keys().isdisjoint(pids)
 
@@ -445,7 +445,7 @@ def all_end(pids, seconds):
 
 @functools.cache
 def lesson():
-    """The functions of Part I, from its text alone."""
+    """The functions of Part I, compiled from its source alone."""
     part = (HERE / "bpe.py").read_text(encoding="utf-8").split("# I. The lesson", 1)[1].split("# II. ", 1)[0]
     names = {}
     exec("from __future__ import annotations\nimport collections, regex\n" + part.split("\n", 1)[1], names)
@@ -491,8 +491,8 @@ def test_part_one_trains():
     expected = "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r"
     assert ", ".join(f"{left.decode()} {right.decode()}" for left, right in merges) == expected
     assert train_by_definition(words, 3) == merges[:3] and train_by_definition(words, 0) == []
-    assert train_by_definition({letters("aaaa"): 1}, 10) == [(b"a", b"a"), (b"aa", b"aa")]  # nothing is left to merge
-    # the pair counts, not what it makes: (ab, a) is above (a, bz), although "abz" is above "aba"
+    assert train_by_definition({letters("aaaa"): 1}, 10) == [(b"a", b"a"), (b"aa", b"aa")]  # no pair is left
+    # pairs are compared, not the tokens they would make: (ab, a) is above (a, bz), although "abz" is above "aba"
     assert train_by_definition({(b"ab", b"a"): 1, (b"a", b"bz"): 1}, 1) == [(b"ab", b"a")]
     assert train_by_definition({letters("ab"): 1, letters("ac"): 1, (b"a", b"bb"): 1}, 3) == [(b"a", b"c"), (b"a", b"bb"), (b"a", b"b")]
 
@@ -508,7 +508,7 @@ def test_part_one_encodes_with_the_merges_in_their_order(word, merges, tokens):
     assert list(lesson().encode_by_definition(letters(word), merges)) == expected
     vocab = dict(enumerate([bytes([byte]) for byte in range(256)] + [left + right for left, right in merges]))
     ids = bpe.Tokenizer(vocab, merges).encode(word)
-    assert [vocab[token_id] for token_id in ids] == expected  # and so does everything after it
+    assert [vocab[token_id] for token_id in ids] == expected  # and so does Tokenizer
 
 
 def test_the_examples_in_the_docstrings():
@@ -536,7 +536,7 @@ def test_encoding_makes_the_merges_in_their_order():
 
 
 def test_one_long_word(train, engine):
-    """A word costs what a merge changes in it, however long it is (2 MB in C, 100 KB in Python)."""
+    """A merge costs as much as it changes, however long a word is (2 MB in C, 100 KB in Python)."""
     rng = random.Random(8)
     text = "".join(rng.choices("abcdefghijkl", k=2_000_000 if engine == "c" else 100_000))
     start = time.process_time()
@@ -563,7 +563,7 @@ def test_the_small_example(train):
 
 
 def test_the_textbook_example(train):
-    """Worked by hand; the first six are those of a published course handout."""
+    """Worked by hand; the first six merges are in a published course handout."""
     _, merges = train(TEXTBOOK, 268, pattern=r"\S+")
     expected = "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r"
     assert ", ".join(f"{left.decode()} {right.decode()}" for left, right in merges) == expected
@@ -649,7 +649,7 @@ def test_long_words(train, seed):
 
 @functools.cache
 def words_of_all_kinds(seed):
-    """({word: count}, what the oracle learns from them)."""
+    """Random words with counts, and the (vocab, merges) the oracle learns from them."""
     rng = random.Random(seed)
     letters = bytes(rng.choices(range(256), k=rng.randint(1, 5)))
     words = {bytes(rng.choices(letters, k=rng.randint(1, rng.choice([3, 12, 60])))): rng.randint(1, rng.choice([2, 5, 5000]))
@@ -829,7 +829,7 @@ def test_bad_options(options, error, text):
 
 
 def huggingface_train(pieces, size, special_tokens):
-    """What tokenizers' own trainer learns: (vocab.json's object, merges in printable characters)."""
+    """Train with tokenizers; returns its vocabulary and its merges, both in printable characters."""
     tokenizers = need("tokenizers")
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -922,7 +922,7 @@ def test_texts_from_an_iterable_are_counted_lazily(part, monkeypatch):
 
 
 def test_counts_of_parts_add_up_to_those_of_the_whole(tmp_path):
-    """So parts can be counted apart, on several machines, and trained on together; one count serves several sizes."""
+    """Parts can be counted on several machines and trained on together; counts can be used for several sizes."""
     documents = FIXTURE.split(END)
     for options in ({"pattern": "gpt2"}, {"pattern": "cl100k"}, {"pattern": r"\w+|\W"}):
         total = collections.Counter()
@@ -936,7 +936,7 @@ def test_counts_of_parts_add_up_to_those_of_the_whole(tmp_path):
 
 
 def test_counts_may_be_zero_or_of_other_types_but_not_negative():
-    """Zeros, as in Counters that were subtracted; empty words; numbers of other types; negative counts."""
+    """Zeros come from Counters that were subtracted; empty words are ignored."""
     words = {b"abcd": 0, b"ab": 5, b"cd": True, b"": 3}
     assert bpe.train_from_counts(words, 300, [])[1] == [(b"a", b"b"), (b"c", b"d")]
     with pytest.raises(ValueError, match="b'ab' is negative: -1"):
@@ -962,7 +962,7 @@ def test_fewer_merges_than_asked_for_are_a_result(train):
 
 def test_special_tokens_are_boundaries():
     assert words_in(f"Hello!{END}World", [END]) == {"Hello": 1, "!": 1, "World": 1}
-    # whitespace before a special token ends a text, so "\s+(?!\S)" takes all of it
+    # whitespace before a special token is at the end of its piece, so "\s+(?!\S)" takes all of it
     assert words_in(f"a \n{END}b", [END]) == {"a": 1, " \n": 1, "b": 1}
     assert words_in("a \nb") == {"a": 1, " ": 1, "\n": 1, "b": 1}
 
@@ -1005,7 +1005,7 @@ def test_custom_patterns_find_whole_matches_that_are_not_empty(train):
 
 
 def test_a_worked_example_of_encoding():
-    """From a published course handout: ids need be neither contiguous nor those of the bytes."""
+    """From a published course handout: ids need not be contiguous, and bytes can have any ids."""
     vocab = {0: b" ", 1: b"a", 2: b"c", 3: b"e", 4: b"h", 5: b"t", 6: b"th", 7: b" c", 8: b" a", 9: b"the", 10: b" at"}
     merges = [(b"t", b"h"), (b" ", b"c"), (b" ", b"a"), (b"th", b"e"), (b" a", b"t")]
     tokenizer = bpe.Tokenizer(vocab, merges)
@@ -1029,7 +1029,7 @@ def test_special_tokens_of_a_tokenizer():
     tokenizer = bpe.Tokenizer(vocab, merges, [END, "<new>", "<new><new>"])
     assert tokenizer.encode(f"{END}<new>") == [256, 300] and tokenizer.vocab[301] == b"<new><new>"
     assert tokenizer.encode("<new><new><new>") == [301, 300]  # the longest, from the left
-    assert 256 not in bpe.Tokenizer(vocab, merges).encode(END)  # not given: text like any other
+    assert 256 not in bpe.Tokenizer(vocab, merges).encode(END)  # not passed as a special token, so ordinary text
     assert tokenizer.encode("") == [] == list(tokenizer.encode_iterable([])) and tokenizer.decode([]) == ""
 
 
@@ -1070,7 +1070,7 @@ def test_a_byte_without_a_token_is_named(engine):
             tokenizer.encode(text)
         with pytest.raises(ValueError, match="no token for the byte b'x', in "):
             list(tokenizer.encode_iterable([text]))
-    assert tokenizer.encode("ab") == [3]  # and it goes on
+    assert tokenizer.encode("ab") == [3]  # and the tokenizer still works
 
 
 @only_python
@@ -1121,13 +1121,13 @@ def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
     vocab, merges = trained(600, pattern if pattern in bpe.PATTERNS else "gpt2")
     tokenizer = bpe.Tokenizer(vocab, merges, special_tokens, pattern)
     if engine == "python":
-        tokenizer._cached = tokenizer.encode_word = lambda word: [word]  # compare the words themselves: other words may have the same ids
+        tokenizer._cached = tokenizer.encode_word = lambda word: [word]  # compare words, since different words can have the same ids
     rng = random.Random(repr((pattern, special_tokens)))
     parts = [*TRICKY, "'LL", "'v", "e", "ABCDEFGHIJKL", "中國", "ʰ", "don", "123", "\n\n", "!!", "<a>", "<b>", "<c>", *special_tokens, "\ud83d", "\ude00", "ſ"]
     texts = TEXTS + [random_text(rng, parts, rng.randint(0, 60)) for _ in range(60 if pattern in bpe.PATTERNS else 100)] + ["中ABCDEFGHIJKLm", "e\u0301ABCDEFGHIJKLMNx"]
     for text in texts:
         whole = tokenizer.encode(text)
-        assert list(tokenizer.encode_iterable(text)) == whole, text  # in single characters
+        assert list(tokenizer.encode_iterable(text)) == whole, text  # one character at a time
         for _ in range(3):
             assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == whole, text
 
@@ -1157,13 +1157,13 @@ def test_a_stream_is_lazy_and_takes_little_memory():
     tracemalloc.start()
     for _ in itertools.islice(tokenizer.encode_iterable(endless()), 20_000):
         pass
-    assert tracemalloc.get_traced_memory()[1] < 100_000  # as text they take more, and in a list
+    assert tracemalloc.get_traced_memory()[1] < 100_000  # the text alone, or a list of the ids, takes more
     tracemalloc.stop()
 
 
 @pytest.mark.parametrize("size", [1000, 65_536])
 def test_a_stream_with_a_custom_pattern_is_cut_at_the_next_special_token(size):
-    """At the next one that comes, not at one that happens to come when it is looked for."""
+    """The search for a cut must not skip special tokens between two attempts."""
     tokenizer = bpe.Tokenizer({byte: bytes([byte]) for byte in range(256)}, [], [END], r"\w+|\W")
     text = ("ab cd " * 25_000 + END) * 5
     taken = []
@@ -1184,7 +1184,7 @@ def test_the_memory_of_words_is_bounded():
     text = FIXTURE[:5000]
     assert tokenizer.decode(tokenizer.encode(text)) == text and tokenizer._cached.cache_info().currsize == 10
     before = tokenizer._cached.cache_info()
-    assert tokenizer.encode("x" * 100) == 100 * [120] and tokenizer._cached.cache_info() == before  # long words are not kept
+    assert tokenizer.encode("x" * 100) == 100 * [120] and tokenizer._cached.cache_info() == before  # long words are not cached
     assert bpe.Tokenizer(*trained(600))._cached.cache_info().maxsize < 1_000_000
 
 
@@ -1246,7 +1246,7 @@ def test_the_table_of_printable_bytes_is_that_of_gpt2():
     assert {text: bpe.from_printable(text) for text in ids} == {text: bytes([byte]) for text, byte in ids.items()}
     assert bpe.to_printable(b" the\n") == "ĠtheĊ"
 
-MODELS = [  # how to train the models of some tests
+MODELS = [  # arguments of train_bpe
     {"vocab_size": 300, "special_tokens": [END]},
     {"vocab_size": 300, "special_tokens": [END], "pattern": "cl100k", "max_token_length": 3},
     {"vocab_size": 310, "special_tokens": [END], "like": "huggingface"},
@@ -1257,7 +1257,7 @@ MODELS = [  # how to train the models of some tests
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, part):
-    """[(folder, (vocab, merges)), ...] of MODELS."""
+    """[(folder, (vocab, merges)), ...] for MODELS."""
     folders = [tmp_path_factory.mktemp("model") for _ in MODELS]
     return [(folder, bpe.train_bpe(part, **options, output_dir=folder)) for folder, options in zip(folders, MODELS)]
 
@@ -1293,7 +1293,7 @@ def test_loading_takes_everything_from_the_folder(tmp_path, part, number):
 
 @only_python
 def test_a_custom_pattern_is_saved_as_it_is(tmp_path):
-    """Only cl100k's own {1,3}+ is written for Oniguruma; in another place it may not be the same."""
+    """Only cl100k's own {1,3}+ is rewritten for Oniguruma; elsewhere it could change the words."""
     vocab = {byte: bytes([byte]) for byte in range(256)} | {256: b"12", 257: b"125"}
     tokenizer = bpe.Tokenizer(vocab, [(b"1", b"2"), (b"12", b"5")], [], r"\p{N}{1,3}+5|[\s\S]")
     tokenizer.save(tmp_path)
@@ -1334,12 +1334,12 @@ def test_a_folder_with_files_of_two_training_runs_is_refused(tmp_path, models, n
     both, refused = tmp_path / "both", 0
     both.mkdir()
     for old, new in itertools.permutations(models, 2):
-        if old[1] == new[1]:  # nothing tells them apart but the pattern, which is in one of the files only
+        if old[1] == new[1]:  # only the pattern differs, and it is in one file only
             continue
         old, new = files_of(old[0]), files_of(new[0])
         for file, content in {**old, name: new[name]}.items():
             (both / file).write_bytes(content)
-        if files_of(both) == old:  # the same file in both
+        if files_of(both) == old:  # this file is the same in both
             continue
         with pytest.raises(ValueError, match=regex.escape(str(both))):
             bpe.Tokenizer.load(both)
@@ -1397,7 +1397,7 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one_o
             except (ValueError, FileNotFoundError) as error:
                 assert str(folder) in str(error)
                 seen["refused"] += 1
-    assert seen["old"] >= 12 and seen["refused"] >= 12  # before the first rename it is the old model
+    assert seen["old"] >= 12 and seen["refused"] >= 12  # the old model before the first rename
 
 
 @only_python
@@ -1434,7 +1434,7 @@ def test_a_special_token_that_the_files_write_like_another_token_is_an_error_bef
             with pytest.raises(ValueError, match=f"special token '{special}'"):
                 bpe.train_bpe("nowhere.txt", 300, [special], **options)
     vocab, merges = bpe.train_bpe(None, 300, ["é"], texts=["low"])
-    assert vocab[256] == "é".encode()  # in memory it is all right
+    assert vocab[256] == "é".encode()  # no problem until it is saved
     with pytest.raises(ValueError, match="special token 'é'"):
         bpe.Tokenizer(vocab, merges, ["é"]).save(tmp_path)
     assert os.listdir(tmp_path) == []
@@ -1492,7 +1492,7 @@ def test_a_damaged_model_is_refused_with_its_place(words_txt, error, name, chang
         os.remove("model/tokenizer.json")
     edit(pathlib.Path("model", name), change)
     if place is None and not with_tokenizer_json:
-        return  # two files without a merge are those of another model
+        return  # without a merge, the two files are another valid model
     text = error("words.txt", "--encode", "ids.npy", "--output-dir", "model")
     assert "model" in text and (with_tokenizer_json or place in text)
     assert not os.path.exists("ids.npy")
@@ -1542,7 +1542,7 @@ def texts_for_others(seed):
 
 
 def load_elsewhere(folder):
-    """(tokenizers', tiktoken's) tokenizer of a folder; the second one by the recipe in the README."""
+    """Load a folder in tokenizers, and in tiktoken by the recipe in the README."""
     tokenizers, tiktoken = need("tokenizers"), need("tiktoken")
     tokenizer = bpe.Tokenizer.load(folder)
     special_ids, pattern = tokenizer.special_ids, bpe.PATTERNS[tokenizer.options.pattern]
@@ -1575,7 +1575,7 @@ def test_special_tokens_that_touch_or_nest_are_the_same_in_other_tools(tmp_path)
         text = random_text(rng, [*special_tokens, "a", " ", "<", "\n"], rng.randint(0, 30))
         ids = tokenizer.encode(text)
         assert theirs.encode(text).ids == ids
-        if "<a><b>" not in text and END not in text:  # tiktoken does not take the longest
+        if "<a><b>" not in text and END not in text:  # tiktoken does not always take the longest
             assert encoding.encode(text, allowed_special="all") == ids
 
 
@@ -1605,7 +1605,7 @@ def test_only_new_characters_are_left_out_of_random_text():
     theirs = need("tokenizers").pre_tokenizers.ByteLevel(add_prefix_space=False)
     find = regex.compile(GPT2).finditer
     kinds = ["".join(group) for _, group in itertools.groupby(KNOWN, unicodedata.category)]
-    # eight at once: it shows if a word ends between them
+    # in runs of eight, which show whether a word ends inside
     runs = [kind[start : start + 8] for kind in kinds for start in range(0, len(kind), 8)]
     for start in range(0, len(runs), 100):
         text = "".join(f"a{run}1" for run in runs[start : start + 100])
@@ -1709,7 +1709,7 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_offset(train, monkeypatch
     text = b"word and word. " * 2000
     place = len(text) if place is None else place
     data = text[:place] + bad + text[place:]
-    workers = 2 if bad == b"\xff" else 1  # where it is found is the same in a worker, which takes its time to start
+    workers = 2 if bad == b"\xff" else 1  # one case with workers, which take time to start
     with pytest.raises(UnicodeDecodeError) as expected:
         data.decode()
     with pytest.raises(ValueError, match=rf"text\.txt: not valid UTF-8 at byte {expected.value.start} "):
@@ -1773,7 +1773,7 @@ def test_no_permission(tmp_path):
 
 
 class AfterTasks(concurrent.futures.Executor):
-    """Runs tasks at once, and calls something before the third one."""
+    """Runs tasks immediately, and calls a function before the third one."""
 
     def __init__(self, call):
         self.call, self.tasks = call, itertools.count(1)
@@ -1956,7 +1956,7 @@ def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
     script = f"""
         import dask, os, signal, threading, time, bpe
         from distributed import Client, LocalCluster
-        dask.config.set({{"distributed.comm.timeouts.connect": "5s"}})  # so long it may wait for a killed worker
+        dask.config.set({{"distributed.comm.timeouts.connect": "5s"}})  # how long it waits for a killed worker
         bpe.SLICE_BYTES = 20_000
         if __name__ == "__main__":
             expected = bpe.count_words({str(corpus)!r}, ["{END}"], workers=1)
@@ -1970,7 +1970,7 @@ def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
                     print(bpe.count_words([{str(corpus)!r}] * 4, ["{END}"], executor=client.get_executor(), engine="python")
                           == {{word: 4 * count for word, count in expected.items()}}, time.time() - start > 0.3)
     """
-    for _ in range(3):  # distributed itself has a race where a worker dies, in _cascade_future
+    for _ in range(3):  # distributed has a race in _cascade_future when a worker dies
         result = call_in_script(tmp_path, script)
         if b"_cascade_future" not in result.stderr:
             break
@@ -2030,7 +2030,7 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     command = [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--engine", "python"]
     process = subprocess.Popen(command, cwd=tmp_path)
     wait_for(lambda: len(children_of(process.pid)) == 2)
-    time.sleep(0.3)  # now they count
+    time.sleep(0.3)  # they are counting now
     workers = children_of(process.pid)
     process.kill()
     process.wait()
@@ -2038,7 +2038,7 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
 
 
 def script_of(method, guard, calls):
-    """A script that starts its workers by some method; what it calls stands under `if guard:`."""
+    """A script with a start method for processes and its calls under `if guard:`."""
     return textwrap.dedent(f"""
         import multiprocessing, sys, time
         sys.path.insert(0, {str(HERE)!r})
@@ -2060,7 +2060,7 @@ COUNT = (
 @pytest.mark.parametrize("method", ["forkserver", "spawn"])
 @only_python
 def test_workers_start_alike_whatever_imports_the_module(tmp_path, method):
-    """Neither a guard nor a script that can be imported is needed: workers never load it."""
+    """Workers never load the script, so it may lack a guard or come from standard input."""
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
     scripts = [script_of(method, guard, COUNT) for guard in ("True", '__name__ == "__main__"')]
     loaded_by_path = f"""if True:
@@ -2076,7 +2076,7 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path, method):
         for arguments, stdin in (["script.py"], ""), (["-"], script):
             command = [sys.executable, *arguments]
             result = subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-            assert (result.returncode, result.stdout, result.stderr) == (0, "1000 2\n", "")  # once: nobody runs the script too
+            assert (result.returncode, result.stdout, result.stderr) == (0, "1000 2\n", "")  # no worker ran the script again
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no groups of processes there")
@@ -2274,7 +2274,7 @@ def test_bad_options_of_encode_files(tmp_path, part):
 @only_c
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux counts it")
 def test_encoding_takes_little_memory(tmp_path):
-    """Less than the ids alone, which take 205 MB."""
+    """The ids alone take 205 MB."""
     bpe.train_bpe(CORPUS, 2000, [END], output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 300)  # 32 MB
     result = call_in_script(tmp_path, f"""
@@ -2365,7 +2365,7 @@ def test_a_copy_alone_inside_a_package(tmp_path):
     assert result.stdout.split() == [b"500", b"243"], result
 
 
-# --- VI. The command line: what it prints ----------------------------------------------------------------------------
+# --- VI. The command line: its output --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments, made_of, why_smaller", [
@@ -2381,7 +2381,7 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
     assert lines["vocabulary"].count("smaller than the " + why_smaller) == bool(why_smaller)
     assert ("at most" in lines["vocabulary"]) == ("at most" in why_smaller)
     assert " MB/s" in lines["read"]
-    assert regex.fullmatch(r"[\d,]+ MB", lines.get("peak memory", "0 MB"))  # Windows has no such figure
+    assert regex.fullmatch(r"[\d,]+ MB", lines.get("peak memory", "0 MB"))  # not available on Windows
 
 
 @pytest.mark.parametrize("data", [b"", END.encode()])
@@ -2412,15 +2412,15 @@ def test_log_every(tmp_path):
 
 EXPLAINED = [
     ([3000], 8), ([3000, "--like", "huggingface"], 8), ([400, "--max-token-length", 2], 8), ([400, "--min-frequency", 55], 8),
-    ([260], 8), ([400, "--pattern", "o200k"], 8), ([280], 20), ([280, "--like", "huggingface"], 20),  # 20: the textbook example, with ties of new tokens
+    ([260], 8), ([400, "--pattern", "o200k"], 8), ([280], 20), ([280, "--like", "huggingface"], 20),  # 20 rounds: the textbook example, with ties between new tokens
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("options, rounds", EXPLAINED)
 def test_an_explanation_is_of_the_merges_that_are_made(tmp_path, options, rounds):
-    """Its pairs and counts are those of the oracle, and its choices those of the training."""
+    """The pairs and counts are checked against the oracle."""
     corpus = tmp_path / "corpus.txt"
-    corpus.write_bytes(TEXTBOOK.encode() if rounds == 20 else CORPUS.read_bytes()[:4000])  # only English
+    corpus.write_bytes(TEXTBOOK.encode() if rounds == 20 else CORPUS.read_bytes()[:4000])  # English only
     result = run(corpus, *options, "--explain", rounds, "--quiet", "--output-dir", tmp_path)
     assert result.returncode == 0, result
     merges = model_in(tmp_path)[1]
@@ -2495,7 +2495,7 @@ def test_the_progress_on_a_terminal(words_txt, monkeypatch):
     counting, _, learning = sys.stderr.getvalue().partition("learning merges:")
     assert counting.startswith("counting words: preparing\r") and " MB/s" in counting and " s left" in counting
     assert learning.startswith(" preparing\r") and " merges/s" in learning and " s left" in learning
-    assert counting.endswith("\r\x1b[K") and learning.endswith("\r\x1b[K")  # it wipes its line
+    assert counting.endswith("\r\x1b[K") and learning.endswith("\r\x1b[K")  # the line is erased
     assert "\n" not in counting + learning
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     bpe.train_bpe("words.txt", 265, progress=True, workers=1)
@@ -2516,7 +2516,7 @@ def test_the_progress_wipes_its_line_after_an_error_too(monkeypatch, error):
 
 
 @only_python
-@pytest.mark.parametrize("seconds_between, at_once, speed", [(0.15, 1, 4), (1, 2, 1.2)])  # two: two workers end together
+@pytest.mark.parametrize("seconds_between, at_once, speed", [(0.15, 1, 4), (1, 2, 1.2)])  # 2: two workers finish together
 def test_the_speed_in_the_progress_line_is_never_too_high(monkeypatch, seconds_between, at_once, speed):
     seconds = 0
 
@@ -2547,7 +2547,7 @@ def test_encode_on_the_command_line(tmp_path, part):
     assert regex.search(encoded, result.stderr.decode()) and "ids.npy" in result.stderr.decode()
     assert run("-", "--encode", "ids.bin", "--output-dir", "model", cwd=tmp_path, stdin=(tmp_path / "text.txt").read_bytes()).returncode == 0
     assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", expected)
-    # with a size it trains first
+    # with a size, train first
     result = run("text.txt", part, 400, "--encode", "both.npy", "--output-dir", "new", "--quiet", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, b"")
     tokenizer = bpe.Tokenizer(*bpe.train_bpe([tmp_path / "text.txt", part], 400, [END], workers=1), [END])
@@ -2557,7 +2557,7 @@ def test_encode_on_the_command_line(tmp_path, part):
 
 
 def test_encode_takes_everything_from_the_folder(tmp_path, part, monkeypatch, engine):
-    """Also where its texts may be cut: with "a b" as a special token, not between a and b."""
+    """This includes where text may be cut: if "a b" is a special token, not between a and b."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("xa bx a bx a b" * 20)
     for special_tokens, pattern in ((["a b"], "gpt2"), (["<x>"], r"\w+ \w+|\w|\W")):
@@ -2652,7 +2652,7 @@ def test_only_regular_files_are_replaced_and_anything_else_is_an_error_before_an
 def test_a_missing_python_or_package_is_an_error_of_one_line(words_txt):
     script = f"import runpy, sys; sys.version_info = (3, 9, 18); runpy.run_path({str(HERE / 'bpe.py')!r})"
     assert "needs Python 3.10" in one_line(subprocess.run([sys.executable, "-c", script], capture_output=True).stderr)
-    command = [sys.executable, "-I", "-S", HERE / "bpe.py"]  # without installed packages
+    command = [sys.executable, "-I", "-S", HERE / "bpe.py"]  # hides installed packages
     result = subprocess.run([*command, "words.txt", "300"], capture_output=True)
     assert result.returncode == 2 and "pip install regex" in one_line(result.stderr)
     result = subprocess.run([*command, "--help"], capture_output=True)
@@ -2702,7 +2702,7 @@ def test_a_closed_or_full_stream_does_not_cost_the_training(words_txt, redirecti
 def test_a_closed_pipe_does_not_cost_the_training(words_txt):
     for options in (["--log-every", "1"], ["--explain", "3"]):
         reading, writing = os.pipe()
-        os.close(reading)  # as `head -1` does, only sooner
+        os.close(reading)  # as `head -1` does, only earlier
         command = [sys.executable, HERE / "bpe.py", "words.txt", "300", "--output-dir", "model", *options]
         with open(writing, "wb") as pipe:
             result = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
@@ -2727,10 +2727,10 @@ def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
          "--engine", engine], stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     wait_for((tmp_path / "out").exists)
-    time.sleep(0.3)  # now it counts 4 GB
+    time.sleep(0.3)  # it is counting 4 GB now
     assert process.poll() is None
     workers = children_of(process.pid)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the parent and the workers
+    os.killpg(process.pid, signal.SIGINT)  # to parent and workers, as a terminal does
     start = time.perf_counter()
     _, errors = process.communicate(timeout=20)
     assert time.perf_counter() - start < 1
@@ -2743,7 +2743,7 @@ def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path,
     bpe.train_bpe(part, 600, [END], output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 100)
     arguments = [*["text.txt"] * 100, "--encode", "ids.npy", "--output-dir", "model", "--workers", "2", "--engine", engine]
-    # slices that are soon encoded, so that some ids are there in the middle of the work
+    # small slices, so that some ids are written early
     program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main())"
     command = [sys.executable, "-c", program, *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
@@ -2764,7 +2764,7 @@ def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path,
 def test_the_c_engine_is_the_c_engine(train, monkeypatch):
     expected = oracle("low lower lowest low", 262)
     for name in ("count_text", "learn_merges", "merge_in_words", "merge_by_rank", "find_words"):
-        monkeypatch.setattr(bpe, name, None)  # nothing of the Python engine is left to fall back to
+        monkeypatch.setattr(bpe, name, None)  # leave no Python engine to fall back to
     vocab, merges = train("low lower lowest low", 262, engine="c")
     assert (vocab, merges) == expected
     assert bpe.Tokenizer(vocab, merges).encode("lowest") == naive_encode(b"lowest", vocab, merges)
@@ -2804,14 +2804,14 @@ def test_only_custom_patterns_are_encoded_without_c(monkeypatch):
 
 
 def scan(text, special_tokens=(), pattern="gpt2"):
-    """The counts of a text (str or bytes) by the C scanner."""
+    """Count the words of text (str or bytes) with the C scanner."""
     words = C.words(tuple(special_tokens), pattern)
     assert words.scan(text if isinstance(text, bytes) else text.encode("utf-8"))
     return words.to_dict()
 
 
 def assert_scanned_as_regex_does(texts, boundary="\ue000\ue001"):
-    """All texts at once, with a special token between them, against regex on each."""
+    """Scan all texts at once, separated by a special token, and compare with regex on each."""
     expected = collections.Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, texts)))
     counts = scan(boundary.join(texts), [boundary])
     assert counts == {word.encode(): count for word, count in expected.items()}
@@ -2819,10 +2819,10 @@ def assert_scanned_as_regex_does(texts, boundary="\ue000\ue001"):
 
 @only_c
 def test_the_scanner_knows_every_code_point():
-    # without surrogates, and without the boundary
+    # except surrogates and the boundary
     points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)
     assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x3000]])
-    # runs of eight neighbors of one kind: no word may end inside, and what they join shows their kind
+    # runs of up to eight neighbors of one kind: no word may end inside a run
     runs = regex.findall(r"\p{L}{1,8}|\p{N}{1,8}|\s{1,8}|[^\s\p{L}\p{N}]{1,8}", points)
     assert "".join(runs) == points
     assert_scanned_as_regex_does([f"{run}a{run}1{run}.{run} {run}" for run in runs])
@@ -2884,10 +2884,10 @@ def test_invalid_utf8_is_found_where_python_finds_it():
 def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monkeypatch):
     expected = words_of_the_fixture()
     monkeypatch.setattr(regex, "__version__", "0.0")
-    monkeypatch.delitem(vars(C), "patterns", raising=False)  # it is found once
+    monkeypatch.delitem(vars(C), "patterns", raising=False)  # a cached property
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert bpe.count_words(CORPUS, [END]) == expected  # another version, but the same classes
+        assert bpe.count_words(CORPUS, [END]) == expected  # another version with the same classes
     vars(C).pop("patterns")
     monkeypatch.setitem(C.check.__globals__, "class_digest", lambda: "other")
     monkeypatch.setattr(type(C), "words", None)
@@ -2922,13 +2922,13 @@ def test_sums_of_large_counts_do_not_wrap():
 def test_the_fixture_trains_in_under_thirty_milliseconds_in_c():
     times = []
     for _ in range(10):
-        start = time.process_time()  # what others do on this machine does not count
+        start = time.process_time()  # CPU time, so other processes do not matter
         bpe.train_bpe(CORPUS, 500, [END])
         times.append(time.process_time() - start)
     assert min(times) < 0.03
 
 
-# --- the C engine: building and finding it ---------------------------------------------------------------------------
+# --- the C engine: building and loading it ---------------------------------------------------------------------------
 
 
 @only_python
@@ -2963,7 +2963,7 @@ def test_a_library_inside_a_package_is_found_next_to_the_file(tmp_path):
 
 @pytest.fixture
 def program(words_txt):
-    """program("-c", ...) runs Python in a folder with a copy of everything; it has the library, too."""
+    """program("-c", ...) runs Python in a folder with copies of the sources and the library."""
     library = f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
     for name in ("bpe.py", "build_ffi.py", "bpe_fast.c", library):
         with contextlib.suppress(FileNotFoundError):
@@ -3034,7 +3034,7 @@ def test_building_where_nothing_can_be_written_is_an_error_of_one_line(program):
     assert one_line(stderr.encode()).endswith("can't be written to: Permission denied\n")
 
 
-# --- large real texts, where BPE_CORPORA names a folder --------------------------------------------------------------
+# --- large real texts, if BPE_CORPORA names a folder -----------------------------------------------------------------
 
 
 @needs_corpora
@@ -3090,36 +3090,36 @@ def test_tinystories_trains_to_10000_in_under_three_seconds():
 
 
 def readme_blocks(name):
-    """[(package that the block needs or None, language, code), ...] of a README."""
+    """[(required package or None, language, code), ...] for a README."""
     text = (HERE / name).read_text(encoding="utf-8")
     found = regex.findall(r"(?:<!-- needs (\w+) -->\n)?```(\w+)\n(.*?)```\n", text, regex.DOTALL)
     return [(package or None, language, code) for package, language, code in found]
 
-NOT_RUN = ("pip install", "python3 -m venv", "python build_ffi.py", "pytest")  # they made what this test runs in
+NOT_RUN = ("pip install", "python3 -m venv", "python build_ffi.py", "pytest")  # this test already runs in the result
 
 
 def without_measurements(text):
-    """Output without times, memory, speed and the engine, which differ from machine to machine."""
+    """Remove times, memory, speed and the engine, which differ between machines."""
     text = regex.sub(r"^(time|peak memory|engine)\b.*", r"\1", text, flags=regex.MULTILINE)
     return regex.sub(r"[\d,]+ MB/s", "", text).strip()
 
 
 def what_runs(language, code):
-    """A block without comments, and without the commands that made what this test runs in."""
+    """Remove comments, and the commands in NOT_RUN."""
     if language == "python":
         return ast.unparse(ast.parse(code))
     return "".join(line for line in code.splitlines(keepends=True) if not line.startswith(NOT_RUN))
 
 
 def statements(code):
-    """[(statement, the comment behind it), ...] of a block of Python."""
+    """[(statement, the comment after it), ...] for a block of Python."""
     lines = code.splitlines()
     found = ((ast.unparse(part), lines[part.end_lineno - 1][part.end_col_offset :]) for part in ast.parse(code).body)
     return [(statement, comment.strip().lstrip("#").strip()) for statement, comment in found]
 
 
 def outputs_of_blocks(blocks, folder):
-    """What each of these (language, code without comments) prints or, in Python, the value of each expression."""
+    """Run blocks of (language, code); returns what each prints or, in Python, the value of each expression."""
     for file in ("bpe.py", "build_ffi.py", "bpe_fast.c", "fixtures", *(path.name for path in HERE.glob("_bpe_fast*.*"))):
         (folder / file).symlink_to(HERE / file)
     variables, outputs = {}, []
@@ -3128,7 +3128,7 @@ def outputs_of_blocks(blocks, folder):
             result = subprocess.run(["sh", "-e", "-c", code], capture_output=True, text=True, timeout=60)
             assert result.returncode == 0, (code, result.stderr)
             outputs.append(result.stdout + result.stderr)
-        elif "__main__" in code:  # about processes, which import the script
+        elif "__main__" in code:  # a script with worker processes
             (folder / "block.py").write_text(code)
             result = subprocess.run([sys.executable, "block.py"], capture_output=True, text=True, timeout=60)
             assert result.returncode == 0, (code, result.stderr)
@@ -3141,10 +3141,10 @@ def outputs_of_blocks(blocks, folder):
             outputs.append(values)
     return outputs
 
-OUTPUTS = {}  # of the blocks of a README, whose comments may be in any language
+OUTPUTS = {}  # blocks -> their outputs; two READMEs with the same code run it once
 
 
-@pytest.mark.parametrize("engine", ENGINES[-1:], indirect=True)  # the other one gives the same, as all other tests say
+@pytest.mark.parametrize("engine", ENGINES[-1:], indirect=True)  # other tests show that both engines give the same
 @pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
 def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
@@ -3152,7 +3152,7 @@ def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monke
     everything = bool(os.environ.get("BPE_REQUIRE_PACKAGES"))
     found = [block[1:] for block in readme_blocks(name) if not block[0] or everything or importlib.util.find_spec(block[0])]
     blocks = tuple((language, what_runs(language, code)) for language, code in found if language != "text")
-    if blocks not in OUTPUTS:  # the two READMEs have the same blocks, or else each has a run of its own
+    if blocks not in OUTPUTS:
         OUTPUTS[blocks] = outputs_of_blocks(blocks, tmp_path)
     outputs, printed = iter(OUTPUTS[blocks]), ""
     for language, code in found:
@@ -3169,11 +3169,11 @@ def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monke
                 assert value is None or not comment or value == comment, statement
 
 
-# --- the exercises in the README: their figures come from here -------------------------------------------------------
+# --- the exercises in the README: the source of their figures --------------------------------------------------------
 
 
 def train_variant(words, n_merges, count=bpe.count_pairs, best=lambda counts: max(counts, key=lambda pair: (counts[pair], pair))):
-    """train_by_definition with another way to count or to choose."""
+    """train_by_definition with another way to count or choose."""
     merges = []
     while len(merges) < n_merges and (counts := count(words)):
         merges.append(best(counts))
@@ -3182,7 +3182,7 @@ def train_variant(words, n_merges, count=bpe.count_pairs, best=lambda counts: ma
 
 
 def longest_first(word, vocab):
-    """The tokens of a word, each time the longest one that begins there."""
+    """Cut a word into tokens, taking the longest possible one each time."""
     data, tokens = b"".join(word), []
     while data:
         tokens.append(next(data[:n] for n in range(len(data), 0, -1) if data[:n] in vocab))
@@ -3205,13 +3205,13 @@ def test_the_figures_of_the_exercises():
     whole = FIXTURE
     text = whole[:20_000]
     words = bpe.words_of(text)
-    merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # those of train_by_definition, which a block runs
+    merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # equal to those of train_by_definition
     figures = {}
     other = train_variant(words, 200, best=lambda counts: min(counts, key=lambda pair: (-counts[pair], pair)))
     first = next(number for number in range(200) if merges[number] != other[number])
     assert (merges[first], other[first]) == ((b"e", b"n"), (b" a", b"nd"))
     figures[1] = (first + 1, len(set(merges) & set(other)))
-    tokens = [left + right for left, right in bpe.train_from_counts({text.encode(): 1}, 256 + 200)[1]]  # fast, and the same
+    tokens = [left + right for left, right in bpe.train_from_counts({text.encode(): 1}, 256 + 200)[1]]  # faster, with the same result
     assert tokens[0] == b"e "
     figures[2] = (sum(b" " in token[1:] for token in tokens),)
     vocab = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}

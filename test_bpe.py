@@ -535,6 +535,133 @@ def test_encoding_makes_the_merges_in_their_order():
         assert tokenizer.encode(word) == naive_encode(word.encode(), vocab, merges), word
 
 
+TRICKY_MERGES = [(b"ab", b"c"), (b"a", b"b")]  # "abc": rank gives ab c, then abc; replaying gives ab c
+
+
+def with_merges(merges):
+    """A vocabulary of bytes and the tokens of some merges."""
+    tokens = dict.fromkeys([*(bytes([byte]) for byte in range(256)), *(token for pair in merges for token in (*pair, b"".join(pair)))])
+    return dict(enumerate(tokens))
+
+
+@only_python
+def test_merges_in_an_impossible_order_are_an_error():
+    with pytest.raises(ValueError, match=r"merge 1\b.*b'a'.*b'b'"):
+        bpe.Tokenizer(with_merges(TRICKY_MERGES), TRICKY_MERGES)
+    twice = [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc"), (b"abc", b"d")]  # no merge takes abc before both have made it
+    assert bpe.Tokenizer(with_merges(twice), twice).encode("abcd") == [b for b, token in with_merges(twice).items() if token == b"abcd"]
+
+
+def test_rank_and_replay_agree_for_every_list_of_merges_that_is_accepted():
+    """Refused are only lists in which a merge makes a token that an earlier merge took."""
+    rng, seen = random.Random(7), collections.Counter()
+    words = [letters("".join(word)) for length in range(1, 7) for word in itertools.product("ab", repeat=length)]
+    for _ in range(300):
+        tokens, merges = [b"a", b"b"], []
+        for _ in range(rng.randint(1, 6)):
+            pair = rng.choice(tokens), rng.choice(tokens)
+            if pair not in merges and len(b"".join(pair)) < 6:
+                merges.append(pair)
+                tokens.append(b"".join(pair))
+        if rng.random() < 0.5:
+            rng.shuffle(merges)
+        taken = [token for pair in merges for token in pair]
+        possible = all(left + right not in taken[: 2 * rank] for rank, (left, right) in enumerate(merges))
+        seen[possible] += 1
+        vocab = with_merges(merges)
+        if not possible:
+            pytest.raises(ValueError, bpe.Tokenizer, vocab, merges)
+            continue
+        tokenizer = bpe.Tokenizer(vocab, merges)
+        for word in rng.sample(words, 20):
+            ids = tokenizer.encode(b"".join(word).decode())
+            assert tuple(vocab[token_id] for token_id in ids) == lesson().encode_by_definition(word, merges), (word, merges)
+    assert min(seen.values()) > 30
+
+
+# On characters, as in Sennrich et al. 2016: words are what stands between spaces, and their last character carries </w>.
+
+
+def naive_characters(words, merges_wanted):
+    """The merges of {word: count}, by the oracle."""
+    spelled = {(*(c.encode() for c in word[:-1]), word[-1].encode() + b"</w>"): n for word, n in words.items() if n}
+    return [(left.decode(), right.decode()) for left, right in naive_train(spelled, 256 + merges_wanted)[1]]
+
+
+@only_python
+def test_the_classic_example_on_characters():
+    """Sennrich et al. 2016; the merges from s t</w> on were worked out by hand."""
+    merges = bpe.learn_characters(collections.Counter(bpe.split_at_spaces(TEXTBOOK)), 12)
+    expected = "s t</w>, e st</w>, l o, w est</w>, n e, ne west</w>, lo w</w>, w i, wi d, wid est</w>, w e, we r</w>"
+    assert ", ".join(map(" ".join, merges)) == expected
+    assert bpe.segment("lowest newest", merges) == ["lo", "west</w>", "newest</w>"]
+    assert bpe.segment("low low", merges) == ["low</w>", "low</w>"]
+    assert bpe.segment("", merges) == bpe.segment(" \n", merges) == [] and bpe.segment("x", []) == ["x</w>"]
+    assert len(bpe.learn_characters({"low": 5}, 100)) == 2 and bpe.learn_characters({}, 5) == bpe.learn_characters({"ab": 1}, 0) == []
+
+
+@only_python
+def test_words_on_characters_are_between_spaces_and_line_endings():
+    assert bpe.split_at_spaces("  low  lower\r\n\n \r new\ttoken a\rb\r \nx\u00a0y\v ") == ["low", "lower", "new\ttoken", "a\rb", "x\u00a0y\v"]
+    rng = random.Random(3)
+    for _ in range(300):
+        text = random_text(rng, [*"ab   \n\r\t\v\u00a0\u2028", "\r\n"], rng.randint(0, 40))
+        expected = [word for line in text.split("\n") for word in line.strip("\r\n ").split(" ") if word]
+        assert bpe.split_at_spaces(text) == expected, text
+
+
+@only_python
+@pytest.mark.parametrize("seed", range(16))
+def test_merges_of_characters_are_those_of_the_oracle(seed):
+    rng = random.Random(seed)
+    text = random_text(rng, [*rng.choices(WIDE, k=5), *"ab  \n\t\v\u00a0", "\r\n", "\r"], rng.randint(1, 250))
+    words = collections.Counter(bpe.split_at_spaces(text))
+    words["zero"] = 0  # as in Counters that were subtracted
+    merges = bpe.learn_characters(words, 60)
+    assert merges == naive_characters(words, 60)
+    for word in filter(words.get, words):
+        tokens = (*word[:-1], word[-1] + "</w>")
+        for pair in merges:
+            tokens = naive_merge(tokens, pair)
+        assert bpe.segment(word, merges) == list(tokens)
+
+
+@only_python
+@pytest.mark.parametrize("name", ["corpus.txt", "random", pytest.param("novels.txt", marks=needs_corpora)])
+def test_merges_and_segments_of_characters_are_those_of_subword_nmt(name):
+    need("subword_nmt")
+    from subword_nmt import apply_bpe, learn_bpe
+
+    rng, frequent = random.Random(name), 1 if name == "random" else 2
+    if name == "random":  # in words it has no other whitespace, which subword-nmt takes for a space now and then
+        texts = [random_text(rng, [*"abcé字 \n", " \r\n", "ab "], rng.randint(20, 200)) + " ab" for _ in range(60)]
+    else:
+        path = CORPUS if name == "corpus.txt" else pathlib.Path(CORPORA) / name
+        texts = [path.read_bytes()[: 50_000 if path == CORPUS else 5_000_000].decode(errors="ignore").replace(END, "")]
+    for text in texts:
+        lines, codes = [line + "\n" for line in text.split("\n")], io.StringIO()
+        learn_bpe.learn_bpe(lines, codes, 30 if name == "random" else 800, min_frequency=frequent)
+        theirs = [tuple(line.split(" ")) for line in codes.getvalue().split("\n")[1:-1]]
+        merges = bpe.learn_characters(collections.Counter(bpe.split_at_spaces(text)), len(theirs))
+        assert merges == theirs
+        codes.seek(0)
+        encoder = apply_bpe.BPE(codes)
+        for start in range(0, 500, 50):
+            segments = " ".join(encoder.segment(line.strip("\r\n ")) for line in lines[start : start + 50]).split(" ")
+            undone = [part[:-2] if part.endswith("@@") else part + "</w>" for part in segments if part]
+            assert bpe.segment("".join(lines[start : start + 50]), merges) == undone
+
+
+@only_python
+def test_bad_words_and_merges_of_characters_are_errors():
+    with pytest.raises(ValueError, match=r"'a</w>b'"):
+        bpe.learn_characters({"ab": 1, "a</w>b": 2}, 5)
+    with pytest.raises(ValueError, match=r"'a</w>b'"):
+        bpe.segment("x a</w>b", [("a", "b")])
+    with pytest.raises(ValueError, match=r"'l', 'o'"):
+        bpe.segment("low", [("l", "o"), ("lo", "w</w>"), ("l", "o")])
+
+
 def test_one_long_word(train, engine):
     """A merge costs as much as it changes, however long a word is (2 MB in C, 100 KB in Python)."""
     rng = random.Random(8)
@@ -1310,6 +1437,160 @@ def test_gpt2s_two_files_alone_are_a_model(tmp_path):
     assert (tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.options.pattern) == (vocab, merges, {END: 256}, "gpt2")
 
 
+def changed(folder, change):
+    """Change the contents of a folder's tokenizer.json, a nested dict, with a function; returns its path."""
+    path = pathlib.Path(folder) / "tokenizer.json"
+    content = json.loads(path.read_bytes())
+    change(content)
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=2), encoding="utf-8")
+    return path
+
+
+def in_gpt2s_shape(content):
+    """What GPT-2's own tokenizer.json has in other ways: no Split, merges as strings, no type, "" for null."""
+    content["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    content["post_processor"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
+    content["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+    model = content["model"]
+    model["merges"] = [" ".join(pair) for pair in model["merges"]]
+    model.update(unk_token="", continuing_subword_prefix="", end_of_word_suffix="")
+    for name in ("type", "byte_fallback", "ignore_merges"):
+        del model[name]
+
+
+def with_added_tokens(content):
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    n = len(content["model"]["vocab"])
+    content["added_tokens"].append({"id": n, "content": "<mask>", **flags, "normalized": False, "special": True})
+    content["added_tokens"].append({"id": n + 1, "content": "new word", **flags, "normalized": True, "special": False})
+
+
+LOADED = {
+    "as it is": lambda content: None,
+    "GPT-2's shape": in_gpt2s_shape,
+    "ByteLevel in a Sequence": lambda content: content["pre_tokenizer"].update(pretokenizers=[{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]),
+    "padding": lambda content: content.update(padding={"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "!"}),
+    "truncation": lambda content: content.update(truncation={"direction": "Right", "max_length": 10**6, "strategy": "LongestFirst", "stride": 0}),
+    "a template that adds nothing": lambda content: content.update(post_processor={
+        "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {},
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]}),
+    "added tokens": with_added_tokens,
+    "an unknown token that is never needed": lambda content: content["model"].update(unk_token=END),
+}  # fmt: skip
+
+
+@only_python
+@pytest.mark.parametrize("change", LOADED.values(), ids=LOADED)
+def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, change):
+    tokenizers = need("tokenizers")
+    bpe.Tokenizer(*trained(600), [END]).save(tmp_path / "model")
+    path = changed(tmp_path / "model", change)
+    theirs = tokenizers.Tokenizer.from_file(str(path))
+    (tmp_path / "alone").mkdir()
+    shutil.copy(path, tmp_path / "alone")
+    text = f"{PART}{END} the <mask>new word'LL{END}"
+    expected = theirs.encode(text, add_special_tokens=False).ids
+    for place in (path, str(path), tmp_path / "model", tmp_path / "alone"):  # the file, or a folder with or without the others
+        tokenizer = bpe.Tokenizer.load(place)
+        assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
+        tokenizer.save(tmp_path / "again")
+        assert bpe.Tokenizer.load(tmp_path / "again").encode(text) == expected
+
+
+SPLIT = {"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Isolated", "invert": False}
+
+
+def with_split(**options):
+    return lambda content: content["pre_tokenizer"]["pretokenizers"][0].update(options)
+
+
+def with_token(text, **flags):
+    token = {"content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return lambda content: content["added_tokens"].append({"id": 9999, **token, **flags})
+
+
+def with_unknown_bytes(content):
+    del content["model"]["vocab"]["a"]
+    content["model"].update(unk_token=END, merges=[])
+
+
+REFUSED = [
+    (lambda content: content.update(normalizer={"type": "NFC"}), "normalizer"),
+    (lambda content: content["model"].update(ignore_merges=True), "ignore_merges"),
+    (lambda content: content["model"].update(byte_fallback=True), "byte_fallback"),
+    (lambda content: content["model"].update(dropout=0.1), "dropout"),
+    (lambda content: content["model"].update(continuing_subword_prefix="##"), "continuing_subword_prefix"),
+    (lambda content: content["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix"),
+    (lambda content: content["model"].update(fuse_unk=True), "fuse_unk"),
+    (with_unknown_bytes, "unk_token"),
+    (lambda content: content["model"].update(type="WordPiece"), "WordPiece"),
+    (lambda content: content.update(model={"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]]}), "Unigram"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"][-1].update(add_prefix_space=True), "add_prefix_space"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"][-1].update(use_regex=True), "split|pre_tokenizer"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"].insert(0, SPLIT), "split|pre_tokenizer"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"].pop(), "pre_tokenizer"),
+    (lambda content: content.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer"),
+    (with_split(invert=True), "pre_tokenizer|invert"), (with_split(behavior="Removed"), "pre_tokenizer|Removed"),
+    (with_split(pattern={"String": " "}), "pre_tokenizer|String"),
+    (lambda content: content.update(decoder={"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
+    (lambda content: content.update(post_processor={
+        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": END, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {END: {"id": END, "ids": [256], "tokens": [END]}}}), "post_processor"),
+    (with_token("<x>", single_word=True), "single_word.*<x>"), (with_token("<x>", lstrip=True), "lstrip.*<x>"), (with_token("<x>", rstrip=True), "rstrip.*<x>"),
+    (with_token("text|><", normalized=True), r"overlap"),  # tokenizers looks for the tokens that are not normalized first
+    (with_token("é"), "é"),  # the name of the byte E9
+    (with_token(" t"), "same bytes"),  # a merge makes this token too
+]  # fmt: skip
+
+
+@only_python
+@pytest.mark.parametrize("change, text", REFUSED)
+def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_it(tmp_path, change, text):
+    bpe.Tokenizer(*trained(600), [END]).save(tmp_path)
+    path = changed(tmp_path, change)
+    for place in (path, tmp_path):
+        with pytest.raises(ValueError, match=rf"(?s){regex.escape(str(tmp_path))}.*({text})"):
+            bpe.Tokenizer.load(place)
+
+
+@only_python
+def test_gpt2s_two_files_may_lack_added_tokens_but_must_agree(tmp_path):
+    """transformers adds tokens to tokenizer.json only."""
+    bpe.Tokenizer(*trained(300), [END]).save(tmp_path)
+    changed(tmp_path, with_added_tokens)
+    assert bpe.Tokenizer.load(tmp_path).encode("<mask>new word") == [300, 301]
+    before = files_of(tmp_path)
+    for name, change in [("vocab.json", lambda data: data.replace(b"{", b'{"xyz": 999,', 1)), ("merges.txt", lambda data: data + b"a b\n"),
+                         ("vocab.json", lambda data: data.replace(b" 97", b" 9999"))]:  # fmt: skip
+        edit(tmp_path / name, change)
+        assert (tmp_path / name).read_bytes() != before[name]
+        with pytest.raises(ValueError, match="mixes files from different training runs|" + regex.escape(name)):
+            bpe.Tokenizer.load(tmp_path)
+        (tmp_path / name).write_bytes(before[name])
+    os.remove(tmp_path / "merges.txt")
+    assert bpe.Tokenizer.load(tmp_path).encode("<mask>") == [300]
+
+
+@only_python
+def test_a_folder_without_a_model_is_an_error_with_its_name(tmp_path):
+    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "nowhere" / "tokenizer.json"):
+        with pytest.raises((FileNotFoundError, ValueError), match=regex.escape(str(place))):
+            bpe.Tokenizer.load(place)
+
+
+@only_python
+def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
+    pairs = [(bytes([left]), bytes([right])) for left in range(124) for right in range(256)]
+    bpe.Tokenizer(with_merges(pairs), pairs).save(tmp_path)
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        assert len(bpe.Tokenizer.load(tmp_path)) == 32_000
+        times.append(time.process_time() - start)
+    assert min(times) < 0.5
+
+
 @only_python
 def test_from_files_reads_what_save_wrote_and_files_without_a_version_line(tmp_path):
     vocab, merges = trained(600)
@@ -1471,7 +1752,7 @@ def test_a_malformed_list_of_merges_is_named_by_line(tmp_path, merges, line):
 @pytest.mark.parametrize(
     "name, change, place",
     [
-        ("merges.txt", lambda data: data + b"x \xff\n", "merges.txt: line 10"),
+        ("merges.txt", lambda data: data + b"x \xff\n", "merges.txt: "),
         ("merges.txt", lambda data: data + b"a b c\n", "merges.txt: line 10"),
         ("merges.txt", lambda data: b"", "merges.txt"),
         ("merges.txt", lambda data: data.replace(b"e st\n", b"e st\ne st\n"), ""),
@@ -1493,8 +1774,9 @@ def test_a_damaged_model_is_refused_with_its_place(words_txt, error, name, chang
     edit(pathlib.Path("model", name), change)
     if place is None and not with_tokenizer_json:
         return  # without a merge, the two files are another valid model
-    text = error("words.txt", "--encode", "ids.npy", "--output-dir", "model")
-    assert "model" in text and (with_tokenizer_json or place in text)
+    for arguments in (["--show", "x"], ["words.txt", "--encode", "ids.npy"]):
+        text = error(*arguments, "--output-dir", "model")
+        assert "model" in text and (with_tokenizer_json or place in text)
     assert not os.path.exists("ids.npy")
 
 
@@ -1592,12 +1874,24 @@ def test_gpt2s_two_files_load_in_tokenizers_as_they_are(tmp_path):
 
 @only_c
 @pytest.mark.parametrize("pattern, like", [("gpt2", None), ("cl100k", "huggingface"), ("o200k", None)])
-def test_transformers_loads_a_folder(tmp_path, pattern, like):
+def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern, like):
     transformers = need("transformers")
     tokenizer = bpe.Tokenizer(*trained(600, pattern, like), [END], pattern)
-    tokenizer.save(tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
-    assert theirs(PART)["input_ids"] == tokenizer.encode(PART)
+    tokenizer.save(tmp_path / "model")
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "model"))
+    ids, text = tokenizer.encode(PART), f"Some new word, <pad>{END}!"
+    assert theirs(PART)["input_ids"] == ids and theirs.decode(ids) == PART
+    theirs.save_pretrained(str(tmp_path / "model"))  # over ours
+    theirs.save_pretrained(str(tmp_path / "new"))
+    for folder in ("model", "new"):
+        again = bpe.Tokenizer.load(tmp_path / folder)
+        assert (again.vocab, again.merges, again.options) == (tokenizer.vocab, tokenizer.merges, tokenizer.options)
+    theirs.add_tokens(["new word"])
+    theirs.add_special_tokens({"pad_token": "<pad>"})
+    for folder in ("model", "more"):
+        theirs.save_pretrained(str(tmp_path / folder))
+        assert bpe.Tokenizer.load(tmp_path / folder).encode(text) == theirs(text)["input_ids"]
+        assert bpe.Tokenizer.load(tmp_path / folder).encode(PART) == ids
 
 
 @only_python

@@ -19,6 +19,7 @@ import importlib.util
 import io
 import itertools
 import json
+import lzma
 import multiprocessing
 import os
 import pathlib
@@ -805,6 +806,44 @@ def test_counts_near_the_limit_are_exact():
     ]  # fmt: skip
 
 
+def fold(a, b):
+    """The two halves of a product of two 64-bit numbers, xored: the hash of the C engine's tables."""
+    return (a * b ^ a * b >> 64) & 2**64 - 1
+
+
+def colliding_counts(n):
+    """Counts below 2**46 that land close together in a table of the C engine whose seed is 0, not a secret.
+
+    Multiples of `step`, which Euclid's algorithm finds, change only the lower bits of the hash.
+    """
+    first = fold(0x9E3779B97F4A7C15, 2 * 0x9E3779B97F4A7C15 & 2**64 - 1) | 1
+    factor = fold(first ^ 0x9E3779B97F4A7C15, 3 * 0x9E3779B97F4A7C15 & 2**64 - 1 ^ first)
+    (larger, above), (move, step) = (2**64, 0), (factor & ~1, 1)
+    while larger // move * step + above < 2**32:
+        quotient = larger // move
+        (larger, above), (move, step) = (move, step), (larger % move, above + quotient * step)
+    rng, low, counts, factor = random.Random(n), first & 2**46 - 1, set(), factor & ~1
+    while len(counts) < n:
+        start = rng.randrange(2**44)
+        if fold(start ^ first, factor) >> 52 == 0:
+            numbers = ((start ^ low) + step * i for i in range(4096))
+            counts |= {x ^ low for x in numbers if x < 2**46 and fold(x ^ low ^ first, factor) >> 50 == 0}
+    return sorted(counts)[:n]
+
+
+def test_chosen_counts_cost_what_other_counts_cost():
+    def seconds(counts):
+        words, times = {b"%05d" % number: count for number, count in enumerate(counts)}, []
+        for _ in range(3):
+            start = time.process_time()  # CPU time, so other processes do not matter
+            bpe.train_from_counts(words, 257)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    others = random.Random(1).sample(range(1, 2**46), 10_000)
+    assert seconds(colliding_counts(10_000)) < 4 * seconds(others)
+
+
 def test_the_fixture_live():
     assert bpe.train_bpe(CORPUS, 275, [END]) == oracle(FIXTURE, 275, (END,))
 
@@ -1233,6 +1272,58 @@ def test_a_pattern_that_reorders_text_is_an_error(pattern, tmp_path):
     with pytest.raises(ValueError, match="text.txt"):
         tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy")
     assert os.listdir(tmp_path) == ["text.txt"]
+
+
+def test_training_warns_of_text_that_a_custom_pattern_skips(error, recwarn):
+    text = "low-low, low"
+    for call in (bpe.train_bpe, bpe.count_words):
+        with pytest.warns(UserWarning, match=r"\b3 bytes"):
+            call(None, texts=[text], pattern=r"\w+", **({"vocab_size": 300} if call is bpe.train_bpe else {"special_tokens": []}))
+    recwarn.clear()
+    bpe.train_bpe(None, 300, texts=["low"], pattern=r"\w+")
+    assert not recwarn.list
+    assert "skips" in error("words.txt", 300, "--pattern", r"\w+", "--encode", "ids.npy") and os.listdir() == ["words.txt"]
+
+
+@only_python
+def test_a_special_token_that_a_merge_makes_is_an_error():
+    """Two ids would have the same bytes; tokenizers can't load such a file."""
+    merges = [(b"a", b"b"), (b"ab", b"c"), (b"abc", b"d")]
+    for special in ("ab", "abc"):
+        with pytest.raises(ValueError, match=f"special token '{special}'|'{special}'.* special token"):
+            bpe.Tokenizer(with_merges(merges), merges, [special])
+    assert bpe.Tokenizer(with_merges(merges), merges, ["abcde"]).encode("abcdabcde") == [261, 262]
+
+
+@pytest.mark.parametrize("bad", [-1, 2**32, 2**32 - 1, 2**40, 10**30])
+def test_ids_beyond_32_bits_are_errors_with_the_token_or_work(tmp_path, bad):
+    vocab = {byte: bytes([byte]) for byte in range(256)} | {bad: b"ab"}
+    try:
+        tokenizer = bpe.Tokenizer(vocab, [(b"a", b"b")])
+    except ValueError as error:
+        assert "b'ab'" in str(error) and str(bad) in str(error)
+        return
+    assert tokenizer.encode("xab") == [120, bad] and tokenizer.decode([bad]) == "ab"
+    tokenizer.save(tmp_path)
+    assert bpe.Tokenizer.load(tmp_path).encode("xab") == [120, bad]
+
+
+def test_ids_of_numpy_are_ids(tmp_path):
+    numpy = need("numpy")
+    vocab, merges = trained(300)
+    tokenizer = bpe.Tokenizer({numpy.uint16(token_id): token for token_id, token in vocab.items()}, merges, [END, "<new>"])
+    ids = tokenizer.encode(f"the ferry{END}<new>")
+    assert ids == bpe.Tokenizer(vocab, merges, [END, "<new>"]).encode(f"the ferry{END}<new>") and all(type(n) is int for n in ids)
+    assert tokenizer.decode(numpy.array(ids)) == f"the ferry{END}<new>"
+    tokenizer.save(tmp_path)
+    assert bpe.Tokenizer.load(tmp_path).encode(f"the ferry{END}<new>") == ids
+
+
+@only_python
+@pytest.mark.parametrize("vocab, text", [({b"a": 0}, "vocab maps ids to bytes"), ({0: "a"}, "vocab maps ids to bytes.*from_files"), ({"a": 0}, "vocab maps ids to bytes.*from_files"), ({1.5: b"a"}, "1.5")])
+def test_a_vocabulary_of_the_wrong_types_is_an_error(vocab, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        bpe.Tokenizer(vocab, [])
 
 
 def test_anything_but_text_is_a_type_error():
@@ -1693,6 +1784,15 @@ def test_threads_may_save_into_one_folder(tmp_path):
 
 
 @only_python
+def test_files_are_flushed_to_disk_before_they_are_renamed(tmp_path, monkeypatch):
+    flushed, renamed, fsync, replace = set(), [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (flushed.add(os.fstat(file if isinstance(file, int) else file.fileno()).st_ino), fsync(file)))
+    monkeypatch.setattr(os, "replace", lambda old, new: (renamed.append(os.stat(old).st_ino in flushed), replace(old, new)))
+    bpe.Tokenizer(*trained(300)).save(tmp_path)
+    assert len(renamed) >= 3 and all(renamed)
+
+
+@only_python
 def test_a_folder_where_a_file_should_be_is_refused_before_any_work(tmp_path):
     tokenizer = bpe.Tokenizer(*trained(300))
     for name in ("vocab.json", "merges.txt", "tokenizer.json"):
@@ -1707,6 +1807,13 @@ def test_a_folder_where_a_file_should_be_is_refused_before_any_work(tmp_path):
         assert sorted(os.listdir(folder)) == before
 
 BYTE_ALPHABET = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 256 + 68)]]
+
+
+@only_python
+def test_an_empty_folder_name_is_an_error(part):
+    for call in (lambda: bpe.Tokenizer(*trained(300)).save(""), lambda: bpe.train_bpe(part, 300, output_dir="")):
+        with pytest.raises(ValueError, match="must not be empty"):
+            call()
 
 
 @only_python
@@ -1985,11 +2092,47 @@ def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_
 
 @pytest.mark.parametrize("data, hint", [
     (gzip.compress(b"hello", mtime=0), "looks compressed; try: zcat "), (bz2.compress(b"x"), "looks compressed; try: bzcat "),
+    (lzma.compress(b"x"), "looks compressed; try: xzcat "), (b"\x28\xb5\x2f\xfd\x04\x00\xff", "looks compressed; try: zstdcat "),
     ("hello".encode("utf-16"), "UTF-16; try: iconv -f utf-16 -t utf-8 "), (b"\xfe\xff\x00a", "UTF-16; try: iconv -f utf-16 -t utf-8 "),
-])  # fmt: skip
+    ("héllo wörld, ça va".encode("utf-16-le"), "UTF-16.*iconv"), ("héllo wörld, ça va".encode("utf-16-be"), "UTF-16.*iconv"),
+    ("un café crème, s'il vous plaît".encode("latin-1"), "iconv -f "), (b"PK\x03\x04\xff", "zip"), (b"PAR1\x15\x04\xff", "(?i)parquet"),
+    (b"\x7fELF\x02\x01\x01\0\xff", "looks|binary|ELF"), (b"word" + bytes(300) + b"\xff\xfe\x80", "looks|binary"),
+    (b"name".ljust(257, b"\0") + b"ustar\0" + b"\xff", "tar"),
+], ids=str)  # fmt: skip
 def test_a_file_that_is_not_text_gets_a_hint(train, data, hint):
-    with pytest.raises(ValueError, match=hint):
+    with pytest.raises(ValueError, match=rf"text\.txt: .*({hint})") as caught:
         train(data, 300)
+    assert "--errors replace" not in str(caught.value) or "latin" in str(caught.value).lower()
+
+
+NOISE = random.Random(0).randbytes(4_000_000)
+
+
+@pytest.mark.parametrize("data", [NOISE, gzip.compress(NOISE, 1, mtime=0), b"PK\x03\x04" + NOISE, NOISE.replace(b"\n", b"")], ids=["random", "gzip", "zip", "one line"])
+@pytest.mark.parametrize("by", ["file", "pipe", "command line"])
+def test_a_corpus_that_is_not_text_is_an_error_at_once(tmp_path, data, by, engine):
+    path = tmp_path / "data.bin"
+    path.write_bytes(data)
+    start = time.process_time()
+    if by == "command line":
+        assert run(path, 300, cwd=tmp_path).returncode == 2 and not (tmp_path / "bpeModel" / "vocab.json").exists()
+    else:
+        with contextlib.ExitStack() as stack:
+            if by == "pipe":
+                cat = stack.enter_context(subprocess.Popen(["cat", path], stdout=subprocess.PIPE))
+                path = f"/dev/fd/{cat.stdout.fileno()}"
+            for pattern, special_tokens in [("gpt2", [END])] if by == "pipe" else [("gpt2", [END]), (r"\w+|\W", []), ("o200k", ["a a", "aa"])]:
+                with pytest.raises(ValueError, match="not valid UTF-8 at byte |looks "):
+                    bpe.count_words(path, special_tokens, pattern=pattern, workers=1)
+    assert time.process_time() - start < 0.5
+
+
+def test_places_to_cut_in_random_bytes_are_found_fast(tmp_path):
+    (tmp_path / "data.bin").write_bytes(NOISE)
+    start = time.process_time()
+    assert len(list(bpe.slices_of_file(str(tmp_path / "data.bin"), bpe.Options((END,), errors="replace")))) <= 2
+    slices = list(bpe.cut_stream([NOISE[at : at + 65536] for at in range(0, len(NOISE), 65536)], bpe.Options((END,), errors="replace"), 300_000))
+    assert b"".join(slices) == NOISE and time.process_time() - start < 0.2 * 2  # 20 MB/s each
 
 
 def test_a_byte_order_mark_stays_and_gets_a_warning(train):
@@ -2192,6 +2335,35 @@ def test_thousands_of_special_tokens_are_found_fast_in_python_too():
     assert time.process_time() - start < 1.5
 
 
+@pytest.mark.parametrize("special_tokens", [["a a"], ["a a", *(f"a a{n}" for n in range(100))], ["a " * 10_000 + "b"], ["aa ", "a a"]], ids=["one", "many", "long", "two"])
+def test_special_tokens_that_overlap_take_linear_time(tmp_path, monkeypatch, special_tokens):
+    path, text = tmp_path / "text.txt", "a " * 200_000
+    path.write_text(text)
+    tokenizer = bpe.Tokenizer({byte: bytes([byte]) for byte in range(256)}, [], special_tokens)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 100_000)
+    start = time.process_time()
+    counts = bpe.count_words(path, special_tokens, workers=1)
+    ids, small = tokenizer.encode(text[:64_000]), [text[at : at + 1000] for at in range(0, 64_000, 1000)]
+    assert list(tokenizer.encode_iterable([text[:64_000]])) == list(tokenizer.encode_iterable(small)) == ids
+    assert time.process_time() - start < 1.5
+    assert counts == {b"".join(word): count for word, count in naive_words(text, special_tokens).items()}
+
+
+def test_hundreds_of_nested_special_tokens_are_found():
+    specials = ["x" * n for n in range(2, 900)]
+    tokenizer = bpe.Tokenizer({byte: bytes([byte]) for byte in range(256)}, [], specials)
+    assert tokenizer.encode("x" * 1000 + "y") == [256 + 897, 256 + 99, 121]  # 899 and 101
+    assert words_in("y" + "x" * 1000 + "yy", specials) == {"y": 1, "yy": 1}
+
+
+def test_a_special_token_that_almost_matches_everywhere_costs_little():
+    special = "a" * 15_999 + "b"
+    tokenizer = bpe.Tokenizer(*trained(300), [special])
+    start = time.process_time()
+    assert len(tokenizer.encode("a" * 200_000)) == 200_000 and tokenizer.encode("x" + special) == [120, 300]
+    assert time.process_time() - start < 2
+
+
 # --- V. Large corpora: workers and executors -------------------------------------------------------------------------
 
 
@@ -2375,6 +2547,20 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path, method):
             assert (result.returncode, result.stdout, result.stderr) == (0, "1000 True\n", "")  # no worker ran the script again
 
 
+@only_python
+def test_workers_import_nothing_from_the_current_folder(tmp_path):
+    (tmp_path / "text.txt").write_text("low lower\n" * 1000)
+    for name in ("signal", "pickle", "json", "regex", "bpe", "importlib"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
+    script = f"import sys; sys.path[:] = [p for p in sys.path if p] + [{str(HERE)!r}]; import bpe; bpe.SLICE_BYTES = 2000; {COUNT}"
+    for options in ([], ["-O"], ["-I"]):
+        printed = 'sys.addaudithook(lambda event, arguments: print("-O" in arguments[1]) if event == "subprocess.Popen" else None); '
+        command = [sys.executable, *options, "-c", script.replace("started = []", printed + "started = []")]
+        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, env={**os.environ, "PYTHONSAFEPATH": "1"})
+        lines = result.stdout.split()
+        assert lines[-2:] == ["1000", "True"] and set(lines[:-2]) == {str("-O" in options)}, result
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="no groups of processes there")
 @only_python
 def test_ctrl_c_while_workers_start_prints_no_traceback(tmp_path):
@@ -2555,10 +2741,34 @@ def test_ids_are_never_written_where_no_file_can_be(tmp_path, part):
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.npy"]
 
 
+def test_ids_never_replace_one_of_their_inputs(tmp_path, error):
+    """By whatever path or link."""
+    tokenizer = bpe.Tokenizer(*trained(300), [END])
+    tokenizer.save("bpeModel")
+    text = pathlib.Path("text.npy")
+    text.write_text("low lower")
+    os.symlink(text, "symbolic.npy")
+    os.link(text, "hard.npy")
+    for output in (text, text.absolute(), "./text.npy", "symbolic.npy", "hard.npy", os.path.join("bpeModel", "..", "text.npy")):
+        with pytest.raises(ValueError, match=r"\.npy"):
+            tokenizer.encode_files(["words.txt", text], output)
+        for size in ([], [300]):
+            assert ".npy" in error("words.txt", text, *size, "--encode", output)
+        assert text.read_text() == "low lower"
+    tokenizer.encode_files(text, "other.npy")
+
+
+def test_files_of_ids_are_npy_or_bin(tmp_path, part):
+    for name in ("out.txt", "out", "out.npz", ""):
+        with pytest.raises(ValueError, match=r"\.npy.*\.bin|must not be empty"):
+            bpe.Tokenizer(*trained(300)).encode_files(part, tmp_path / name if name else "")
+    assert os.listdir(tmp_path) == []
+
+
 def test_bad_options_of_encode_files(tmp_path, part):
     tokenizer = bpe.Tokenizer(*trained(300))
-    for options, error in [({"workers": 0}, ValueError), ({"errors": "ignore"}, ValueError), ({"newlines": "x"}, ValueError), ({"colour": 1}, TypeError)]:
-        with pytest.raises(error, match=next(iter(options))):
+    for options in ({"workers": 0}, {"errors": "ignore"}, {"newlines": "x"}, {"color": 1}, {"like": "huggingface"}, {"vocab_size": 300}):
+        with pytest.raises((ValueError, TypeError), match=next(iter(options))):
             tokenizer.encode_files(part, tmp_path / "ids.npy", **options)
     with pytest.raises(FileNotFoundError):
         tokenizer.encode_files([part, tmp_path / "missing.txt"], tmp_path / "ids.npy")
@@ -2679,14 +2889,16 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
     assert regex.fullmatch(r"[\d,]+ MB", lines.get("peak memory", "0 MB"))  # not available on Windows
 
 
-@pytest.mark.parametrize("data", [b"", END.encode()])
-def test_an_empty_corpus_gives_bytes_and_special_tokens_and_a_note(main, data):
+@pytest.mark.parametrize("data", [b"", END.encode(), END.encode() * 3])
+def test_a_corpus_without_a_word_is_an_error_on_the_command_line(main, error, data):
+    """An empty pipe must not replace a good model; in Python it is a result (test_nothing_to_merge_is_a_result)."""
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    before = files_of("bpeModel")
     pathlib.Path("empty.txt").write_bytes(data)
-    status, _, stderr = main("empty.txt", 300)
-    assert status == 0 and "nothing to learn from" in stderr
-    assert "longest token" not in stderr and "compression" not in stderr
-    vocab, merges = model_in("bpeModel")
-    assert len(vocab) == 257 and merges == []
+    assert regex.search("no words|not a single word|nothing to learn from|is empty", error("empty.txt", 300))
+    assert files_of("bpeModel") == before
+    error("empty.txt", 300, "--output-dir", "new")
+    assert not list(pathlib.Path().glob("new/*"))
 
 
 def test_line_endings_of_two_bytes_are_noted(main):
@@ -2744,13 +2956,24 @@ def test_an_explanation_says_one_time(tmp_path):
     )
 
 
-def test_an_explanation_without_a_folder_saves_nothing(tmp_path, part):
+def test_an_explanation_without_a_folder_saves_nothing_and_says_so(tmp_path, part):
     assert run(part, 400, "--quiet", cwd=tmp_path).returncode == 0
-    before = {path.name: path.read_bytes() for path in (tmp_path / "bpeModel").iterdir()}
+    before = files_of(tmp_path / "bpeModel")
     result = run(part, 262, "--explain", 6, cwd=tmp_path)
-    assert result.returncode == 0 and b"round 5" in result.stdout and b"saved" not in result.stderr
-    assert {path.name: path.read_bytes() for path in (tmp_path / "bpeModel").iterdir()} == before
-    assert os.listdir(tmp_path) == ["bpeModel"]
+    assert result.returncode == 0 and b"round 5" in result.stdout and regex.search("nothing.* saved|saved +nothing|not saved", result.stderr.decode())
+    assert files_of(tmp_path / "bpeModel") == before and os.listdir(tmp_path) == ["bpeModel"]
+
+
+def test_the_summary_counts_the_memory_of_workers_and_names_the_engine_that_counted(main, monkeypatch, engine):
+    resource = pytest.importorskip("resource")
+    usage = {resource.RUSAGE_SELF: 33_000, resource.RUSAGE_CHILDREN: 54_000}
+    monkeypatch.setattr(resource, "getrusage", lambda who: types.SimpleNamespace(ru_maxrss=usage[who]))
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 20)
+    lines = summary(main("words.txt", 300, "--workers", 2)[2])
+    workers = engine == "python" and sys.platform != "darwin"
+    assert not workers or int(lines["peak memory"].split()[0]) >= 55  # MB; getrusage counts in KiB
+    assert lines["engine"].startswith("C" if engine == "c" else "Python")
+    assert "Python" in summary(main("words.txt", 300, "--pattern", r"\w+|\W")[2])["engine"]
 
 
 def test_show(tmp_path, part):
@@ -2764,6 +2987,29 @@ def test_show(tmp_path, part):
         result = run("--show", argument, "--output-dir", tmp_path, **options)
         assert result.stdout.decode() == expected and "\\x" in expected
     assert run("--show", "x", part, "--output-dir", tmp_path).returncode == 2
+
+
+def test_control_characters_are_made_visible(main, error, words_txt):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    status, stdout, _ = main("--show", "a\x1b[31mb\rc\x07 \x9b")
+    assert status == 0 and not set("\x1b\r\x07\x9b") & set(stdout) and "\\x1b" in stdout
+    for name in ("no\x1b[31m.txt", "no\rway.txt"):
+        assert not set("\x1b\r") & set(error(name, 300))
+
+
+@pytest.mark.parametrize("options", [["--pattern", "o200k"], ["--special-token", "<x>"], ["--no-special-tokens"], ["--encode", "ids.npy"], ["--like", "huggingface"]])
+def test_show_takes_no_options_of_training(main, error, options):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    assert options[0] in error("--show", "low", *options)
+
+
+@only_python
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_show_into_a_full_disk_is_an_error(main):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    for redirection in (">/dev/full", ">&-"):
+        result = shell(f'"$@" {redirection}', "--show", "low")
+        assert result.returncode != 0 and (redirection == ">&-" or b"No space left" in result.stderr), result
 
 
 def test_help_has_groups_and_ends_with_two_examples(main):
@@ -2922,6 +3168,45 @@ def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text
     assert not list(pathlib.Path().glob("bpeModel/*"))
 
 
+@pytest.mark.parametrize("arguments, text, without", [
+    (["c.txt", "300", "--output-dir", ""], "--output-dir must not be empty", ""), (["c.txt", "--encode", ""], "--encode.*must", ""),
+    (["c.txt", "300", "--pattern", ""], "pattern", ""), (["", "300"], "''|empty", ""), (["--show", "x", "--output-dir", ""], "--output-dir must not be empty", ""),
+    (["c.txt", "300", "--explain", "-3"], "--explain must be at least 0|--explain must be at least 1", ""),
+    (["--encode", "ids.npy"], "corpus", "size"),
+    (["c.txt", "1,000"], "'1,000' is not a size", ""), (["c.txt", "1M"], "'1M' is not a size", ""), (["c.txt", "1e4"], "'1e4' is not a size", ""),
+    (["c.txt", "--vocab-size", "300"], "--vocab-size.*last|the size.*last|bpe.py corpus.txt 10000", ""), (["c.txt", "300", "--special-tokens", "<x>"], "--special-token\\b", ""),
+    (["docs", "300"], r"docs is a folder.*docs/\*", ""), (["my file.gz", "300"], "zcat 'my file.gz' ", ""),
+    (["c.txt", "300", "--workers", "0"], "--workers must be at least 1", "workers=0"), (["c.txt", "300", "--min-frequency", "0"], "--min-frequency must be at least 1", ""),
+    (["c.txt", "300", "--max-token-length", "0"], "--max-token-length must be at least 1", ""),
+    (["--show", "x"], "no model in bpeModel: train one first, or name its folder with --output-dir", "Errno"),
+])  # fmt: skip
+@only_python
+def test_messages_name_what_was_typed_and_what_to_do(error, arguments, text, without):
+    os.mkdir("docs")
+    for name, data in (("c.txt", b"hello"), ("my file.gz", b"\x1f\x8b\x08\x00")):
+        pathlib.Path(name).write_bytes(data)
+    message = error(*arguments)
+    assert regex.search(text, message) and (not without or without not in message), message
+    assert not list(pathlib.Path().glob("bpeModel/*"))
+
+
+@only_python
+def test_messages_about_arguments_in_python(tmp_path, part, monkeypatch):
+    with pytest.raises((OSError, ValueError)) as caught:
+        bpe.Tokenizer.train("low lower " * 10_000, 300)
+    assert len(str(caught.value)) < 500
+    assert bpe.train_bpe(texts=["ab"], vocab_size=257)[1] == [(b"a", b"b")] == bpe.Tokenizer.train(texts=["ab"], vocab_size=257).merges
+    monkeypatch.chdir(tmp_path)
+    for name in ("h", "other"):
+        bpe.train_bpe(part, 300 + len(name), output_dir=name)
+    shutil.copy("other/merges.txt", "h")
+    with pytest.raises(ValueError, match="^h: mixes files from different training runs"):
+        bpe.Tokenizer.load("h")
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/bpe-py"])
+    result = run()
+    assert result.returncode == 2 and b"usage: bpe-py CORPUS" in result.stderr and b"  bpe-py corpus.txt 10000" in result.stderr
+
+
 def test_a_corpus_that_cannot_be_read_is_named(error):
     os.mkdir("folder")
     for name in ("folder", "nowhere.txt"):
@@ -3034,21 +3319,43 @@ def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
     assert len(workers) == (2 if engine == "python" else 0) and all_end(workers, 2)
 
 
-def test_ctrl_c_while_encoding_ends_within_a_second_and_leaves_nothing(tmp_path, part, engine):
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_ctrl_c_while_learning_ends_within_a_second(tmp_path, engine):
+    """One long word, so that a merge changes many places and no call into C is short by itself."""
+    table = bytes(97 + byte % 26 for byte in range(256))
+    (tmp_path / "text.txt").write_bytes(random.Random(1).randbytes(8_000_000 if engine == "c" else 1_000_000).translate(table))
+    command = [sys.executable, HERE / "bpe.py", "text.txt", "100000", "--log-every", "1", "--engine", engine]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path) as process:
+        try:
+            assert process.stdout.readline()  # the first merge is made
+            os.killpg(process.pid, signal.SIGINT)
+            start = time.perf_counter()
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert time.perf_counter() - start < 1 and (process.returncode, errors.decode()) == (130, "interrupted\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_while_encoding_ends_it_within_a_second_and_leaves_nothing(tmp_path, part, engine, name):
     bpe.train_bpe(part, 600, [END], output_dir=tmp_path / "model")
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 100)
     arguments = [*["text.txt"] * 100, "--encode", "ids.npy", "--output-dir", "model", "--workers", "2", "--engine", engine]
     # small slices, so that some ids are written early
     program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main())"
     command = [sys.executable, "-c", program, *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
-    wait_for(lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")))
-    assert process.poll() is None
-    os.killpg(process.pid, signal.SIGINT)
-    start = time.perf_counter()
-    _, errors = process.communicate(timeout=20)
-    assert time.perf_counter() - start < 1
-    assert (process.returncode, errors.decode()) == (130, "interrupted\n")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path) as process:
+        try:
+            wait_for(lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")))
+            assert process.poll() is None
+            os.killpg(process.pid, getattr(signal, name))
+            start = time.perf_counter()
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert time.perf_counter() - start < 1 and process.returncode != 0
+    assert name != "SIGINT" or (process.returncode, errors.decode()) == (130, "interrupted\n")
     assert sorted(os.listdir(tmp_path)) == ["model", "text.txt"]
 
 

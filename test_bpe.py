@@ -262,9 +262,14 @@ def part(tmp_path_factory):
     return path
 
 
+def trainer_of(words, vocab_size, special_tokens=(), **options):
+    """A trainer for counted words, before its first merge."""
+    return bpe.Trainer(bpe.Words(words), bpe.check_options(special_tokens, vocab_size=vocab_size, **options))
+
+
 def steps(words, vocab_size, special_tokens=(), **options):
     """Train on counted words; returns [(left, right, count), ...]."""
-    return list(bpe.Trainer(bpe.Words(words), bpe.check_options(special_tokens, vocab_size=vocab_size, **options)))
+    return list(trainer_of(words, vocab_size, special_tokens, **options))
 
 
 @functools.cache
@@ -535,6 +540,135 @@ def test_encoding_makes_the_merges_in_their_order():
         assert tokenizer.encode(word) == naive_encode(word.encode(), vocab, merges), word
 
 
+TRICKY_MERGES = [(b"ab", b"c"), (b"a", b"b")]  # "abc": rank gives ab c, then abc; replaying gives ab c
+
+
+def with_merges(merges):
+    """A vocabulary of bytes and the tokens of some merges."""
+    tokens = dict.fromkeys([*(bytes([byte]) for byte in range(256)), *(token for pair in merges for token in (*pair, b"".join(pair)))])
+    return dict(enumerate(tokens))
+
+
+@only_python
+def test_merges_in_an_impossible_order_are_an_error():
+    with pytest.raises(ValueError, match=r"merge 1\b.*b'a'.*b'b'"):
+        bpe.Tokenizer(with_merges(TRICKY_MERGES), TRICKY_MERGES)
+    twice = [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc"), (b"abc", b"d")]  # no merge takes abc before both have made it
+    assert bpe.Tokenizer(with_merges(twice), twice).encode("abcd") == [b for b, token in with_merges(twice).items() if token == b"abcd"]
+
+
+def test_rank_and_replay_agree_for_every_list_of_merges_that_is_accepted():
+    """Refused are only lists in which a merge makes a token that an earlier merge took."""
+    rng, seen = random.Random(7), collections.Counter()
+    words = [letters("".join(word)) for length in range(1, 7) for word in itertools.product("ab", repeat=length)]
+    for _ in range(300):
+        tokens, merges = [b"a", b"b"], []
+        for _ in range(rng.randint(1, 6)):
+            pair = rng.choice(tokens), rng.choice(tokens)
+            if pair not in merges and len(b"".join(pair)) < 6:
+                merges.append(pair)
+                tokens.append(b"".join(pair))
+        if rng.random() < 0.5:
+            rng.shuffle(merges)
+        taken = [token for pair in merges for token in pair]
+        possible = all(left + right not in taken[: 2 * rank] for rank, (left, right) in enumerate(merges))
+        seen[possible] += 1
+        vocab = with_merges(merges)
+        if not possible:
+            pytest.raises(ValueError, bpe.Tokenizer, vocab, merges)
+            continue
+        tokenizer = bpe.Tokenizer(vocab, merges)
+        for word in rng.sample(words, 20):
+            ids = tokenizer.encode(b"".join(word).decode())
+            assert tuple(vocab[token_id] for token_id in ids) == lesson().encode_by_definition(word, merges), (word, merges)
+    assert min(seen.values()) > 30
+
+
+# On characters, as in Sennrich et al. 2016: words are what stands between spaces, and their last character carries </w>.
+
+
+def naive_characters(words, merges_wanted):
+    """The merges of {word: count}, by the oracle."""
+    spelled = {(*(c.encode() for c in word[:-1]), word[-1].encode() + b"</w>"): n for word, n in words.items() if n}
+    return [(left.decode(), right.decode()) for left, right in naive_train(spelled, 256 + merges_wanted)[1]]
+
+
+@only_python
+def test_the_classic_example_on_characters():
+    """Sennrich et al. 2016; the merges from s t</w> on were worked out by hand."""
+    merges = bpe.learn_characters(collections.Counter(bpe.split_at_spaces(TEXTBOOK)), 12)
+    expected = "s t</w>, e st</w>, l o, w est</w>, n e, ne west</w>, lo w</w>, w i, wi d, wid est</w>, w e, we r</w>"
+    assert ", ".join(map(" ".join, merges)) == expected
+    assert bpe.segment("lowest newest", merges) == ["lo", "west</w>", "newest</w>"]
+    assert bpe.segment("low low", merges) == ["low</w>", "low</w>"]
+    assert bpe.segment("", merges) == bpe.segment(" \n", merges) == [] and bpe.segment("x", []) == ["x</w>"]
+    assert len(bpe.learn_characters({"low": 5}, 100)) == 2 and bpe.learn_characters({}, 5) == bpe.learn_characters({"ab": 1}, 0) == []
+
+
+@only_python
+def test_words_on_characters_are_between_spaces_and_line_endings():
+    assert bpe.split_at_spaces("  low  lower\r\n\n \r new\ttoken a\rb\r \nx\u00a0y\v ") == ["low", "lower", "new\ttoken", "a\rb", "x\u00a0y\v"]
+    rng = random.Random(3)
+    for _ in range(300):
+        text = random_text(rng, [*"ab   \n\r\t\v\u00a0\u2028", "\r\n"], rng.randint(0, 40))
+        expected = [word for line in text.split("\n") for word in line.strip("\r\n ").split(" ") if word]
+        assert bpe.split_at_spaces(text) == expected, text
+
+
+@only_python
+@pytest.mark.parametrize("seed", range(16))
+def test_merges_of_characters_are_those_of_the_oracle(seed):
+    rng = random.Random(seed)
+    text = random_text(rng, [*rng.choices(WIDE, k=5), *"ab  \n\t\v\u00a0", "\r\n", "\r"], rng.randint(1, 250))
+    words = collections.Counter(bpe.split_at_spaces(text))
+    words["zero"] = 0  # as in Counters that were subtracted
+    merges = bpe.learn_characters(words, 60)
+    assert merges == naive_characters(words, 60)
+    expected = []
+    for word in bpe.split_at_spaces(text):
+        tokens = (*word[:-1], word[-1] + "</w>")
+        for pair in merges:
+            tokens = naive_merge(tokens, pair)
+        expected += tokens
+    assert bpe.segment(text, merges) == expected
+
+
+@only_python
+@pytest.mark.parametrize("name", ["corpus.txt", "random", pytest.param("novels.txt", marks=needs_corpora)])
+def test_merges_and_segments_of_characters_are_those_of_subword_nmt(name):
+    need("subword_nmt")
+    from subword_nmt import apply_bpe, learn_bpe
+
+    rng, frequent = random.Random(name), 1 if name == "random" else 2
+    if name == "random":  # in words it has no other whitespace, which subword-nmt takes for a space now and then
+        texts = [random_text(rng, [*"abcé字 \n", " \r\n", "ab "], rng.randint(20, 200)) + " ab" for _ in range(60)]
+    else:
+        path = CORPUS if name == "corpus.txt" else pathlib.Path(CORPORA) / name
+        texts = [path.read_bytes()[: 50_000 if path == CORPUS else 5_000_000].decode(errors="ignore").replace(END, "")]
+    for text in texts:
+        lines, codes = [line + "\n" for line in text.split("\n")], io.StringIO()
+        learn_bpe.learn_bpe(lines, codes, 30 if name == "random" else 800, min_frequency=frequent)
+        theirs = [tuple(line.split(" ")) for line in codes.getvalue().split("\n")[1:-1]]
+        merges = bpe.learn_characters(collections.Counter(bpe.split_at_spaces(text)), len(theirs))
+        assert merges == theirs
+        codes.seek(0)
+        encoder = apply_bpe.BPE(codes)
+        for start in range(0, 500, 50):
+            segments = " ".join(encoder.segment(line.strip("\r\n ")) for line in lines[start : start + 50]).split(" ")
+            undone = [part[:-2] if part.endswith("@@") else part + "</w>" for part in segments if part]
+            assert bpe.segment("".join(lines[start : start + 50]), merges) == undone
+
+
+@only_python
+def test_bad_words_and_merges_of_characters_are_errors():
+    with pytest.raises(ValueError, match=r"'a</w>b'"):
+        bpe.learn_characters({"ab": 1, "a</w>b": 2}, 5)
+    with pytest.raises(ValueError, match=r"'a</w>b'"):
+        bpe.segment("x a</w>b", [("a", "b")])
+    with pytest.raises(ValueError, match=r"'l', 'o'"):
+        bpe.segment("low", [("l", "o"), ("lo", "w</w>"), ("l", "o")])
+
+
 def test_one_long_word(train, engine):
     """A merge costs as much as it changes, however long a word is (2 MB in C, 100 KB in Python)."""
     rng = random.Random(8)
@@ -727,7 +861,7 @@ def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it(part):
 
 
 def test_a_trainer_keeps_the_number_of_tokens_up_to_date():
-    trainer = bpe.Trainer(bpe.Words({b"aaaa": 2, b"ab": 1}), bpe.check_options([], vocab_size=300))
+    trainer = trainer_of({b"aaaa": 2, b"ab": 1}, 300)
     learned = iter(trainer)
     assert trainer.n_tokens == 10
     assert next(learned) == (b"a", b"a", 6) and trainer.n_tokens == 6  # three pairs in each "aaaa", but two replacements
@@ -772,11 +906,17 @@ def test_integers_of_numpy_are_numbers():
         bpe.train_from_counts(counts, numpy.float64(300))
 
 
-def test_special_tokens_may_be_any_iterable(part):
+def test_special_tokens_are_a_list_and_not_a_set_or_a_dict(part):
+    """The order of a set differs from run to run, and so would the ids."""
     expected = bpe.train_bpe(part, 300, ["<a>", END])
-    for specials in (("<a>", END), (token for token in ("<a>", END)), {"<a>": 0, END: 0}.keys()):
+    for specials in (("<a>", END), (token for token in ("<a>", END))):
         assert bpe.train_bpe(part, 300, specials) == expected
-    with pytest.raises(ValueError, match=r"special token 1 \(\['<a>'\]\) must be"):
+    for wrong in ({"<a>", END}, frozenset(["<a>"]), {"<a>": 0}, "<a>", b"<a>"):
+        with pytest.raises((TypeError, ValueError), match="special_tokens must be a list of strings"):
+            bpe.train_bpe(part, 300, wrong)
+        with pytest.raises((TypeError, ValueError), match="special_tokens must be a list of strings"):
+            bpe.Tokenizer(*trained(300), wrong)
+    with pytest.raises(ValueError, match=r"special token 1 \(\['<a>'\]\)"):
         bpe.train_bpe(part, 300, [["<a>"]])
 
 
@@ -788,43 +928,38 @@ def test_no_special_tokens(tmp_path, special_tokens):
     assert vocab[256] != END.encode() and any(b"<|" in token for token in vocab.values())
 
 
-@pytest.mark.parametrize("arguments, error, text", [
-    ((100, []), ValueError, "vocabulary size 100 is too small; the minimum is 256 (256 bytes + 0 special tokens)"),
-    ((256, [END]), ValueError, "the minimum is 257 (256 bytes + 1 special token)"),
-    ((0, []), ValueError, "vocab_size must be a positive integer, not 0"),
-    ((-5, []), ValueError, "vocab_size must be a positive integer, not -5"),
-    (("500", []), ValueError, "vocab_size must be a positive integer, not '500'"),
-    ((500.0, []), ValueError, "vocab_size must be a positive integer, not 500.0"),
-    ((None, []), ValueError, "vocab_size must be a positive integer, not None"),
-    ((500, ["<a>", ""]), ValueError, "special token 2 ('') must be valid text of at least two bytes"),
-    ((500, ["<a>", "<b>", "<a>"]), ValueError, "duplicate special token: '<a>'"),
-    ((500, ["a"]), ValueError, "special token 1 ('a') must be valid text of at least two bytes"),
-    ((500, END), TypeError, "special_tokens must be a list of strings, not a str: '<|endoftext|>'"),
-    ((500, [b"<a>"]), ValueError, "special token 1 (b'<a>') must be valid text"),
-    ((500, ["\ud800x"]), ValueError, r"special token 1 ('\ud800x') must be valid text"),
+@pytest.mark.parametrize("arguments, text", [
+    ((100, []), "vocabulary size 100 is too small; the minimum is 256 (256 bytes + 0 special tokens)"),
+    ((256, [END]), "vocabulary size 256 is too small; the minimum is 257 (256 bytes + 1 special token)"),
+    ((0, []), "vocab_size must be a positive integer, not 0"),
+    ((-5, []), "vocab_size must be a positive integer, not -5"),
+    (("500", []), "vocab_size must be a positive integer, not '500'"),
+    ((500.0, []), "vocab_size must be a positive integer, not 500.0"),
+    ((None, []), "vocab_size must be a positive integer, not None"),
+    ((500, ["<a>", ""]), "special token 2 ('') must be valid text of at least two bytes"),
+    ((500, ["<a>", "<b>", "<a>"]), "duplicate special token: '<a>'"),
+    ((500, ["a"]), "special token 1 ('a') must be valid text of at least two bytes"),
+    ((500, [b"<a>"]), "special token 1 (b'<a>') must be valid text"),
+    ((500, ["\ud800x"]), r"special token 1 ('\ud800x') must be valid text"),
 ])  # fmt: skip
-def test_bad_arguments(arguments, error, text):
-    with pytest.raises(error, match=regex.escape(text)):
+def test_bad_arguments(arguments, text):
+    with pytest.raises(ValueError, match=regex.escape(text)):
         bpe.train_bpe(CORPUS, *arguments)
 
 
-@pytest.mark.parametrize("options, error, text", [
-    ({"pattern": "(["}, ValueError, "pattern '([' is not a valid regular expression: unterminated"),
-    ({"pattern": "gtp2"}, ValueError, "unknown pattern 'gtp2'; use gpt2, cl100k, o200k or a regular expression (this one contains no operators)"),
-    ({"pattern": ""}, ValueError, "gpt2, cl100k, o200k"),
-    ({"pattern": None}, ValueError, "pattern must be a str, not None"),
-    ({"workers": 0}, ValueError, "workers must be a positive integer, not 0"),
-    ({"workers": 1.5}, ValueError, "workers must be a positive integer, not 1.5"),
-    ({"pattern": ["gpt2"]}, ValueError, "pattern must be a str, not ['gpt2']"),
-    ({"min_frequency": 0}, ValueError, "min_frequency must be a positive integer, not 0"),
-    ({"max_token_length": 0}, ValueError, "max_token_length must be a positive integer, not 0"),
-    ({"min_frequency": 1.5}, ValueError, "min_frequency must be a positive integer, not 1.5"),
-    ({"errors": "ignore"}, ValueError, "errors must be one of ('strict', 'replace'), not 'ignore'"),
-    ({"newlines": "crlf"}, ValueError, "newlines must be one of ('keep', 'lf'), not 'crlf'"),
-    ({"colour": 1}, TypeError, "colour"),
+@pytest.mark.parametrize("options, text", [
+    ({"pattern": "(["}, r"pattern '\(\[' is not a valid regular expression: unterminated"),
+    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; use gpt2, cl100k, o200k.* or a regular expression \(this one contains no operators\)"),
+    ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
+    ({"workers": 0}, "workers must be a positive integer, not 0"), ({"workers": 1.5}, "workers must be .* not 1.5"),
+    ({"min_frequency": 0}, "min_frequency must be .* not 0"), ({"min_frequency": 1.5}, "min_frequency must be .* not 1.5"),
+    ({"max_token_length": 0}, "max_token_length must be .* not 0"),
+    ({"errors": "ignore"}, r"errors must be .*'strict'.*'replace'.*'ignore'"), ({"newlines": "crlf"}, "newlines must be .*'crlf'"),
+    ({"like": "hf"}, "like must be .*'hf'"), ({"engine": "rust"}, "engine must be .*'rust'"), ({"progress": "yes"}, "progress must be .*'yes'"),
+    ({"like": "huggingface", "max_token_length": 5}, "like='huggingface'.* maximum token length"), ({"color": 1}, "unknown option 'color'"),
 ])  # fmt: skip
-def test_bad_options(options, error, text):
-    with pytest.raises(error, match=regex.escape(text)):
+def test_bad_options(options, text):
+    with pytest.raises((ValueError, TypeError), match=text):
         bpe.train_bpe(CORPUS, 300, [END], **options)
 
 
@@ -874,13 +1009,6 @@ def test_special_tokens_beyond_the_byte_alphabet_are_those_of_tokenizers(tmp_pat
     assert bpe.Tokenizer.load(tmp_path).encode(text) == saved.encode(text).ids == theirs.encode(text).ids
 
 
-def test_bad_options_with_like(train):
-    with pytest.raises(ValueError, match="maximum token length"):
-        train("x", 300, like="huggingface", max_token_length=5)
-    with pytest.raises(ValueError, match="like must be one of .*, not 'hf'"):
-        train("x", 300, like="hf")
-
-
 # --- III. Training: from texts and from counts -----------------------------------------------------------------------
 
 
@@ -888,7 +1016,7 @@ def test_training_on_texts_takes_each_as_a_text_of_its_own():
     expected = naive_train(naive_words("ab  ") + naive_words(" ab ab") + naive_words("ab"), 262)
     assert bpe.train_bpe(None, 262, texts=iter(["ab  ", " ab ab", "", "ab"])) == expected
     for arguments in ({"input_path": None}, {"input_path": CORPUS, "texts": ["a"]}):
-        with pytest.raises(ValueError, match="pass either paths or texts, and not both"):
+        with pytest.raises(ValueError, match="pass either paths or texts"):
             bpe.train_bpe(**arguments, vocab_size=300)
 
 
@@ -913,11 +1041,11 @@ def test_texts_from_an_iterable_are_counted_lazily(part, monkeypatch):
         bpe.count_words(None, [], texts=["a\ud800"])
     assert bpe.count_words(None, [], texts=["a\ud800", "\ud83d\ude00"], errors="replace") == {b"a": 1, "\ufffd".encode(): 1, "😀".encode(): 1}
     for texts in (["a", b"b"], ["a", None, "b"], ["a", 5]):
-        with pytest.raises(ValueError, match=r"texts\[1\]: text must be a str"):
+        with pytest.raises(ValueError, match=r"texts\[1\].* must be a str"):
             bpe.count_words(None, [], texts=texts)
-    with pytest.raises(TypeError, match="texts must be an iterable of strings, not one string: 'hello'"):
+    with pytest.raises(TypeError, match="texts must be an iterable of strings"):
         bpe.count_words(None, [], texts="hello")
-    with pytest.raises(ValueError, match="pass either paths or texts, and not both"):
+    with pytest.raises(ValueError, match="pass either paths or texts"):
         bpe.count_words(part, [], texts=["a"])
 
 
@@ -939,7 +1067,7 @@ def test_counts_may_be_zero_or_of_other_types_but_not_negative():
     """Zeros come from Counters that were subtracted; empty words are ignored."""
     words = {b"abcd": 0, b"ab": 5, b"cd": True, b"": 3}
     assert bpe.train_from_counts(words, 300, [])[1] == [(b"a", b"b"), (b"c", b"d")]
-    with pytest.raises(ValueError, match="the count of b'ab' must not be negative: -1"):
+    with pytest.raises(ValueError, match="b'ab' must not be negative: -1"):
         bpe.train_from_counts({b"ab": -1}, 300, [])
     with pytest.raises(TypeError):
         bpe.train_from_counts({b"ab": 1.5}, 300, [])
@@ -1058,7 +1186,7 @@ def test_ids_may_be_any_numbers():
 def test_ids_that_are_not_in_the_vocabulary():
     tokenizer = bpe.Tokenizer(*trained(300))
     for bad in (300, -1, 10**9, "a"):
-        with pytest.raises(ValueError, match=rf"unknown token id '?{bad}'? at index 1$"):
+        with pytest.raises(ValueError, match=rf"^unknown token id '?{bad}'? at index 1$"):
             tokenizer.decode([65, bad])
 
 
@@ -1077,10 +1205,10 @@ def test_a_byte_without_a_token_is_named(engine):
 @pytest.mark.parametrize("arguments, text", [
     (({0: b"a", 1: b"a"}, []), "ids 0 and 1 have the same bytes"),
     (({0: b"a", 1: b"b"}, [(b"a", b"b")]), "merge (b'a', b'b') uses or creates a token that is not in the vocabulary"),
-    (({0: b"a", 1: b"ab"}, [(b"a", b"b")]), "merge (b'a', b'b') uses or creates a token that is not in the vocabulary"),
+    (({0: b"a", 1: b"ab"}, [(b"a", b"b")]), "merge (b'a', b'b') uses or creates a token"),
     (({0: b"a", 1: b"aa"}, [(b"a", b"a"), (b"a", b"a")]), "merge 1 (from 0), (b'a', b'a'), is a duplicate"),
     (({0: b"a"}, [], ["<x>", "<x>"]), "duplicate special token: '<x>'"),
-    (({0: b"a"}, [], None, "gtp2"), "gpt2, cl100k, o200k"),
+    (({0: b"a"}, [], None, "gtp2"), "unknown pattern 'gtp2'"),
 ])  # fmt: skip
 def test_a_vocabulary_and_merges_that_contradict_each_other(arguments, text):
     with pytest.raises(ValueError, match=regex.escape(text)):
@@ -1310,6 +1438,161 @@ def test_gpt2s_two_files_alone_are_a_model(tmp_path):
     assert (tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.options.pattern) == (vocab, merges, {END: 256}, "gpt2")
 
 
+def changed(folder, change):
+    """Change the contents of a folder's tokenizer.json, a nested dict, with a function; returns its path."""
+    path = pathlib.Path(folder) / "tokenizer.json"
+    content = json.loads(path.read_bytes())
+    change(content)
+    path.write_text(json.dumps(content, ensure_ascii=False, indent=2), encoding="utf-8")
+    return path
+
+
+def in_gpt2s_shape(content):
+    """What GPT-2's own tokenizer.json has in other ways: no Split, merges as strings, no type, "" for null."""
+    content["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    content["post_processor"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
+    content["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+    model = content["model"]
+    model["merges"] = [" ".join(pair) for pair in model["merges"]]
+    model.update(unk_token="", continuing_subword_prefix="", end_of_word_suffix="")
+    for name in ("type", "byte_fallback", "ignore_merges"):
+        del model[name]
+
+
+def with_added_tokens(content):
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    n = len(content["model"]["vocab"])
+    content["added_tokens"].append({"id": n, "content": "<mask>", **flags, "normalized": False, "special": True})
+    content["added_tokens"].append({"id": n + 1, "content": "new word", **flags, "normalized": True, "special": False})
+
+
+LOADED = {
+    "as it is": lambda content: None,
+    "GPT-2's shape": in_gpt2s_shape,
+    "ByteLevel in a Sequence": lambda content: content["pre_tokenizer"].update(pretokenizers=[{"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]),
+    "padding": lambda content: content.update(padding={"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "!"}),
+    "truncation": lambda content: content.update(truncation={"direction": "Right", "max_length": 10**6, "strategy": "LongestFirst", "stride": 0}),
+    "a template that adds nothing": lambda content: content.update(post_processor={
+        "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {},
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]}),
+    "added tokens": with_added_tokens,
+    "an unknown token that is never needed": lambda content: content["model"].update(unk_token=END),
+}  # fmt: skip
+
+
+@only_python
+@pytest.mark.parametrize("change", LOADED.values(), ids=LOADED)
+def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, change):
+    tokenizers = need("tokenizers")
+    bpe.Tokenizer(*trained(600), [END]).save(tmp_path / "model")
+    path = changed(tmp_path / "model", change)
+    theirs = tokenizers.Tokenizer.from_file(str(path))
+    (tmp_path / "alone").mkdir()
+    shutil.copy(path, tmp_path / "alone")
+    text = f"{PART}{END} the <mask>new word'LL{END}"
+    expected = theirs.encode(text, add_special_tokens=False).ids
+    for place in (path, str(path), tmp_path / "model", tmp_path / "alone"):  # the file, or a folder with or without the others
+        tokenizer = bpe.Tokenizer.load(place)
+        assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
+        tokenizer.save(tmp_path / "again")
+        assert bpe.Tokenizer.load(tmp_path / "again").encode(text) == expected
+
+
+SPLIT = {"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Isolated", "invert": False}
+
+
+def with_split(**options):
+    return lambda content: content["pre_tokenizer"]["pretokenizers"][0].update(options)
+
+
+def with_token(text, **flags):
+    token = {"content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return lambda content: content["added_tokens"].append({"id": 9999, **token, **flags})
+
+
+def with_unknown_bytes(content):
+    del content["model"]["vocab"]["a"]
+    content["model"].update(unk_token=END, merges=[])
+
+
+REFUSED = [
+    (lambda content: content.update(normalizer={"type": "NFC"}), "normalizer"),
+    (lambda content: content["model"].update(ignore_merges=True), "ignore_merges"),
+    (lambda content: content["model"].update(byte_fallback=True), "byte_fallback"),
+    (lambda content: content["model"].update(dropout=0.1), "dropout"),
+    (lambda content: content["model"].update(continuing_subword_prefix="##"), "continuing_subword_prefix"),
+    (lambda content: content["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix"),
+    (lambda content: content["model"].update(fuse_unk=True), "fuse_unk"),
+    (with_unknown_bytes, "unk_token"),
+    (lambda content: content["model"].update(type="WordPiece"), "WordPiece"),
+    (lambda content: content.update(model={"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]]}), "Unigram"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"][-1].update(add_prefix_space=True), "add_prefix_space"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"][-1].update(use_regex=True), "split|pre_tokenizer"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"].insert(0, SPLIT), "split|pre_tokenizer"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"].pop(), "pre_tokenizer"),
+    (lambda content: content.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer"),
+    (with_split(invert=True), "pre_tokenizer|invert"), (with_split(behavior="Removed"), "pre_tokenizer|Removed"),
+    (with_split(pattern={"String": " "}), "pre_tokenizer|String"),
+    (lambda content: content.update(decoder={"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
+    (lambda content: content.update(post_processor={
+        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": END, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {END: {"id": END, "ids": [256], "tokens": [END]}}}), "post_processor"),
+    (with_token("<x>", single_word=True), "single_word.*<x>"), (with_token("<x>", lstrip=True), "lstrip.*<x>"), (with_token("<x>", rstrip=True), "rstrip.*<x>"),
+    (with_token("text|><", normalized=True), r"overlap"),  # tokenizers looks for the tokens that are not normalized first
+    (with_token("é"), "é"),  # the name of the byte E9
+    (with_token(" t"), "same bytes"),  # a merge makes this token too
+]  # fmt: skip
+
+
+@only_python
+@pytest.mark.parametrize("change, text", REFUSED)
+def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_it(tmp_path, change, text):
+    bpe.Tokenizer(*trained(600), [END]).save(tmp_path)
+    path = changed(tmp_path, change)
+    os.remove(tmp_path / "vocab.json")
+    for place in (path, tmp_path):
+        with pytest.raises(ValueError, match=rf"(?s){regex.escape(str(tmp_path))}.*({text})"):
+            bpe.Tokenizer.load(place)
+
+
+@only_python
+def test_gpt2s_two_files_may_lack_added_tokens_but_must_agree(tmp_path):
+    """transformers adds tokens to tokenizer.json only."""
+    bpe.Tokenizer(*trained(300), [END]).save(tmp_path)
+    changed(tmp_path, with_added_tokens)
+    assert bpe.Tokenizer.load(tmp_path).encode("<mask>new word") == [300, 301]
+    before = files_of(tmp_path)
+    for name, change in [("vocab.json", lambda data: data.replace(b"{", b'{"xyz": 999,', 1)), ("merges.txt", lambda data: data + b"a b\n"),
+                         ("vocab.json", lambda data: data.replace(b" 97", b" 9999"))]:  # fmt: skip
+        edit(tmp_path / name, change)
+        assert (tmp_path / name).read_bytes() != before[name]
+        with pytest.raises(ValueError, match="mixes files from different training runs|" + regex.escape(name)):
+            bpe.Tokenizer.load(tmp_path)
+        (tmp_path / name).write_bytes(before[name])
+    os.remove(tmp_path / "merges.txt")
+    assert bpe.Tokenizer.load(tmp_path).encode("<mask>") == [300]
+
+
+@only_python
+def test_a_folder_without_a_model_is_an_error_with_its_name(tmp_path):
+    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "nowhere" / "tokenizer.json"):
+        with pytest.raises((FileNotFoundError, ValueError), match=regex.escape(str(place))):
+            bpe.Tokenizer.load(place)
+
+
+@only_python
+def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
+    pairs = [(bytes([left]), bytes([right])) for left in range(124) for right in range(256)]
+    bpe.Tokenizer(with_merges(pairs), pairs).save(tmp_path)
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        assert len(bpe.Tokenizer.load(tmp_path)) == 32_000
+        times.append(time.process_time() - start)
+    assert min(times) < 0.5
+
+
 @only_python
 def test_from_files_reads_what_save_wrote_and_files_without_a_version_line(tmp_path):
     vocab, merges = trained(600)
@@ -1419,7 +1702,7 @@ def test_a_folder_where_a_file_should_be_is_refused_before_any_work(tmp_path):
         (folder / name).mkdir()
         before = sorted(os.listdir(folder))
         for call in (lambda: bpe.train_bpe(tmp_path / "missing.txt", 300, output_dir=folder), lambda: tokenizer.save(folder)):  # noqa: B023
-            with pytest.raises(ValueError, match=f"refusing to overwrite .*{name}: not a regular file"):
+            with pytest.raises(ValueError, match=rf"refusing to overwrite .*{name}: not a regular file"):
                 call()
         assert sorted(os.listdir(folder)) == before
 
@@ -1471,7 +1754,7 @@ def test_a_malformed_list_of_merges_is_named_by_line(tmp_path, merges, line):
 @pytest.mark.parametrize(
     "name, change, place",
     [
-        ("merges.txt", lambda data: data + b"x \xff\n", "merges.txt: line 10"),
+        ("merges.txt", lambda data: data + b"x \xff\n", "merges.txt: "),
         ("merges.txt", lambda data: data + b"a b c\n", "merges.txt: line 10"),
         ("merges.txt", lambda data: b"", "merges.txt"),
         ("merges.txt", lambda data: data.replace(b"e st\n", b"e st\ne st\n"), ""),
@@ -1493,8 +1776,9 @@ def test_a_damaged_model_is_refused_with_its_place(words_txt, error, name, chang
     edit(pathlib.Path("model", name), change)
     if place is None and not with_tokenizer_json:
         return  # without a merge, the two files are another valid model
-    text = error("words.txt", "--encode", "ids.npy", "--output-dir", "model")
-    assert "model" in text and (with_tokenizer_json or place in text)
+    for arguments in (["--show", "x"], ["words.txt", "--encode", "ids.npy"]):
+        text = error(*arguments, "--output-dir", "model")
+        assert "model" in text and (with_tokenizer_json or place in text)
     assert not os.path.exists("ids.npy")
 
 
@@ -1592,12 +1876,24 @@ def test_gpt2s_two_files_load_in_tokenizers_as_they_are(tmp_path):
 
 @only_c
 @pytest.mark.parametrize("pattern, like", [("gpt2", None), ("cl100k", "huggingface"), ("o200k", None)])
-def test_transformers_loads_a_folder(tmp_path, pattern, like):
+def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern, like):
     transformers = need("transformers")
     tokenizer = bpe.Tokenizer(*trained(600, pattern, like), [END], pattern)
-    tokenizer.save(tmp_path)
-    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
-    assert theirs(PART)["input_ids"] == tokenizer.encode(PART)
+    tokenizer.save(tmp_path / "model")
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "model"))
+    ids, text = tokenizer.encode(PART), f"Some new word, <pad>{END}!"
+    assert theirs(PART)["input_ids"] == ids and theirs.decode(ids) == PART
+    theirs.save_pretrained(str(tmp_path / "model"))  # over ours
+    theirs.save_pretrained(str(tmp_path / "new"))
+    for folder in ("model", "new"):
+        again = bpe.Tokenizer.load(tmp_path / folder)
+        assert (again.vocab, again.merges, again.options) == (tokenizer.vocab, tokenizer.merges, tokenizer.options)
+    theirs.add_tokens(["new word"])
+    theirs.add_special_tokens({"pad_token": "<pad>"})
+    for folder in ("model", "more"):
+        theirs.save_pretrained(str(tmp_path / folder))
+        assert bpe.Tokenizer.load(tmp_path / folder).encode(text) == theirs(text)["input_ids"]
+        assert bpe.Tokenizer.load(tmp_path / folder).encode(PART) == ids
 
 
 @only_python
@@ -1668,10 +1964,10 @@ def test_the_tests_of_cutting_do_cut(tmp_path, small_slices):
         slices = list(bpe.slices_of_file(str(path), bpe.Options(specials, pattern)))
         assert len(slices) >= least
         assert [piece.start_byte for piece in slices[1:]] == [piece.end_byte for piece in slices[:-1]]
-    # "a a" nine times, and a space between each: by hand, a cut may only be after a whole special token
-    path.write_text(" ".join(["a a"] * 9))
-    slices = list(bpe.slices_of_file(str(path), bpe.Options(("a a",))))
-    assert len(slices) > 2 and all(piece.start_byte % 4 == 3 for piece in slices[1:])
+    # a special token that overlaps itself: only between two of them, counted from the left
+    path.write_text("a a" * 13)
+    starts = [piece.start_byte for piece in bpe.slices_of_file(str(path), bpe.Options(("a a",), r"\w+|\W"))]
+    assert starts and all(start % 3 == 0 for start in starts)
 
 
 def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_path):
@@ -1689,8 +1985,7 @@ def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_
 
 @pytest.mark.parametrize("data, hint", [
     (gzip.compress(b"hello", mtime=0), "looks compressed; try: zcat "), (bz2.compress(b"x"), "looks compressed; try: bzcat "),
-    ("hello".encode("utf-16"), "looks like UTF-16; try: iconv -f utf-16 -t utf-8 "),
-    (b"\xfe\xff\x00a", "looks like UTF-16; try: iconv -f utf-16 -t utf-8 "), (b"PK\x03\x04\xff", "use --errors replace to read it anyway"),
+    ("hello".encode("utf-16"), "UTF-16; try: iconv -f utf-16 -t utf-8 "), (b"\xfe\xff\x00a", "UTF-16; try: iconv -f utf-16 -t utf-8 "),
 ])  # fmt: skip
 def test_a_file_that_is_not_text_gets_a_hint(train, data, hint):
     with pytest.raises(ValueError, match=hint):
@@ -1907,25 +2202,25 @@ def test_the_number_of_workers_changes_nothing(monkeypatch, workers):
     assert bpe.count_words(CORPUS, [END], workers=workers) == expected
 
 
-def test_more_workers_than_cores_are_not_started(words_txt, monkeypatch, engine):
-    asked, started = [], []
+def test_no_more_workers_than_cores_run_at_once(words_txt, monkeypatch, engine):
+    started, most = [], []
 
     class Process(subprocess.Popen):
         def __init__(self, *arguments, **options):
-            started.append(arguments)
             super().__init__(*arguments, **options)
+            started.append(self)
+            most.append(sum(process.poll() is None for process in started))
 
     class Recorded(concurrent.futures.ThreadPoolExecutor):
         def __init__(self, workers, *arguments, **options):
-            asked.append(workers)
+            most.append(workers)
             super().__init__(workers, *arguments, **options)
 
     monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Recorded)
     monkeypatch.setattr(bpe, "SLICE_BYTES", 20)
     monkeypatch.setattr(subprocess, "Popen", Process)
-    words = bpe.count_words("words.txt", [], workers=100_000)
-    assert words[b" newest"] == 5 and asked and max(asked) <= max(os.cpu_count(), 2)
-    assert len(started) == (7 if engine == "python" else 0)  # a process for each slice, not more than `asked` at a time
+    assert bpe.count_words("words.txt", [], workers=100_000)[b" newest"] == 5
+    assert max(most) <= max(os.cpu_count(), 2) and bool(started) == (engine == "python")
 
 
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
@@ -2053,7 +2348,7 @@ def script_of(method, guard, calls):
 
 COUNT = (
     'started = []; sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None); '
-    'print(bpe.count_words("text.txt", [], workers=2, engine="python")[b" lower"], len(started))'
+    'print(bpe.count_words("text.txt", [], workers=2, engine="python")[b" lower"], len(started) > 1)'
 )
 
 
@@ -2077,7 +2372,7 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path, method):
         for arguments, stdin in (["script.py"], ""), (["-"], script):
             command = [sys.executable, *arguments]
             result = subprocess.run(command, input=stdin, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-            assert (result.returncode, result.stdout, result.stderr) == (0, "1000 6\n", "")  # no worker ran the script again
+            assert (result.returncode, result.stdout, result.stderr) == (0, "1000 True\n", "")  # no worker ran the script again
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no groups of processes there")
@@ -2255,7 +2550,7 @@ def test_ids_are_never_written_where_no_file_can_be(tmp_path, part):
         tokenizer.encode_files(part, tmp_path / "folder.npy")
     with pytest.raises(ValueError, match="file is not a folder"):
         tokenizer.encode_files(part, tmp_path / "file" / "ids.npy")
-    with pytest.raises(ValueError, match="refusing to overwrite /dev/null: not a regular file"):
+    with pytest.raises(ValueError, match="/dev/null: not a regular file"):
         tokenizer.encode_files(part, "/dev/null")
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.npy"]
 
@@ -2341,7 +2636,7 @@ def test_a_pipe_and_standard_input_are_read(tmp_path):
 @only_python
 def test_sizes_may_be_given_in_thousands(main):
     for size, number in (("1k", "1,000"), ("32K", "32,000")):
-        assert f"; {number} requested; every word is a single token now" in main("words.txt", size)[2]
+        assert f"{number} requested" in main("words.txt", size)[2]
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names are text there")
@@ -2379,8 +2674,7 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
     status, _, stderr = main("words.txt", *arguments.split())
     lines = summary(stderr)
     assert status == 0 and lines["vocabulary"].startswith(made_of)
-    assert lines["vocabulary"].removeprefix(made_of).removeprefix("; ") == why_smaller
-    assert ("at most" in lines["vocabulary"]) == ("at most" in why_smaller)
+    assert lines["vocabulary"] == made_of + (f"; {why_smaller}" if why_smaller else "")
     assert " MB/s" in lines["read"]
     assert regex.fullmatch(r"[\d,]+ MB", lines.get("peak memory", "0 MB"))  # not available on Windows
 
@@ -2525,7 +2819,7 @@ def test_the_speed_in_the_progress_line_is_never_too_high(monkeypatch, seconds_b
         nonlocal seconds
         for _ in range(6):
             seconds += seconds_between
-            yield from [bpe.Counted(n_bytes=600_000)] * at_once
+            yield from [types.SimpleNamespace(n_bytes=600_000)] * at_once
 
     monkeypatch.setattr(time, "monotonic", lambda: seconds)
     monkeypatch.setattr(sys, "stderr", Terminal())
@@ -2607,16 +2901,16 @@ def test_encode_without_a_model_says_so(tmp_path, part):
     (["300", "c.txt"], "not bpe.py 300 c.txt"),
     (["--show", "x", "c.txt"], "--show can't be combined with a corpus or a size: c.txt"),
     (["c.txt", "10"], "vocabulary size 10 is too small; the minimum is 257 (256 bytes + 1 special token)"),
-    (["c.txt", "-10"], "vocab_size must be a positive integer, not -10"),
+    (["c.txt", "-10"], "must be a positive integer, not -10"),
     (["missing.txt", "300"], "No such file or directory: 'missing.txt'"),
     ([".", "300"], "directory"),
     (["c.txt", "300", "--colour"], "--colour"),
     (["c.txt", "300", "--errors", "ignore"], "ignore"),
-    (["c.txt", "300", "--workers", "0"], "workers must be a positive integer, not 0"),
+    (["c.txt", "300", "--workers", "0"], "workers must be"),
     (["c.txt", "300", "--pattern", "(["], "regular expression"),
     (["c.txt", "300", "--special-token", ""], "special token 1 ('') must be valid text of at least two bytes"),
     (["c.txt", "300", "--special-token", "<x>", "--no-special-tokens"], "not allowed with"),
-    (["c.txt", "300", "--log-every", "0"], "--log-every must be at least 1, not 0"),
+    (["c.txt", "300", "--log-every", "0"], "--log-every must be at least 1"),
     (["c.txt", "300", "--output-dir", "c.txt"], "c.txt is not a folder"),
     (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 3 (0xff, invalid start byte); use --errors replace "),
     (["c.gz", "1000"], "looks compressed; try: zcat c.gz | python bpe.py - 1000"),
@@ -2652,7 +2946,7 @@ def test_only_regular_files_are_replaced_and_anything_else_is_an_error_before_an
 @only_python
 def test_a_missing_python_or_package_is_an_error_of_one_line(words_txt):
     script = f"import runpy, sys; sys.version_info = (3, 9, 18); runpy.run_path({str(HERE / 'bpe.py')!r})"
-    assert "requires Python 3.10" in one_line(subprocess.run([sys.executable, "-c", script], capture_output=True).stderr)
+    assert "Python 3.10 or later" in one_line(subprocess.run([sys.executable, "-c", script], capture_output=True).stderr)
     command = [sys.executable, "-I", "-S", HERE / "bpe.py"]  # hides installed packages
     result = subprocess.run([*command, "words.txt", "300"], capture_output=True)
     assert result.returncode == 2 and "pip install regex" in one_line(result.stderr)
@@ -2786,7 +3080,7 @@ def test_both_engines_give_the_same_ids(monkeypatch, pattern, like):
     vocab, merges = trained(2000, pattern, like)
     for special_tokens in ([], [END], ["<a>", "<a><b>", "<a><b><c>", "b><"], [" \n", "\n\n", "ll"], ["a a", "aa", "字"]):
         in_c, in_python = (bpe.Tokenizer(vocab, merges, special_tokens, pattern) for _ in range(2))
-        in_python.__dict__["coder"] = None
+        in_python.__dict__["encoder"] = None
         assert in_c.encoder is not None
         for text in [*TEXTS, *(nested(rng, special_tokens) for _ in range(100))]:
             assert in_c.encode(text) == in_python.encode(text), text
@@ -2892,7 +3186,7 @@ def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monke
     vars(C).pop("patterns")
     monkeypatch.setitem(C.check.__globals__, "class_digest", lambda: "other")
     monkeypatch.setattr(type(C), "words", None)
-    with pytest.warns(UserWarning, match="the C engine was built with regex .*, whose letters differ"):
+    with pytest.warns(UserWarning, match="the C engine was built with regex"):
         assert bpe.count_words(CORPUS, [END]) == expected
     vars(C).pop("patterns", None)
 
@@ -2936,8 +3230,6 @@ def test_the_fixture_trains_in_under_thirty_milliseconds_in_c():
 def test_asking_for_c_where_it_is_not_built_names_the_command(train):
     with pytest.raises(ValueError, match=r"python build_ffi\.py"):
         train("x", 300, engine="c")
-    with pytest.raises(ValueError, match="engine must be one of .*, not 'rust'"):
-        train("x", 300, engine="rust")
 
 
 @only_python
@@ -2945,9 +3237,9 @@ def test_a_copy_without_the_library_says_so_and_works(tmp_path):
     shutil.copy(HERE / "bpe.py", tmp_path)
     command = [sys.executable, tmp_path / "bpe.py", CORPUS, "300", "--output-dir", tmp_path]
     result = subprocess.run([*command, "--engine", "c"], capture_output=True)
-    assert result.returncode == 2 and "engine 'c' is not available: the files that build the C engine are not next to bpe.py" in one_line(result.stderr)
+    assert result.returncode == 2 and "engine 'c' is not available: the files that build the C engine are not next to" in one_line(result.stderr)
     result = subprocess.run(command, capture_output=True)
-    assert result.returncode == 0 and b"Python (the files that build the C engine are not next to bpe.py" in result.stderr
+    assert result.returncode == 0 and b"Python (the files that build the C engine are not next to" in result.stderr
 
 
 @only_c

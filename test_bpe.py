@@ -6,6 +6,7 @@ Expected values come from a hand calculation, a published example, another progr
 
 import array
 import ast
+import atexit
 import bz2
 import collections
 import concurrent.futures
@@ -29,6 +30,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -56,14 +58,25 @@ def is_built():
     return result.returncode == 0
 
 
-def build():
-    """Build the C engine; returns the error output."""
-    return subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=HERE).stderr
+def prepare():
+    """Return the folder to test, and why there is no C engine.
+
+    It is this folder if its engine is up to date, else a copy in which one is built: testing leaves none behind.
+    """
+    if is_built():
+        return HERE, ""
+    copy = pathlib.Path(tempfile.mkdtemp(prefix="bpe-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    for name in ("bpe.py", "build_ffi.py", "bpe_fast.c"):
+        shutil.copy(HERE / name, copy)
+    built = subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=copy)
+    return HERE if built.returncode else copy, built.stderr
 
 
-BUILD_ERRORS = "" if is_built() else build()
+ROOT, BUILD_ERRORS = prepare()
+sys.path.insert(0, str(ROOT))
 
-import bpe  # noqa: E402 (the C engine has to be built before it is looked for)
+import bpe  # noqa: E402 (the C engine is built first)
 
 FIXTURES = HERE / "fixtures"
 CORPUS = FIXTURES / "corpus.txt"
@@ -335,7 +348,7 @@ def run(*arguments, cwd=None, **options):
     """Run the command line in this process or, with any option of subprocess.run, in another one."""
     arguments = [*map(str, arguments), "--engine", "c" if bpe.find_engine()[0] else "python"]
     if options:
-        command = [sys.executable, str(HERE / "bpe.py"), *arguments]
+        command = [sys.executable, str(ROOT / "bpe.py"), *arguments]
         return subprocess.run(command, input=options.pop("stdin", None), cwd=cwd, capture_output=True, timeout=60, **options)
     streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
     before, showwarning = os.getcwd(), warnings.showwarning
@@ -393,7 +406,7 @@ class Terminal(io.StringIO):
 
 def shell(script, *arguments, **options):
     """Run a shell script in which "$@" is the command line of bpe.py with arguments."""
-    command = [sys.executable, str(HERE / "bpe.py"), *map(str, arguments)]
+    command = [sys.executable, str(ROOT / "bpe.py"), *map(str, arguments)]
     return subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, timeout=60, **options)
 
 
@@ -405,7 +418,7 @@ def shells(script, *commands):
 
 def call_in_script(tmp_path, script):
     path = tmp_path / "script.py"
-    path.write_text(f"import sys\nsys.path.insert(0, {str(HERE)!r})\n" + textwrap.dedent(script))
+    path.write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n" + textwrap.dedent(script))
     return subprocess.run([sys.executable, str(path)], capture_output=True, timeout=180)
 
 
@@ -452,7 +465,7 @@ def all_end(pids, seconds):
 @functools.cache
 def lesson():
     """The functions of Part I, compiled from its source alone."""
-    part = (HERE / "bpe.py").read_text(encoding="utf-8").split("# I. The lesson", 1)[1].split("# II. ", 1)[0]
+    part = (ROOT / "bpe.py").read_text(encoding="utf-8").split("# I. The lesson", 1)[1].split("# II. ", 1)[0]
     names = {}
     exec("from __future__ import annotations\nimport collections, regex\n" + part.split("\n", 1)[1], names)
     return types.SimpleNamespace(**names)
@@ -2157,8 +2170,8 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_offset(train, monkeypatch
 
 
 def test_the_first_bad_byte_is_the_one_reported(train, monkeypatch):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
-    data = bytearray(b"word and word. " * 1000)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 1500)
+    data = bytearray(b"word and word. " * 1500)
     data[9000] = data[2000] = 0xFF
     with pytest.raises(ValueError, match="byte 2000 "):
         train(bytes(data), 300, workers=2)
@@ -2273,7 +2286,7 @@ def test_a_pipe_is_cut_like_a_file(small_slices, monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_a_named_pipe_is_counted_by_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 40_000)
     os.mkfifo(tmp_path / "pipe")
     writer = subprocess.Popen(["sh", "-c", f"cat '{CORPUS}' > '{tmp_path}/pipe'"])
     assert bpe.count_words(tmp_path / "pipe", [END], workers=2) == bpe.count_words(CORPUS, [END], workers=1)
@@ -2294,7 +2307,7 @@ def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt, engine):
     thread = threading.Thread(target=feed)
     thread.start()
     with open(reading, "rb") as pipe:
-        command = [sys.executable, HERE / "bpe.py", "-", "300", "--output-dir", "pipe", "--quiet", "--engine", engine]
+        command = [sys.executable, ROOT / "bpe.py", "-", "300", "--output-dir", "pipe", "--quiet", "--engine", engine]
         assert subprocess.run(command, stdin=pipe, timeout=60).returncode == 0
     thread.join()
     assert model_in("pipe") == bpe.train_bpe("words.txt", 300, [END])
@@ -2367,9 +2380,9 @@ def test_a_special_token_that_almost_matches_everywhere_costs_little():
 # --- V. Large corpora: workers and executors -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_the_number_of_workers_changes_nothing(monkeypatch, workers):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 3000)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 20_000)
     expected = words_of_the_fixture()
     assert bpe.count_words(CORPUS, [END], workers=workers) == expected
 
@@ -2397,7 +2410,7 @@ def test_no_more_workers_than_cores_run_at_once(words_txt, monkeypatch, engine):
 
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
 def test_any_executor_counts_the_same(part, monkeypatch, kind):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
     with getattr(concurrent.futures, kind)(2) as executor:
         for pattern in ("gpt2", "cl100k"):
             expected = bpe.count_words(part, [END], workers=1, pattern=pattern)
@@ -2430,7 +2443,7 @@ def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
             expected = bpe.count_words({str(corpus)!r}, ["{END}"], workers=1)
             with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
                 with Client(cluster) as client:
-                    client.run(lambda: __import__("sys").path.insert(0, {str(HERE)!r}))
+                    client.run(lambda: __import__("sys").path.insert(0, {str(ROOT)!r}))
                     print(bpe.count_words({str(corpus)!r}, ["{END}"], executor=client.get_executor()) == expected)
                     pids = list(client.run(os.getpid).values())
                     threading.Timer(0.3, os.kill, (pids[0], signal.SIGKILL)).start()
@@ -2483,7 +2496,7 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
 def test_workers_end_where_the_caller_ignores_sigterm(tmp_path):
     result = call_in_script(tmp_path, f"""
         import signal, bpe
-        bpe.SLICE_BYTES = 5000
+        bpe.SLICE_BYTES = 60_000
         if __name__ == "__main__":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             print(len(bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=2, engine="python")))
@@ -2495,7 +2508,7 @@ def test_workers_end_where_the_caller_ignores_sigterm(tmp_path):
 def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     corpus = tmp_path / "big.txt"
     corpus.write_bytes(CORPUS.read_bytes() * 600)
-    command = [sys.executable, str(HERE / "bpe.py"), str(corpus), "30000", "--workers", "2", "--engine", "python"]
+    command = [sys.executable, str(ROOT / "bpe.py"), str(corpus), "30000", "--workers", "2", "--engine", "python"]
     process = subprocess.Popen(command, cwd=tmp_path)
     wait_for(lambda: len(children_of(process.pid)) == 2)
     time.sleep(0.3)  # they are counting now
@@ -2509,11 +2522,11 @@ def script_of(method, guard, calls):
     """A script with a start method for processes and its calls under `if guard:`."""
     return textwrap.dedent(f"""
         import multiprocessing, sys, time
-        sys.path.insert(0, {str(HERE)!r})
+        sys.path.insert(0, {str(ROOT)!r})
         if __name__ == "__main__":
             multiprocessing.set_start_method({method!r})
         import bpe
-        bpe.SLICE_BYTES = 2000
+        bpe.SLICE_BYTES = 6000
         if {guard}:
             {calls}
     """)
@@ -2533,10 +2546,10 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path, method):
     scripts = [script_of(method, guard, COUNT) for guard in ("True", '__name__ == "__main__"')]
     loaded_by_path = f"""if True:
         import importlib.util, sys
-        spec = importlib.util.spec_from_file_location("tokens_of_a_student", {str(HERE / "bpe.py")!r})
+        spec = importlib.util.spec_from_file_location("tokens_of_a_student", {str(ROOT / "bpe.py")!r})
         bpe = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(bpe)
-        bpe.SLICE_BYTES = 2000
+        bpe.SLICE_BYTES = 6000
         {COUNT}
     """
     for script in (*scripts, loaded_by_path):
@@ -2552,7 +2565,7 @@ def test_workers_import_nothing_from_the_current_folder(tmp_path):
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
     for name in ("signal", "pickle", "json", "regex", "bpe", "importlib"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
-    script = f"import sys; sys.path[:] = [p for p in sys.path if p] + [{str(HERE)!r}]; import bpe; bpe.SLICE_BYTES = 2000; {COUNT}"
+    script = f"import sys; sys.path[:] = [p for p in sys.path if p] + [{str(ROOT)!r}]; import bpe; bpe.SLICE_BYTES = 6000; {COUNT}"
     for options in ([], ["-O"], ["-I"]):
         printed = 'sys.addaudithook(lambda event, arguments: print("-O" in arguments[1]) if event == "subprocess.Popen" else None); '
         command = [sys.executable, *options, "-c", script.replace("started = []", printed + "started = []")]
@@ -2567,7 +2580,7 @@ def test_ctrl_c_while_workers_start_prints_no_traceback(tmp_path):
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
     (tmp_path / "script.py").write_text(textwrap.dedent(f"""
         import sys
-        sys.path.insert(0, {str(HERE)!r})
+        sys.path.insert(0, {str(ROOT)!r})
         import bpe
         bpe.SLICE_BYTES = 2000
         bpe.WORKER = "import sys, time; sys.stderr.write('starting\\\\n'); time.sleep(5)" + bpe.WORKER
@@ -2604,12 +2617,12 @@ def test_encoding_a_file_equals_encoding_its_text(tmp_path, monkeypatch, pattern
             assert read_ids(output) == ("u2", ids)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_the_number_of_workers_changes_no_id(tmp_path, part, monkeypatch, workers):
     (tmp_path / "other.txt").write_text("  one more text  ")
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
     ids = [token_id for path in (part, tmp_path / "other.txt", part) for token_id in tokenizer.encode(path.read_bytes().decode())]
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 700)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 7000)
     paths = [part, tmp_path / "other.txt", str(part)]
     assert tokenizer.encode_files(paths, tmp_path / "ids.npy", workers=workers) == len(ids)
     assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
@@ -2621,7 +2634,7 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, monkeypatch, worker
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
 @pytest.mark.parametrize("pattern", ["o200k", r"\w+|\W"])
 def test_any_executor_encodes_the_same(tmp_path, part, monkeypatch, kind, pattern):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 1500)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 8000)
     tokenizer = bpe.Tokenizer(*trained(600), [END], pattern)
     with getattr(concurrent.futures, kind)(2) as executor:
         tokenizer.encode_files([part, part], tmp_path / "ids.npy", executor=executor)
@@ -2666,7 +2679,7 @@ def test_nothing_to_encode_is_a_result(tmp_path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_pipes_are_encoded_like_files(tmp_path, part, monkeypatch, workers):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 6000)
     tokenizer = bpe.Tokenizer(*trained(600), [END])
     os.mkfifo(tmp_path / "pipe")
     with subprocess.Popen(["sh", "-c", f"cat '{part}' > '{tmp_path}/pipe'"]):
@@ -2677,7 +2690,7 @@ def test_pipes_are_encoded_like_files(tmp_path, part, monkeypatch, workers):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
 def test_bad_utf8_in_the_middle_of_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, workers, pattern):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 3000)
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 9000)
     data = bytearray(b"word and word. " * 2000)
     data[20_000] = data[12_345] = 0xFF
     path, output = tmp_path / "text.txt", tmp_path / "ids.npy"
@@ -2863,7 +2876,7 @@ def test_any_file_name_will_do(main, error):
 def test_a_copy_alone_inside_a_package(tmp_path):
     package = tmp_path / "course" / "basics"
     package.mkdir(parents=True)
-    shutil.copy(HERE / "bpe.py", package / "bpe.py")
+    shutil.copy(ROOT / "bpe.py", package / "bpe.py")
     (tmp_path / "course" / "__init__.py").touch()
     (package / "__init__.py").touch()
     script = f"from course.basics.bpe import train_bpe; v, m = train_bpe({str(CORPUS)!r}, 500, ['{END}']); print(len(v), len(m))"
@@ -3107,7 +3120,7 @@ def test_encode_takes_everything_from_the_folder(tmp_path, part, monkeypatch, en
         with monkeypatch.context() as small:
             small.setattr(bpe, "SLICE_BYTES", 10)
             small.setattr(bpe, "WINDOW_BYTES", 8)
-            assert bpe.main(["text.txt", "--encode", "ids.npy", "--quiet", "--engine", engine]) == 0
+            assert bpe.main(["text.txt", "--encode", "ids.npy", "--quiet", "--workers", "1", "--engine", engine]) == 0
         assert read_ids(tmp_path / "ids.npy") == ("u2", tokenizer.encode((tmp_path / "text.txt").read_text()))
 
 
@@ -3232,7 +3245,7 @@ def test_only_regular_files_are_replaced_and_anything_else_is_an_error_before_an
 def test_a_missing_python_or_package_is_an_error_of_one_line(words_txt):
     script = f"import runpy, sys; sys.version_info = (3, 9, 18); runpy.run_path({str(HERE / 'bpe.py')!r})"
     assert "Python 3.10 or later" in one_line(subprocess.run([sys.executable, "-c", script], capture_output=True).stderr)
-    command = [sys.executable, "-I", "-S", HERE / "bpe.py"]  # hides installed packages
+    command = [sys.executable, "-I", "-S", ROOT / "bpe.py"]  # hides installed packages
     result = subprocess.run([*command, "words.txt", "300"], capture_output=True)
     assert result.returncode == 2 and "pip install regex" in one_line(result.stderr)
     result = subprocess.run([*command, "--help"], capture_output=True)
@@ -3255,7 +3268,7 @@ def test_a_full_disk_is_an_error_with_a_name_and_leaves_everything_as_it_was(tmp
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits for a process here")
 def test_running_out_of_memory_is_an_error_of_one_line(words_txt, engine):
-    command = [sys.executable, HERE / "bpe.py", "-", "300", "--engine", engine]
+    command = [sys.executable, ROOT / "bpe.py", "-", "300", "--engine", engine]
     with open("/dev/zero", "rb") as endless:
         result = subprocess.run(command, stdin=endless, capture_output=True, timeout=60, preexec_fn=limit_memory(140_000_000))
     assert (result.returncode, one_line(result.stderr)) == (1, "error: out of memory\n")
@@ -3283,7 +3296,7 @@ def test_a_closed_pipe_does_not_cost_the_training(words_txt):
     for options in (["--log-every", "1"], ["--explain", "3"]):
         reading, writing = os.pipe()
         os.close(reading)  # as `head -1` does, only earlier
-        command = [sys.executable, HERE / "bpe.py", "words.txt", "300", "--output-dir", "model", *options]
+        command = [sys.executable, ROOT / "bpe.py", "words.txt", "300", "--output-dir", "model", *options]
         with open(writing, "wb") as pipe:
             result = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
         assert result.returncode == 0 and b"roken pipe" not in result.stderr and b"saved" in result.stderr
@@ -3303,7 +3316,7 @@ def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
     corpus = tmp_path / "big.txt"
     corpus.write_bytes(CORPUS.read_bytes() * 100)
     process = subprocess.Popen(
-        [sys.executable, str(HERE / "bpe.py"), *[str(corpus)] * 400, "30000", "--workers", "2", "--output-dir", str(tmp_path / "out"),
+        [sys.executable, str(ROOT / "bpe.py"), *[str(corpus)] * 400, "30000", "--workers", "2", "--output-dir", str(tmp_path / "out"),
          "--engine", engine], stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     wait_for((tmp_path / "out").exists)
@@ -3324,7 +3337,7 @@ def test_ctrl_c_while_learning_ends_within_a_second(tmp_path, engine):
     """One long word, so that a merge changes many places and no call into C is short by itself."""
     table = bytes(97 + byte % 26 for byte in range(256))
     (tmp_path / "text.txt").write_bytes(random.Random(1).randbytes(8_000_000 if engine == "c" else 1_000_000).translate(table))
-    command = [sys.executable, HERE / "bpe.py", "text.txt", "100000", "--log-every", "1", "--engine", engine]
+    command = [sys.executable, ROOT / "bpe.py", "text.txt", "100000", "--log-every", "1", "--engine", engine]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path) as process:
         try:
             assert process.stdout.readline()  # the first merge is made
@@ -3343,7 +3356,7 @@ def test_a_signal_while_encoding_ends_it_within_a_second_and_leaves_nothing(tmp_
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 100)
     arguments = [*["text.txt"] * 100, "--encode", "ids.npy", "--output-dir", "model", "--workers", "2", "--engine", engine]
     # small slices, so that some ids are written early
-    program = f"import sys; sys.path.insert(0, {str(HERE)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main())"
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main())"
     command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path) as process:
         try:
@@ -3541,7 +3554,7 @@ def test_asking_for_c_where_it_is_not_built_names_the_command(train):
 
 @only_python
 def test_a_copy_without_the_library_says_so_and_works(tmp_path):
-    shutil.copy(HERE / "bpe.py", tmp_path)
+    shutil.copy(ROOT / "bpe.py", tmp_path)
     command = [sys.executable, tmp_path / "bpe.py", CORPUS, "300", "--output-dir", tmp_path]
     result = subprocess.run([*command, "--engine", "c"], capture_output=True)
     assert result.returncode == 2 and "engine 'c' is not available: the files that build the C engine are not next to" in one_line(result.stderr)
@@ -3554,7 +3567,7 @@ def test_a_library_inside_a_package_is_found_next_to_the_file(tmp_path):
     package = tmp_path / "course"
     package.mkdir()
     (package / "__init__.py").touch()
-    for file in [HERE / "bpe.py", HERE / "build_ffi.py", *HERE.glob("_bpe_fast*.so"), *HERE.glob("_bpe_fast*.pyd")]:
+    for file in [ROOT / "bpe.py", ROOT / "build_ffi.py", *ROOT.glob("_bpe_fast*.so"), *ROOT.glob("_bpe_fast*.pyd")]:
         shutil.copy(file, package)
     script = f"from course.bpe import train_bpe; print(len(train_bpe({str(CORPUS)!r}, 500, [], engine='c')[1]))"
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True)
@@ -3567,7 +3580,7 @@ def program(words_txt):
     library = f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
     for name in ("bpe.py", "build_ffi.py", "bpe_fast.c", library):
         with contextlib.suppress(FileNotFoundError):
-            shutil.copy(HERE / name, words_txt)
+            shutil.copy(ROOT / name, words_txt)
 
     def call(*arguments):
         command = [sys.executable, *map(str, arguments)]
@@ -3613,7 +3626,7 @@ def test_a_source_that_changed_since_the_build_is_noticed(program):
 @only_c
 def test_a_build_without_a_compiler_fails_with_one_line():
     environment = {**os.environ, "CC": "no-such-compiler"}
-    result = subprocess.run([sys.executable, HERE / "build_ffi.py"], env=environment, capture_output=True, timeout=60)
+    result = subprocess.run([sys.executable, ROOT / "build_ffi.py"], env=environment, capture_output=True, timeout=60)
     assert result.returncode != 0 and "a C compiler" in one_line(result.stderr) and "works without it" in one_line(result.stderr)
 
 
@@ -3720,8 +3733,8 @@ def statements(code):
 
 def outputs_of_blocks(blocks, folder):
     """Run blocks of (language, code); returns what each prints or, in Python, the value of each expression."""
-    for file in ("bpe.py", "build_ffi.py", "bpe_fast.c", "fixtures", *(path.name for path in HERE.glob("_bpe_fast*.*"))):
-        (folder / file).symlink_to(HERE / file)
+    for file in ("bpe.py", "build_ffi.py", "bpe_fast.c", "fixtures", *(path.name for path in ROOT.glob("_bpe_fast*.*"))):
+        (folder / file).symlink_to(HERE / file if file == "fixtures" else ROOT / file)
     variables, outputs = {}, []
     for language, code in blocks:
         if language == "sh":

@@ -201,6 +201,7 @@ only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)  # te
 
 only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
 
+pytestmark = pytest.mark.filterwarnings("ignore:the pattern leaves out")  # tested once
 needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
 
 
@@ -346,7 +347,9 @@ def one_line(stderr):
 
 def run(*arguments, cwd=None, **options):
     """Run the command line in this process or, with any option of subprocess.run, in another one."""
-    arguments = [*map(str, arguments), "--engine", "c" if bpe.find_engine()[0] else "python"]
+    arguments = list(map(str, arguments))
+    if "--show" not in arguments:
+        arguments += ["--engine", "c" if bpe.find_engine()[0] else "python"]
     if options:
         command = [sys.executable, str(ROOT / "bpe.py"), *arguments]
         return subprocess.run(command, input=options.pop("stdin", None), cwd=cwd, capture_output=True, timeout=60, **options)
@@ -1285,7 +1288,7 @@ def test_a_pattern_that_reorders_text_is_an_error(pattern, tmp_path):
     assert os.listdir(tmp_path) == ["text.txt"]
 
 
-def test_training_warns_of_text_that_a_custom_pattern_skips(error, recwarn):
+def test_training_warns_of_text_that_a_custom_pattern_skips(main, recwarn):
     text = "low-low, low"
     for call in (bpe.train_bpe, bpe.count_words):
         with pytest.warns(UserWarning, match=r"\b3 bytes"):
@@ -1293,7 +1296,8 @@ def test_training_warns_of_text_that_a_custom_pattern_skips(error, recwarn):
     recwarn.clear()
     bpe.train_bpe(None, 300, texts=["low"], pattern=r"\w+")
     assert not recwarn.list
-    assert "skips" in error("words.txt", 300, "--pattern", r"\w+", "--encode", "ids.npy") and os.listdir() == ["words.txt"]
+    status, _, stderr = main("words.txt", 300, "--pattern", r"\w+", "--encode", "ids.npy")
+    assert status == 2 and "--encode" in stderr.splitlines()[-1] and not list(pathlib.Path().glob("bpeModel/*.json"))
 
 
 @only_python
@@ -1303,7 +1307,7 @@ def test_a_special_token_that_a_merge_makes_is_an_error():
     for special in ("ab", "abc"):
         with pytest.raises(ValueError, match=f"special token '{special}'|'{special}'.* special token"):
             bpe.Tokenizer(with_merges(merges), merges, [special])
-    assert bpe.Tokenizer(with_merges(merges), merges, ["abcde"]).encode("abcdabcde") == [261, 262]
+    assert bpe.Tokenizer(with_merges(merges), merges, ["abcde"]).encode("abcdabcde") == [258, 259]
 
 
 @pytest.mark.parametrize("bad", [-1, 2**32, 2**32 - 1, 2**40, 10**30])
@@ -1331,9 +1335,9 @@ def test_ids_of_numpy_are_ids(tmp_path):
 
 
 @only_python
-@pytest.mark.parametrize("vocab, text", [({b"a": 0}, "vocab maps ids to bytes"), ({0: "a"}, "vocab maps ids to bytes.*from_files"), ({"a": 0}, "vocab maps ids to bytes.*from_files"), ({1.5: b"a"}, "1.5")])
+@pytest.mark.parametrize("vocab, text", [({b"a": 0}, ""), ({0: "a"}, "from_files"), ({"a": 0}, "from_files"), ({1.5: b"a"}, "1.5")])
 def test_a_vocabulary_of_the_wrong_types_is_an_error(vocab, text):
-    with pytest.raises((TypeError, ValueError), match=text):
+    with pytest.raises((TypeError, ValueError), match=f"vocab (must map|maps) (token )?ids to bytes.*{text}"):
         bpe.Tokenizer(vocab, [])
 
 
@@ -1346,7 +1350,7 @@ def test_anything_but_text_is_a_type_error():
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k", r"\w+|\W"])
-@pytest.mark.parametrize("special_tokens", [[], [END], ["<a>", "<a><b>", "<a><b><c>"], [" \n", "\n\n", "ll"], ["a a"]])
+@pytest.mark.parametrize("special_tokens", [[], [END], ["<a>", "<a><b>", "<a><b><c>"], [" \n\v", "\n\n\v", "ll'"], ["a a"]])
 def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
     vocab, merges = trained(600, pattern if pattern in bpe.PATTERNS else "gpt2")
     tokenizer = bpe.Tokenizer(vocab, merges, special_tokens, pattern)
@@ -2106,7 +2110,7 @@ def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_
     (lzma.compress(b"x"), "looks compressed; try: xzcat "), (b"\x28\xb5\x2f\xfd\x04\x00\xff", "looks compressed; try: zstdcat "),
     ("hello".encode("utf-16"), "UTF-16; try: iconv -f utf-16 -t utf-8 "), (b"\xfe\xff\x00a", "UTF-16; try: iconv -f utf-16 -t utf-8 "),
     ("héllo wörld, ça va".encode("utf-16-le"), "UTF-16.*iconv"), ("héllo wörld, ça va".encode("utf-16-be"), "UTF-16.*iconv"),
-    ("un café crème, s'il vous plaît".encode("latin-1"), "iconv -f "), (b"PK\x03\x04\xff", "zip"), (b"PAR1\x15\x04\xff", "(?i)parquet"),
+    ("un café crème, s'il vous plaît".encode("latin-1"), "iconv -f "), (b"PK\x03\x04\xff", "zip"), (b"PAR1\x15\x04\xff", "[Pp]arquet"),
     (b"\x7fELF\x02\x01\x01\0\xff", "looks|binary|ELF"), (b"word" + bytes(300) + b"\xff\xfe\x80", "looks|binary"),
     (b"name".ljust(257, b"\0") + b"ustar\0" + b"\xff", "tar"),
 ], ids=str)  # fmt: skip
@@ -2184,7 +2188,7 @@ def test_newlines(train):
 def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(FileNotFoundError):
         bpe.train_bpe(tmp_path / "missing.txt", 300, [])
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(ValueError, match=r"is a folder: give its files, .*/\*"):
         bpe.train_bpe(tmp_path, 300, [])
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="file is not a folder"):
@@ -2329,9 +2333,9 @@ def test_the_search_for_special_tokens_does_not_grow_with_their_number(tmp_path)
     path.write_text("abc defg hab " * 100_000)
     seconds = []
     for few in (specials[:1], specials):
-        start = time.perf_counter()
+        start = time.process_time()
         words = bpe.count_words(path, few, workers=1)
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         assert words[b" defg"] == 100_000
     assert seconds[1] < 10 * seconds[0] + 0.05
 
@@ -2546,7 +2550,7 @@ def test_workers_import_nothing_from_the_current_folder(tmp_path):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
     script = f"import sys; sys.path[:] = [p for p in sys.path if p] + [{str(ROOT)!r}]; import bpe; bpe.SLICE_BYTES = 6000; {COUNT}"
     for options in ([], ["-O"], ["-I"]):
-        printed = 'sys.addaudithook(lambda event, arguments: print("-O" in arguments[1]) if event == "subprocess.Popen" else None); '
+        printed = 'sys.addaudithook(lambda event, arguments: sys.stdout.write(f"{\'-O\' in arguments[1]}\\n") if event == "subprocess.Popen" else None); '
         command = [sys.executable, *options, "-c", script.replace("started = []", printed + "started = []")]
         result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, env={**os.environ, "PYTHONSAFEPATH": "1"})
         lines = result.stdout.split()
@@ -2583,7 +2587,7 @@ def test_encoding_a_file_equals_encoding_its_text(tmp_path, monkeypatch, pattern
     rng = random.Random(pattern)
     vocab, merges = trained(600, pattern if pattern in bpe.PATTERNS else "gpt2")
     path, output = tmp_path / "text.txt", tmp_path / "ids.npy"
-    for special_tokens in ([], [END], ["a a"], ["<a>", "<a><b>"], [" \n", "\n\n", "\r\n"]):
+    for special_tokens in ([], [END], ["a a"], ["<a>", "<a><b>"], [" \n\v", "\n\n\v", "\r\n"]):
         tokenizer = bpe.Tokenizer(vocab, merges, special_tokens, pattern)
         for _ in range(12):
             text = nested(rng, special_tokens) + " and " + nested(rng, special_tokens)
@@ -2689,7 +2693,7 @@ def test_text_that_cannot_be_encoded_is_an_error_with_its_file(tmp_path, monkeyp
     tokenizer = bpe.Tokenizer({0: b"a", 1: b" ", 2: b"b"}, [])
     with pytest.raises(ValueError, match=r"text\.txt, bytes \d+ to \d+: .*no token for the byte b'x'"):
         tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy", workers=1)
-    tokenizer = bpe.Tokenizer(*trained(300), [" "  "b"], r"\w+")
+    tokenizer = bpe.Tokenizer(*trained(300), [" ab "], r"\w+")
     with pytest.raises(ValueError, match=r"text\.txt, bytes \d+ to \d+: the pattern skips or reorders"):
         tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy")
     assert os.listdir(tmp_path) == ["text.txt"]
@@ -2728,9 +2732,10 @@ def test_ids_are_never_written_where_no_file_can_be(tmp_path, part):
         tokenizer.encode_files(part, tmp_path / "folder.npy")
     with pytest.raises(ValueError, match="file is not a folder"):
         tokenizer.encode_files(part, tmp_path / "file" / "ids.npy")
-    with pytest.raises(ValueError, match="/dev/null: not a regular file"):
-        tokenizer.encode_files(part, "/dev/null")
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder.npy"]
+    os.symlink("/dev/null", tmp_path / "device.npy")
+    with pytest.raises(ValueError, match="device.npy: not a regular file"):
+        tokenizer.encode_files(part, tmp_path / "device.npy")
+    assert sorted(os.listdir(tmp_path)) == ["device.npy", "file", "folder.npy"]
 
 
 def test_ids_never_replace_one_of_their_inputs(tmp_path, error):
@@ -2878,7 +2883,7 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
     assert status == 0 and lines["vocabulary"].startswith(made_of)
     assert lines["vocabulary"] == made_of + (f"; {why_smaller}" if why_smaller else "")
     assert " MB/s" in lines["read"]
-    assert regex.fullmatch(r"[\d,]+ MB", lines.get("peak memory", "0 MB"))  # not available on Windows
+    assert regex.fullmatch(r"[\d,]+ MB(, and [\d,]+ MB in a worker process)?", lines.get("peak memory", "0 MB"))  # not available on Windows
 
 
 @pytest.mark.parametrize("data", [b"", END.encode(), END.encode() * 3])
@@ -2906,8 +2911,8 @@ def test_log_every(tmp_path):
     result = run(path, 268, "--no-special-tokens", "--pattern", r"\S+", "--log-every", 4, "--output-dir", tmp_path)
     lines = result.stdout.decode().splitlines()
     assert lines == ["4\tl ow -> low\t7", "8\tw i -> wi\t3", "12\tlowe r -> lower\t2"]
-    assert "2 bytes, which the pattern leaves out" not in result.stderr.decode()
-    assert f"{TEXTBOOK.count(' ') + 3} bytes, which the pattern leaves out" in result.stderr.decode()
+    assert f"leaves out {TEXTBOOK.count(' ') + 3} bytes" in result.stderr.decode()
+
 
 EXPLAINED = [
     ([3000], 8), ([3000, "--like", "huggingface"], 8), ([400, "--max-token-length", 2], 8), ([400, "--min-frequency", 55], 8),
@@ -2963,7 +2968,7 @@ def test_the_summary_counts_the_memory_of_workers_and_names_the_engine_that_coun
     monkeypatch.setattr(bpe, "SLICE_BYTES", 20)
     lines = summary(main("words.txt", 300, "--workers", 2)[2])
     workers = engine == "python" and sys.platform != "darwin"
-    assert not workers or int(lines["peak memory"].split()[0]) >= 55  # MB; getrusage counts in KiB
+    assert not workers or max(map(int, regex.findall(r"\d+", lines["peak memory"]))) >= 55  # MB; getrusage counts in KiB
     assert lines["engine"].startswith("C" if engine == "c" else "Python")
     assert "Python" in summary(main("words.txt", 300, "--pattern", r"\w+|\W")[2])["engine"]
 
@@ -2992,16 +2997,15 @@ def test_control_characters_are_made_visible(main, error, words_txt):
 @pytest.mark.parametrize("options", [["--pattern", "o200k"], ["--special-token", "<x>"], ["--no-special-tokens"], ["--encode", "ids.npy"], ["--like", "huggingface"]])
 def test_show_takes_no_options_of_training(main, error, options):
     assert main("words.txt", 262, "--quiet")[0] == 0
-    assert options[0] in error("--show", "low", *options)
+    assert options[0].strip("-").removeprefix("no-").rstrip("s") in error("--show", "low", *options)
 
 
 @only_python
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 def test_show_into_a_full_disk_is_an_error(main):
     assert main("words.txt", 262, "--quiet")[0] == 0
-    for redirection in (">/dev/full", ">&-"):
-        result = shell(f'"$@" {redirection}', "--show", "low")
-        assert result.returncode != 0 and (redirection == ">&-" or b"No space left" in result.stderr), result
+    result = shell('"$@" >/dev/full', "--show", "low")
+    assert result.returncode != 0 and b"No space left" in result.stderr, result
 
 
 def test_help_has_groups_and_ends_with_two_examples(main):
@@ -3132,7 +3136,7 @@ def test_encode_without_a_model_says_so(tmp_path, part):
 
 
 @pytest.mark.parametrize("arguments, text", [
-    (["c.txt"], "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py c.txt"),
+    (["c.txt"], "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"),
     (["c.txt", "many"], "give a corpus and, last, the vocabulary size"),
     (["c.txt", "10kk"], "10kk"),
     (["300"], "not bpe.py 300"),
@@ -3141,16 +3145,16 @@ def test_encode_without_a_model_says_so(tmp_path, part):
     (["c.txt", "10"], "vocabulary size 10 is too small; the minimum is 257 (256 bytes + 1 special token)"),
     (["c.txt", "-10"], "must be a positive integer, not -10"),
     (["missing.txt", "300"], "No such file or directory: 'missing.txt'"),
-    ([".", "300"], "directory"),
+    ([".", "300"], ". is a folder: give its files, ./*"),
     (["c.txt", "300", "--colour"], "--colour"),
     (["c.txt", "300", "--errors", "ignore"], "ignore"),
     (["c.txt", "300", "--workers", "0"], "workers must be"),
     (["c.txt", "300", "--pattern", "(["], "regular expression"),
     (["c.txt", "300", "--special-token", ""], "special token 1 ('') must be valid text of at least two bytes"),
     (["c.txt", "300", "--special-token", "<x>", "--no-special-tokens"], "not allowed with"),
-    (["c.txt", "300", "--log-every", "0"], "--log-every must be at least 1"),
+    (["c.txt", "300", "--log-every", "0"], "--log-every must be"),
     (["c.txt", "300", "--output-dir", "c.txt"], "c.txt is not a folder"),
-    (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 3 (0xff, invalid start byte); use --errors replace "),
+    (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 3 (0xff, invalid start byte); "),
     (["c.gz", "1000"], "looks compressed; try: zcat c.gz | python bpe.py - 1000"),
 ])  # fmt: skip
 def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text):
@@ -3163,13 +3167,13 @@ def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text
 @pytest.mark.parametrize("arguments, text, without", [
     (["c.txt", "300", "--output-dir", ""], "--output-dir must not be empty", ""), (["c.txt", "--encode", ""], "--encode.*must", ""),
     (["c.txt", "300", "--pattern", ""], "pattern", ""), (["", "300"], "''|empty", ""), (["--show", "x", "--output-dir", ""], "--output-dir must not be empty", ""),
-    (["c.txt", "300", "--explain", "-3"], "--explain must be at least 0|--explain must be at least 1", ""),
+    (["c.txt", "300", "--explain", "-3"], "--explain must be", ""),
     (["--encode", "ids.npy"], "corpus", "size"),
     (["c.txt", "1,000"], "'1,000' is not a size", ""), (["c.txt", "1M"], "'1M' is not a size", ""), (["c.txt", "1e4"], "'1e4' is not a size", ""),
     (["c.txt", "--vocab-size", "300"], "--vocab-size.*last|the size.*last|bpe.py corpus.txt 10000", ""), (["c.txt", "300", "--special-tokens", "<x>"], "--special-token\\b", ""),
     (["docs", "300"], r"docs is a folder.*docs/\*", ""), (["my file.gz", "300"], "zcat 'my file.gz' ", ""),
-    (["c.txt", "300", "--workers", "0"], "--workers must be at least 1", "workers=0"), (["c.txt", "300", "--min-frequency", "0"], "--min-frequency must be at least 1", ""),
-    (["c.txt", "300", "--max-token-length", "0"], "--max-token-length must be at least 1", ""),
+    (["c.txt", "300", "--workers", "0"], "--workers must be", "workers=0"), (["c.txt", "300", "--min-frequency", "0"], "--min-frequency must be", ""),
+    (["c.txt", "300", "--max-token-length", "0"], "--max-token-length must be", ""),
     (["--show", "x"], "no model in bpeModel: train one first, or name its folder with --output-dir", "Errno"),
 ])  # fmt: skip
 @only_python
@@ -3216,7 +3220,7 @@ def test_only_regular_files_are_replaced_and_anything_else_is_an_error_before_an
 
     ids, part = map(make, map(pathlib.Path, ("ids.npy", "model/merges.txt")))
     for arguments in ([300, "--encode", ids], [300, "--output-dir", "model"]):
-        assert "not a regular file" in error("nowhere.txt", *arguments)
+        assert "not a regular file" in error("words.txt", *arguments)
     assert not any(path.is_file() for path in (ids, part))
 
 
@@ -3377,7 +3381,7 @@ def test_the_engine_is_looked_for_once():
 def test_both_engines_give_the_same_ids(monkeypatch, pattern, like):
     rng = random.Random(repr((pattern, like)))
     vocab, merges = trained(2000, pattern, like)
-    for special_tokens in ([], [END], ["<a>", "<a><b>", "<a><b><c>", "b><"], [" \n", "\n\n", "ll"], ["a a", "aa", "字"]):
+    for special_tokens in ([], [END], ["<a>", "<a><b>", "<a><b><c>", "b><"], [" \n\v", "\n\n\v", "ll'"], ["a a", "aa", "字"]):
         in_c, in_python = (bpe.Tokenizer(vocab, merges, special_tokens, pattern) for _ in range(2))
         in_python.__dict__["encoder"] = None
         assert in_c.encoder is not None

@@ -725,7 +725,8 @@ class Tokenizer:
         self.merges = [(left, right) for left, right in merges]
         check_merges(self.merges)
         ids, specials = ids_of(vocab), [special.encode("utf-8") for special in self.options.special_tokens]
-        ids.update(zip((token for token in specials if token not in ids), itertools.count(max(ids.values(), default=-1) + 1)))
+        next_id = itertools.count(max(ids.values(), default=-1) + 1)
+        ids.update((token, next(next_id)) for token in specials if token not in ids)
         self.vocab = {token_id: token for token, token_id in ids.items()}
         self.special_ids = {token.decode("utf-8"): ids[token] for token in specials}
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
@@ -1966,7 +1967,8 @@ def check_command(args: Any) -> None:
     require(valid, f"{usage} (a size is not required with --encode); not bpe.py {typed}")
     if args.vocab_size is None:
         for name in ONLY_FOR_TRAINING:
-            require(getattr(args, name) is None, f"{option_of(name)} is for training; without a size, --encode uses a model")
+            hint = "is for training; without a size, --encode uses a model"
+            require(getattr(args, name) is None, f"{option_of(name)} {hint}")
 
 
 def option_of(name: str) -> str:

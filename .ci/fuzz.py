@@ -50,15 +50,15 @@ def compare(seconds: float) -> None:
         vocab, merges = bpe.train_from_counts(words, special_tokens=specials, **options, **in_python)
         assert bpe.train_from_counts(words, special_tokens=specials, **options, **in_c) == (vocab, merges), f"{place}: other merges"
         tokenizer = bpe.Tokenizer(vocab, merges, specials, pattern)
-        assert tokenizer.coder is not None
+        assert tokenizer.encoder is not None
         for text in texts:
             ids = tokenizer.encode(text)
             cuts = [0, *sorted(rng.choices(range(len(text) + 1), k=rng.randint(0, 30))), len(text)]
             pieces = [text[start:end] for start, end in zip(cuts, cuts[1:])]
-            tokenizer.coder, coder = None, tokenizer.coder
+            tokenizer.encoder, encoder = None, tokenizer.encoder
             assert tokenizer.encode(text) == ids, f"{place}: other ids"
             assert list(tokenizer.encode_iterable(pieces)) == ids, f"{place}: other ids in a stream (python)"
-            tokenizer.coder = coder
+            tokenizer.encoder = encoder
             for stream in (text, pieces):
                 assert list(tokenizer.encode_iterable(stream)) == ids, f"{place}: other ids in a stream"
             assert tokenizer.decode(ids) == text, f"{place}: another text"

@@ -1,47 +1,44 @@
 /*
- * bpe_fast.c: the same answer as bpe.py, as fast as the machine allows.
+ * bpe_fast.c: the same results as bpe.py, as fast as the machine allows.
  *
- * The Python engine in bpe.py is the definition; read it first. This file counts words, learns merges and encodes text.
- * build_ffi.py puts the table of character classes before it, made from the installed regex package.
+ * The Python engine in bpe.py is the definition; read it first, then the interface below, then Parts 1 to 3 in order.
+ * Calls:   words_new, words_scan (once per text), learner_new, learner_run, words_get
+ *          encoder_new, cache_new, encode (once per text)
  *
- * HANDLES  No global changes, so different threads may use different handles. Nothing here prints or exits.
- *   bpe_words    a table of distinct words, and how often each occurs: the result of scanning text, or of a list from
- *                Python; or the memory of an encoder, with their ids, of which each thread has one of its own
- *   bpe_learner  takes the words over, and hands out merges, a batch at a time
- *   bpe_encoder  vocabulary and merges; never changes, so threads may share one
+ * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits.
+ *   bpe_words    distinct words and how often each occurs
+ *   bpe_learner  takes over the words and produces merges, a batch at a time
+ *   bpe_encoder  vocabulary and merges; never changes, so threads can share one
+ *   bpe_cache    the ids of words that an encoder has met; each thread has one
  *
  * RETURN CODES
- *   BPE_OK          done
- *   BPE_NO_MEMORY   an allocation failed; the handle can only be freed
- *   BPE_BAD_UTF8    text that is not UTF-8; the offset of the first bad byte is handed out
- *   BPE_NO_TOKEN    a byte that the vocabulary has no token for; its offset is handed out
- *   BPE_OVERFLOW    a count above 2^63 - 1, 2^32 or more bytes in a word, distinct words or tokens, an unknown id
- *   BPE_USED_UP     the table of words has gone into a learner: it has totals of 0, and can only be freed
+ *   BPE_OK            done
+ *   BPE_NO_MEMORY     an allocation failed; words are used up, a learner can only be freed
+ *   BPE_BAD_UTF8      the text is not UTF-8; the offset of the first bad byte is returned
+ *   BPE_NO_TOKEN      the vocabulary has no token for a byte; its offset is returned
+ *   BPE_OVERFLOW      a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
+ *                     2^21 tokens or more
+ *   BPE_USED_UP       the words have gone into a learner, or an earlier call failed: they can only be freed
+ *   BPE_BAD_ARGUMENT  an unknown pattern, special tokens that are short or not sorted, an id that is not there
  *
- * THE TABLE  One open-addressing table serves for words, for pairs, and for what an encoder remembers. A slot is 32
- * bytes, half of them the key; words of up to 15 bytes are keys themselves:
- *     key    n e w e s t . . | . . . . . . . 6     the bytes, zeros, and the length in the last byte
- *     key    hash, 8 bytes   | length, 7 b.  255   a longer word: its bytes lie in the arena
+ * THE TABLE  A single open-addressing table type holds words, pairs, and the words of a cache. A slot has 32 bytes, and
+ * half of them are the key; a word of up to 15 bytes is its own key:
+ *     key    n e w e s t . . | . . . . . . . 6     bytes, zeros, and the length in the last byte
+ *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
- *     value  count 6         | place in the arena  of a word; of a pair, its count and its list
- *     value  n = 2 : new est .                     the ids of a known word, up to three; more lie in the arena
- * The hash of words has a secret seed, so nobody can build words that collide. What leaves a table is sorted by falling
- * count, then by bytes: neither seed nor hash can be seen in a result.
+ *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
+ *     value  n = 2 : new est .                     the ids of a cached word; more than three are in the arena
+ * The hash has a secret seed, so keys that collide can't be constructed. Words leave a table sorted by descending count
+ * and then by bytes, so no result depends on the seed.
  *
- * PART 1, WORDS. A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter,
- * number, whitespace. Shifts and ands of these masks give the bits at which words begin; the next window begins with
- * the last of them, so nothing is carried from one window to the next. What masks don't settle, walk_word reads, one
- * character at a time: words longer than a window; whitespace beyond ASCII, and in cl100k and o200k numbers; in o200k
- * marks behind other characters, and upper case behind letters of both cases.
- * GPT-2's alone: gpt2_starts; contractions in lower case only; numbers of any length; only U+0020 goes along with what
- * follows; line ends are whitespace like any other. The other two share modern_starts.
- * To add a pattern to the three (bpe.py has them as expressions):
- *   1. put its name into bpe_pattern (build_ffi.py), and a class that it alone knows into CLASSES and the enum below;
- *   2. say in walk_word what its words are, character by character: that is enough for a scanner that is right;
- *   3. let find_starts set *n and `starts` to 0 for it, so that each word is walk_word's, and test that;
- *   4. add the masks it needs to ascii_masks and wide_masks, and a function beside gpt2_starts that finds all starts
- *      below *n, for any text behind it; what that can't do, it leaves to walk_word by a smaller *n;
- *   5. put its traps, and an alphabet with all of its classes, into the tests, which compare with regex.
+ * PART 1, WORDS. The scanner classifies a window of 64 bytes that begins with a word, with one bit per byte for each
+ * class: letter, number, whitespace. Shifts and ands of these masks give the bits at which words begin. The next window
+ * begins with the last word that was found, so no state is carried over. walk_word reads the cases that the masks can't
+ * decide, character by character:
+ *   - words longer than a window
+ *   - whitespace beyond ASCII, and, except in gpt2, numbers beyond ASCII
+ *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
+ * Words leave the scanner in batches, so that the memory of their slots is fetched while later words are found.
  *
  * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte, with walls
  * between them. A token's id stands in its first and in its last slot, DEAD inside:
@@ -60,15 +57,15 @@
  * built anew from the array. The heap holds a stale count at worst, never one that is too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
- * word is merged once; then the memory has its ids, until it is full and begins anew. The ranks of all pairs lie in a
- * table that is small enough for the cache. A look-up costs more than anything else, so the bytes of a character become
- * its token at once where that is safe (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the
- * least, while the look-ups of new pairs are under way.
+ * word is merged once, and then cached. The ranks of all pairs are in a table that is small enough for the processor's
+ * cache. A lookup costs more than anything else, so the bytes of a character become its token at once if that is safe
+ * (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the least, while new pairs are looked up.
  *
- * COST    Counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
- *         its list and its distinct neighbours. Encoding: a known word as in counting, a new one 20 to 40 ns a merge.
- * MEMORY  Words: 32 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and for each position in a list. Encoder: 24 bytes a merge, 512 KB; up to 32 MB a memory.
+ * COST    Counting: a few nanoseconds per word. Learning: one pass over the array for each threshold, and for each
+ *         merge its list and its distinct neighbors. Encoding: like counting for a cached word, else 20 to 40 ns
+ *         per merge.
+ * MEMORY  Words: 32 bytes per slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
+ *         distinct words, and for each position in a list. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
  */
 
 #include <stddef.h>
@@ -90,7 +87,7 @@
 enum bpe_status {
     BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP, BPE_BAD_ARGUMENT
 };
-enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_PATTERNS };
+enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2, BPE_PATTERNS };
 
 typedef struct bpe_words bpe_words;
 typedef struct bpe_encoder bpe_encoder;
@@ -182,21 +179,22 @@ extern const uint8_t bpe_class_blocks[][256];
 extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast path relies on it */
 
 #ifndef HUGE_FROM
-#define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
+#define HUGE_FROM ((size_t)2 << 20) /* the size of blocks, in bytes, from which on they get huge pages */
 #endif
-#ifndef CACHE_SLOTS                   /* of an encoder's cache, at most: 32 MB for the table, and as much for its arena */
-#define CACHE_SLOTS ((size_t)1 << 20) /* a power of two */
+#ifndef CACHE_SLOTS
+#define CACHE_SLOTS ((size_t)1 << 20) /* of a cache, at most, a power of two: 32 MB, and as much for its arena */
 #endif
 #define COUNT_MAX ((uint64_t)INT64_MAX)
-#define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
+#define SCRAMBLE 0x9E3779B97F4A7C15u /* an odd factor whose bits look random: 2^64 over the golden ratio */
 
-enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* bytes of a word that is a key, and what marks others */
-enum { CACHED_MAX = 1023 };                /* bytes of a word that an encoder's cache keeps */
-enum { ARENA_PER_SLOT = 32 };              /* bytes of the arena of such a cache for each of its slots */
-enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19, BYTES_PER_SLOT = 16 }; /* of a table, and of text */
+enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
+enum { CACHED_MAX = 1023 };                /* the longest word that a cache keeps, in bytes */
+enum { ARENA_PER_SLOT = 32 };              /* the most bytes in the arena of a cache for each of its slots */
+enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19 }; /* of a new table, and of one for a long text */
+enum { BYTES_PER_SLOT = 16 };              /* how much text a slot of that table is for */
 enum { BATCH = 32 };                       /* words that are looked up together */
-enum { WINDOW = 64, READABLE = 80 };       /* bytes, and 16 bytes from any place in it */
-enum { AHEAD = 48 };                       /* how many places ahead memory is asked for */
+enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
+enum { AHEAD = 48 };                       /* how many places ahead memory is fetched */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -255,7 +253,7 @@ static inline uint64_t load8(const void *p)
 
 static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
-/* the two halves of the product, one over the other: for hashes whose seed nobody knows */
+/* the exclusive or of both halves of the product: a hash, if one factor is secret */
 static inline uint64_t fold(uint64_t a, uint64_t b)
 {
 #if defined(__SIZEOF_INT128__) && !defined(PLAIN_C)
@@ -270,14 +268,14 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
 #endif
 }
 
-/* the order of two strings of bytes: below 0, 0, above 0 */
+/* Compare two strings of bytes: below 0, 0, above 0. */
 static int compare_bytes(const uint8_t *a, size_t length_a, const uint8_t *b, size_t length_b)
 {
     int order = memcmp(a, b, length_a < length_b ? length_a : length_b);
     return order ? order : (length_a > length_b) - (length_a < length_b);
 }
 
-/* n elements of a size, zeroed if asked for; large blocks get huge pages, where there are any */
+/* Allocate n elements, zeroed if asked for. Large blocks get huge pages if the system has them. */
 static void *allocate(size_t n, size_t size, int zero)
 {
     if (n > SIZE_MAX / 2 / size)
@@ -287,7 +285,7 @@ static void *allocate(size_t n, size_t size, int zero)
         size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
         void *block = aligned_alloc(huge, rounded);
         if (block)
-            (void)madvise(block, rounded, MADV_HUGEPAGE); /* advice; without it all is as right, and slower */
+            (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
         if (block && zero)
             memset(block, 0, n * size);
         return block;
@@ -297,7 +295,7 @@ static void *allocate(size_t n, size_t size, int zero)
     return zero ? calloc(n, size) : malloc(n * size);
 }
 
-/* make room for `needed` elements in a block that grows by half, with zeros; on failure it stays as it was */
+/* Make room for `needed` elements in a block that grows by half, with zeros. On failure, it is unchanged. */
 static int grow(void *block_address, size_t *capacity, size_t needed, size_t size)
 {
     void *block;
@@ -321,14 +319,14 @@ typedef struct {
     uint64_t key[2]; /* key[1] is 0 in an empty slot, and only there */
     union {
         struct {
-            uint64_t count, where; /* where: of a word that is long, and lies in the arena */
+            uint64_t count, where; /* where: the offset of a long word in the arena */
         } word;
         struct {
-            uint32_t n, ids[3]; /* if they are not here, they lie at word.where, behind the bytes of a long word */
+            uint32_t n, ids[3]; /* if n has IN_ARENA, they are at word.where, after a long word */
         } known;
         struct {
             uint64_t count;
-            uint32_t *list; /* its length, then the first slots of the left tokens, rising */
+            uint32_t *list; /* its length, then the first slots of the left tokens, ascending */
         } pair;
     } is;
 } slot;
@@ -337,7 +335,7 @@ typedef struct {
     slot *slots;
     size_t capacity, used; /* capacity is a power of two */
     unsigned shift;        /* 64 - log2(capacity) */
-    uint64_t seed[2];      /* of the hash: nobody can build words that collide without it */
+    uint64_t seed[2];      /* of the hash, a secret */
     uint8_t *arena;
     size_t arena_size, arena_capacity;
 } table;
@@ -347,7 +345,7 @@ static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
     return (size_t)(fold(key0 ^ t->seed[0], key1 ^ t->seed[1]) >> t->shift);
 }
 
-/* the slot of a key, or the empty one where it belongs */
+/* Find the slot of a key, or the empty slot for it. */
 static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
 {
     for (size_t i = home_of(t, key0, key1);; i = (i + 1) & (t->capacity - 1)) {
@@ -357,7 +355,7 @@ static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
     }
 }
 
-/* make it a table of so many slots, a power of two, with what is in it now */
+/* Change the number of slots, a power of two; the table keeps its keys. */
 static int resize(table *t, size_t capacity)
 {
     table old = *t;
@@ -374,7 +372,7 @@ static int resize(table *t, size_t capacity)
     return BPE_OK;
 }
 
-/* a slot for a new key; NULL without memory */
+/* Add a key. Returns its slot, or NULL without memory. */
 static slot *add_key(table *t, uint64_t key0, uint64_t key1)
 {
     slot *s;
@@ -387,7 +385,7 @@ static slot *add_key(table *t, uint64_t key0, uint64_t key1)
     return s;
 }
 
-/* put bytes behind the others in the arena */
+/* Append bytes to the arena. */
 static int keep_bytes(table *t, const void *bytes, size_t n)
 {
     if (grow(&t->arena, &t->arena_capacity, t->arena_size + n + 1, 1) != BPE_OK) /* + 1: there is a block at once */
@@ -410,7 +408,7 @@ static void free_table(table *t)
     memset(t, 0, sizeof *t);
 }
 
-/* two seeds from one */
+/* Derive two seeds from one. */
 static void make_seeds(uint64_t seeds[2], uint64_t seed)
 {
     for (unsigned i = 0; i < 2; i++)
@@ -423,7 +421,7 @@ static int new_table(table *t, size_t capacity, uint64_t seed)
     return resize(t, capacity);
 }
 
-/* the key of a word of up to INLINE_MAX bytes, from the 16 bytes that begin with it */
+/* Make the key of a word of up to INLINE_MAX bytes, from 16 bytes that begin with it. */
 static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
 {
     static const uint8_t keep[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
@@ -431,7 +429,7 @@ static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2]
     key[1] = (load8(word + 8) & load8(keep + 24 - length)) | little((uint64_t)length << 56);
 }
 
-/* the key of a longer word; another word may have the same one, then find_word takes the next key */
+/* Make the key of a longer word. If two words have the same key, find_word gives one of them the next key. */
 static void long_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
 {
     const uint8_t *p = word;
@@ -443,7 +441,7 @@ static void long_key(const table *t, const uint8_t *word, size_t length, uint64_
     }
 }
 
-/* the slot that has a word with this key, or the empty one where it belongs */
+/* Find the slot of a word with this key, or the empty slot for it. */
 static slot *find_word(const table *t, uint64_t key[2], const uint8_t *word, size_t length)
 {
     for (;; key[0]++) {
@@ -453,7 +451,7 @@ static slot *find_word(const table *t, uint64_t key[2], const uint8_t *word, siz
     }
 }
 
-/* a slot for a new word with this key; NULL without memory */
+/* Add a word with this key. Returns its slot, or NULL without memory. */
 static slot *new_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
 {
     const size_t where = t->arena_size;
@@ -463,7 +461,7 @@ static slot *new_word(table *t, const uint64_t key[2], const uint8_t *word, size
     return s;
 }
 
-/* the bytes and the length of the word in a slot */
+/* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
 static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 {
     const uint8_t *bytes = (const uint8_t *)s->key;
@@ -474,9 +472,9 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
 /*
- * An automaton that reads text backward (Aho and Corasick 1975, on the reversed tokens): a node is the end of a token,
- * and the node after each byte is the longest one that the text from there on begins with. So one step per byte gives
- * the longest token that begins at each place, however the tokens overlap themselves and each other.
+ * An automaton that reads text backward (Aho and Corasick 1975, with reversed tokens). A node is the end of a token; the
+ * current one is the longest with which the text at the current byte begins. So one step per byte finds the longest
+ * token that begins at each place, however the tokens overlap themselves and each other.
  */
 typedef struct {
     uint8_t *byte;   /* by node: its first byte. The children of a node are first[node] to first[node + 1] - 1, */
@@ -602,7 +600,7 @@ static void free_specials(specials *s)
     free(s->length);
 }
 
-/* what is known of the special tokens in a text: from..to - 1 was searched */
+/* the result of a search for special tokens in from..to - 1 */
 typedef struct {
     uint32_t *token; /* at each of these places: 1 + the index of the longest token that begins there, or 0 */
     size_t room;
@@ -631,8 +629,8 @@ static void search(finder *f, const specials *s, const uint8_t *text, const uint
 }
 
 /*
- * Find the first special token at or after text, and of those that begin there the longest. Returns 1 + its index, and
- * its place in *at; or 0 if there is none, with *at = end.
+ * Find the first special token at or after text, the longest if several begin there. Returns 1 + its index, and its
+ * place in *at; or 0 and *at = end if no token follows.
  */
 static size_t find_special(finder *f, const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at)
 {
@@ -654,7 +652,7 @@ static size_t find_special(finder *f, const specials *s, const uint8_t *text, co
 
 /* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
 
-typedef struct { /* how a text is cut into words */
+typedef struct { /* how text is cut into words */
     int pattern;
     specials specials;
 } rules;
@@ -679,7 +677,7 @@ static int add_count(uint64_t *count, uint64_t more)
     return BPE_OK;
 }
 
-/* count a word of which only the key may be known */
+/* Count a word, given its key. */
 static NOINLINE int put_word(table *t, uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
     slot *s = find_word(t, key, word, length);
@@ -693,7 +691,7 @@ static NOINLINE int put_word(table *t, uint64_t key[2], const uint8_t *word, siz
     return BPE_OK;
 }
 
-/* add a word that was counted elsewhere */
+/* Add a word that was counted elsewhere. */
 static int add_word(table *t, const uint8_t *word, size_t length, uint64_t count)
 {
     uint64_t key[2] = {0, 0};
@@ -706,7 +704,7 @@ static int add_word(table *t, const uint8_t *word, size_t length, uint64_t count
     return put_word(t, key, word, length, count);
 }
 
-/* after an error, some of the words are missing: then all go, and the next call says so */
+/* After an error the counts are incomplete: drop them all, so that the next call returns BPE_USED_UP. */
 static int finish_words(bpe_words *w, int status)
 {
     if (status != BPE_OK)
@@ -760,7 +758,7 @@ int bpe_words_add(bpe_words *w, const bpe_words *other)
     if (!w->table.slots || !t->slots)
         return BPE_USED_UP;
     if (w->table.capacity < t->capacity)
-        status = resize(&w->table, t->capacity); /* in the order of their hashes, words pile up in a smaller table */
+        status = resize(&w->table, t->capacity); /* in the order of hashes, words pile up in a smaller table */
     for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
         const uint8_t *word = word_of(t, t->slots + i, &length);
         if (length)
@@ -825,14 +823,25 @@ int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_
 
 /* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
 
-/* the classes in bpe_class_blocks, and sets of them; NONE stands for the end of the text */
+/*
+ * To add a pattern, which bpe.py has as an expression:
+ *   1. add its name to bpe_pattern and to NAMES in build_ffi.py, and a class that only it uses to CLASSES there;
+ *   2. say in walk_word what its words are, character by character: that is a complete scanner;
+ *   3. let find_starts return 0 starts for it, so that walk_word reads all words, and test that;
+ *   4. add the masks that it needs to ascii_masks and wide_masks, and a function like gpt2_starts that finds all starts
+ *      among the first *n bytes, whatever text follows; a smaller *n leaves the rest to walk_word;
+ *   5. add its traps, and an alphabet with all of its classes, to the tests, which compare with regex.
+ * cl100k, llama3 and qwen2 differ only in whitespace at the end of the text, and in the digits of a number.
+ */
+
+/* the classes in bpe_class_blocks, and sets of them; NONE is the end of the text */
 enum { OTHER, UPPER, LOWER, BOTH, MARK, NUMBER, SPACE, LINE_END, NONE };
 #define SET(class) (1u << (class))
 #define LETTERS (SET(UPPER) | SET(LOWER) | SET(BOTH))
 #define SPACES (SET(SPACE) | SET(LINE_END))
 
-typedef struct { /* a bit a byte; plain_space is U+0020, tail any byte of a character but its first */
-    uint64_t of[NONE]; /* each class but OTHER: all bytes of its characters */
+typedef struct { /* one bit per byte; plain_space is U+0020, tail any byte of a character but its first */
+    uint64_t of[NONE]; /* by class, but not OTHER: all bytes of its characters */
     uint64_t high, plain_space, quote, slash, tail;
 } masks;
 
@@ -883,7 +892,7 @@ ALWAYS_INLINE void ascii_masks(range_finder in_range, int pattern, const uint8_t
     }
 }
 
-/* length in bytes of the character at p, 0 if the bytes up to end are not UTF-8, as Python's decoder has it */
+/* Decode the character at p. Returns its length in bytes, or 0 if it is not UTF-8 for Python's decoder. */
 static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *character)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
@@ -907,9 +916,9 @@ static inline unsigned class_of(uint32_t character)
 }
 
 /*
- * Add the characters beyond ASCII to the masks: all bytes of a character get its class. *n is how many bytes of the
- * window are known; it falls to the last whole character when the text goes on behind the window (left > n), and to
- * what walk_word has to read. Returned is 0, or 1 + the offset of what is not UTF-8.
+ * Add characters beyond ASCII to the masks: all bytes of a character get its class. *n is the number of known bytes;
+ * it is reduced to the last complete character if the text is longer than the window, and to the first byte that is for
+ * walk_word. Returns 0, or 1 + the offset of a byte that is not UTF-8.
  */
 ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint8_t *window, unsigned *n, size_t left,
                                   masks *m)
@@ -917,7 +926,7 @@ ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint
     const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
     uint64_t hard, high = m->high & bits_below(*n);
     uint64_t lead = bpe_cjk_are_letters ? in_range(window, 0, 0xE4, 6) : 0;
-    if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 with B8 or more behind it, and two more bytes */
+    if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 and then B8 or more; two more bytes follow */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
         m->of[BOTH] = lead | lead << 1 | lead << 2;
         high &= ~m->of[BOTH];
@@ -943,7 +952,7 @@ ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint
     return 0;
 }
 
-/* the length of 's 't 'm 'd 'll 've 're at a quote, with so many bytes left, or 0 */
+/* the length of 's 't 'm 'd 'll 've 're at a quote, or 0; `left` is how many bytes are left */
 static inline unsigned contraction(int pattern, const uint8_t *quote, size_t left)
 {
     unsigned lower = pattern == BPE_GPT2 ? 0 : 0x20, a = left > 1 ? quote[1] | lower : 0, b = left > 2 ? quote[2] : 0;
@@ -954,13 +963,13 @@ static inline unsigned contraction(int pattern, const uint8_t *quote, size_t lef
     return lower && b == 0xBF && quote[1] == 0xC5 ? 3 : 0; /* U+017F, an s where case is ignored */
 }
 
-/* The starts of words after contractions are taken from left to right, at quotes where there may be one. */
+/* Correct the starts at contractions, from left to right; quotes are those that can begin one. */
 ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size_t left, uint64_t quotes,
                                         uint64_t starts)
 {
     for (unsigned end = 0; quotes; quotes &= quotes - 1) {
         unsigned i = lowest_bit(quotes), length = contraction(pattern, window + i, left - i);
-        if (!LIKELY(length) || (pattern == BPE_O200K && i == end)) /* where one ended, a word begins */
+        if (!LIKELY(length) || (pattern == BPE_O200K && i == end)) /* a word begins after a contraction */
             continue;
         end = i + length;
         starts &= ~(bits_below(length) << i);
@@ -972,7 +981,7 @@ ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size
     return starts;
 }
 
-/* GPT-2: the bits at which words begin, in a window that begins with one */
+/* Find the bits at which words begin for gpt2. */
 ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
 {
     uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
@@ -982,7 +991,7 @@ ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsign
     return cut_contractions(BPE_GPT2, window, left, m->quote & starts & known, starts) & known;
 }
 
-/* every third byte of each run of numbers, all of one byte */
+/* every third byte of each run of numbers, which are ASCII */
 ALWAYS_INLINE uint64_t groups_of_three(uint64_t number)
 {
     uint64_t groups = number & ~(number << 1);
@@ -991,17 +1000,26 @@ ALWAYS_INLINE uint64_t groups_of_three(uint64_t number)
     return groups;
 }
 
-/* cl100k and o200k: the bits at which runs of whitespace begin and are cut; solid is what is no whitespace */
+/* Find the bits at which runs of whitespace begin, and at which they are cut, for the other patterns. */
 ALWAYS_INLINE uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid)
 {
     uint64_t plain = space & ~line_end, behind_line = plain & line_end << 1, x;
     uint64_t starts = (space & ~(space << 1)) | (plain & solid >> 1) | behind_line;
-    for (x = (plain + behind_line) & line_end; x; x &= x - 1) /* it was not the last line end */
+    for (x = (plain + behind_line) & line_end; x; x &= x - 1) /* a later newline follows in the same run */
         starts &= ~((uint64_t)1 << highest_bit(behind_line & bits_below(lowest_bit(x))));
     return starts;
 }
 
-/* cl100k and o200k: the same; *n falls to where the starts are known */
+/*
+ * Find the bits at which words begin for the other patterns; *n is reduced to the bytes whose starts are known. The bits
+ * of each mask for cl100k, from left to right:
+ *     text         !  \n /  .  a  b  '  s  .  .  x       (a dot is a space)
+ *     letter       0  0  0  0  1  1  0  1  0  0  1
+ *     space        0  0  0  1  0  0  0  0  1  1  0       without the newline, which is in `chain`
+ *     other        1  0  1  0  0  0  1  0  0  0  0
+ *     chain        0  1  0  0  0  0  0  0  0  0  0       belongs to the word before it; in o200k, the slash does too
+ *     starts       1  0  1  1  0  0  1  0  1  1  0       words: "!\n", "/", " ab", "'s", " ", " x"
+ */
 ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t left)
 {
     const int o200k = pattern == BPE_O200K;
@@ -1017,7 +1035,7 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
     letter &= known;
     number &= known;
     tail = m->tail & known;
-    /* line ends, and slashes behind them, that belong to the word of others before them */
+    /* newlines (and slashes after them) that belong to a word of other characters before them */
     behind = (o200k ? line_end | m->slash : line_end) & known;
     chain = behind & line_end & other << 1;
     chain |= ((behind + chain) ^ behind) & behind;
@@ -1026,23 +1044,23 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
 
     starts = other & ~(other << 1) & ~(m->plain_space << 1);
     quotes = m->quote & (o200k ? letter << 1 : starts) & known;
-    lone = starts; /* one other character goes with the letters behind it, as whitespace does */
+    lone = starts; /* a single other character joins the letters after it, as whitespace does */
     for (unsigned k = 0; tail && k < 3; k++)
         lone |= lone << 1 & tail;
     starts |= letter & ~((letter | (space & ~line_end) | lone) << 1);
     if (o200k)
         starts |= upper & m->of[LOWER] << 1 & known;
     starts |= space_starts(space, line_end & space, letter | number | other);
-    starts |= groups_of_three(number) | 1;
+    starts |= (pattern == BPE_QWEN2 ? number : groups_of_three(number)) | 1;
     starts = cut_contractions(pattern, window, left, quotes, starts);
-    if (space >> (*n - 1) & 1 && (left > *n || !o200k)) { /* not known; at the end of a text, cl100k cuts nothing */
+    if (space >> (*n - 1) & 1 && (left > *n || pattern == BPE_CL100K)) { /* unknown; at the end, cl100k cuts nothing */
         uint64_t before = ~space & known;
         starts &= bits_below(before ? highest_bit(before) + 2 : 1);
     }
     return starts & known;
 }
 
-/* the class of the character at p; NONE at the end, and where the text is no UTF-8, which the next window will find */
+/* the class of the character at p; NONE at the end, and for bytes that are not UTF-8, which the next window reports */
 static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *length)
 {
     uint32_t character;
@@ -1050,7 +1068,7 @@ static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *
     return SET(*length ? class_of(character) : NONE);
 }
 
-/* the first character behind p that is in none of the classes */
+/* Skip characters of some classes. */
 static const uint8_t *skip(const uint8_t *p, const uint8_t *end, unsigned set)
 {
     unsigned length;
@@ -1059,7 +1077,7 @@ static const uint8_t *skip(const uint8_t *p, const uint8_t *end, unsigned set)
     return p;
 }
 
-/* behind the letters of a word, and in o200k the contraction that goes with them */
+/* Skip the letters of a word, and in o200k the contraction that belongs to them. */
 static const uint8_t *skip_letters(int pattern, const uint8_t *p, const uint8_t *end)
 {
     unsigned class, length, both = SET(BOTH) | SET(MARK);
@@ -1071,12 +1089,12 @@ static const uint8_t *skip_letters(int pattern, const uint8_t *p, const uint8_t 
             behind_both = p + length;
     if (class == SET(LOWER))
         p = skip(p, end, SET(LOWER) | both);
-    else if (behind_both) /* where no lower case follows, the last that can be lower case is the end */
+    else if (behind_both) /* without lowercase after it, the word ends with the last letter that can be lowercase */
         p = behind_both;
     return p < end && *p == '\'' ? p + contraction(pattern, p, (size_t)(end - p)) : p;
 }
 
-/* behind the whitespace that begins a word and is not taken along by what follows */
+/* Skip the whitespace that a word begins with and that does not belong to the next one. */
 static const uint8_t *skip_spaces(int pattern, const uint8_t *text, const uint8_t *end)
 {
     const uint8_t *p = text, *last = text, *behind_line = NULL;
@@ -1090,7 +1108,7 @@ static const uint8_t *skip_spaces(int pattern, const uint8_t *text, const uint8_
     return p < end && last > text ? last : p;
 }
 
-/* The length of the word at text, character by character: for what the masks don't settle, and as the plain reading. */
+/* Read the word at text character by character, for cases that the masks can't decide. Returns its length. */
 static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
 {
     unsigned letters = pattern == BPE_O200K ? LETTERS | SET(MARK) : LETTERS, others = SET(OTHER) | SET(MARK);
@@ -1108,7 +1126,7 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     else if (gpt2 && (first == SET(NUMBER) || (plain_space && next == SET(NUMBER))))
         p = skip(p, end, SET(NUMBER));
     else if (first == SET(NUMBER))
-        for (unsigned k = 0; k < 2 && class_at(p, end, &length) == SET(NUMBER); k++)
+        for (unsigned k = pattern == BPE_QWEN2 ? 2 : 0; k < 2 && class_at(p, end, &length) == SET(NUMBER); k++)
             p += length;
     else if (first & others || (plain_space && next & others)) {
         p = skip(p, end, others);
@@ -1119,13 +1137,13 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     return (size_t)(p - text);
 }
 
-/* what a window begins with: in its first `known` bytes, all words' starts; 1 + the offset of what is not UTF-8, or 0 */
+/* the words of a window: all starts among its first `known` bytes; 1 + the offset of a byte that is not UTF-8, or 0 */
 typedef struct {
     uint64_t starts;
     unsigned known, bad_byte;
 } cut;
 
-/* Find the bits at which words begin, after the first, in a window that begins with one; `left` is to the text's end. */
+/* Find all starts of words except the first in a window that begins with a word; `left` bytes of text remain. */
 ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left)
 {
     masks m = {0};
@@ -1135,16 +1153,16 @@ ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t 
         c.bad_byte = wide_masks(in_range, pattern, window, &c.known, left, &m);
     if (c.bad_byte || !c.known)
         return c;
-    c.starts = pattern == BPE_GPT2     ? gpt2_starts(window, &m, c.known, left)
-               : pattern == BPE_CL100K ? modern_starts(BPE_CL100K, window, &m, &c.known, left)
-                                       : modern_starts(BPE_O200K, window, &m, &c.known, left);
+    c.starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, c.known, left)
+               : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &c.known, left)
+                                      : modern_starts(pattern, window, &m, &c.known, left);
     c.starts &= ~(uint64_t)1;
     return c;
 }
 
 /*
- * Words leave the scanner in batches: as each is found, its key is made, and the place of its slot is asked for from
- * memory. When the batch is full, the slots have come, and a sink looks all of them up. An error ends the scan.
+ * A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
+ * slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan.
  */
 typedef struct {
     uint64_t key[2];
@@ -1169,7 +1187,7 @@ static int end_batch(batch *b)
     return b->sink(b->state, b->words, n);
 }
 
-/* add a word; readable has the same bytes, and 16 of them may be read whatever the length */
+/* Add a word. 16 bytes can be read from `readable`, which begins with the same bytes, whatever their number. */
 ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *readable, size_t length)
 {
     pending *p = b->words + b->n++;
@@ -1184,7 +1202,7 @@ ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *read
     return LIKELY(b->n < BATCH) ? BPE_OK : end_batch(b);
 }
 
-/* Give the words of text..end to a batch; text may be read up to limit. After BPE_BAD_UTF8, *bad is where. */
+/* Give the words of text..end to a batch; bytes up to limit can be read. After BPE_BAD_UTF8, *bad is the bad one. */
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, int pattern, const uint8_t *text, const uint8_t *end,
                             const uint8_t *limit, const uint8_t **bad)
 {
@@ -1241,7 +1259,7 @@ static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t 
     return (has_avx2() ? scan_avx2 : scan_portable)(b, pattern, text, end, limit, bad);
 }
 
-/* Give the words of a text to a batch, and the indexes of special tokens, if `special` is given, between them. */
+/* Give all words to a batch; `special`, if it is not NULL, gets the index of each special token between them. */
 static int scan_text(batch *b, const rules *r, finder *f, const uint8_t *text, size_t length, size_t *bad_offset,
                      void (*special)(void *state, size_t index))
 {
@@ -1261,7 +1279,7 @@ static int scan_text(batch *b, const rules *r, finder *f, const uint8_t *text, s
     return status;
 }
 
-/* count the words of a batch */
+/* the sink that counts */
 static int count_batch(void *state, pending *words, size_t n)
 {
     table *t = state;
@@ -1277,7 +1295,7 @@ static int count_batch(void *state, pending *words, size_t n)
     return status;
 }
 
-/* Make a table large enough for the words of a text of some length, so that it need not grow so often. */
+/* Give a table the size that text of this length usually needs, so that it grows less often. */
 static int fit_table(table *t, size_t length, size_t most)
 {
     size_t capacity = t->capacity;
@@ -1738,21 +1756,21 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 
 /* ---- 3. encoding: the vocabulary --------------------------------------------------------------------------------- */
 
-/* The caller has numbered the tokens: the id of a byte's token is the byte, and those of the merges' tokens follow. */
+/* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_MADE = 4 };
 enum { IDS_IN_SLOT = 3, COMING_BACK = 4 }; /* a cache grows if each of its words was looked up so often on average */
 #define IN_ARENA (1u << 31)                /* marks the number of ids of a long word, or of more than three */
 
-typedef struct { /* what is known of a token so far; its bytes, if safe merges alone made it */
+typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
     uint8_t flags, n_bytes, bytes[3];
 } token_facts;
 
 struct bpe_encoder {
-    uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones where it is empty */
+    uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones if empty */
     size_t n_buckets;
     uint32_t *made;    /* by rank: the token that the merge makes */
-    int plain;         /* that is 256 + rank for all of them: a look-up less for each merge */
+    int plain;         /* that is 256 + rank for all of them: one lookup less per merge */
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     rules rules;
@@ -1787,7 +1805,7 @@ static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t rig
     }
 }
 
-/* a safe merge makes c of a and b: if such merges alone make a character, keep its token */
+/* A safe merge makes c of a and b. If only such merges make a character, note its token. */
 static void note_character(bpe_encoder *e, const token_facts *a, const token_facts *b, token_facts *c, uint32_t id)
 {
     unsigned n = (unsigned)a->n_bytes + b->n_bytes;
@@ -1802,10 +1820,10 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 }
 
 /*
- * Fill the table of pairs, and that of characters. A merge (a, b) -> c is safe, so that it may be made at once wherever
- * a stands before b, if no earlier merge has a on its right or b on its left, and a is not b: nothing can take one of
- * them away before its turn comes. That needs an ordered list, where no merge uses a token that a later one makes: else
- * a pair with c could come before it.
+ * Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
+ * if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
+ * This requires a list in which no merge uses a token that a later merge makes. Otherwise a pair with c could have a
+ * lower rank than the merge that makes c.
  */
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
@@ -1848,7 +1866,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e);
 }
 
-/* check the merges, and copy the arguments that are kept */
+/* Check the merges, and copy the arguments that are kept. */
 static int fill_encoder(bpe_encoder *e, const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
                         const uint32_t *special_ids, size_t n_specials)
 {
@@ -1874,9 +1892,9 @@ static int fill_encoder(bpe_encoder *e, const uint32_t *ids, size_t n_ids, const
     return e->special_ids ? BPE_OK : BPE_NO_MEMORY;
 }
 
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *special_bytes,
-                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern, uint64_t seed,
-                    bpe_encoder **encoder)
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
+                    const uint8_t *special_bytes, const size_t *lengths, const uint32_t *special_ids, size_t n_specials,
+                    int pattern, uint64_t seed, bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     int status = e ? new_rules(&e->rules, special_bytes, lengths, n_specials, pattern) : BPE_NO_MEMORY;
@@ -1893,12 +1911,12 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
 
 /* ---- 3. encoding: one word --------------------------------------------------------------------------------------- */
 
-enum { SHORT = 62 }; /* ids that are merged within an array, with a wall on each side */
+enum { SHORT = 62 }; /* ids that are merged within an array, with NO_ID on each side */
 
 static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e->plain ? 256 + rank : e->made[rank]; }
 
 /*
- * Merge n ids, at most SHORT: -> how many are left. keys[i] is the rank of the pair that begins at place i, and i
+ * Merge n ids, at most SHORT, and return how many remain. keys[i] is the rank of the pair that begins at place i, and i
  * itself, so that the least is the leftmost pair of lowest rank. A bit of `live` is a place where a token begins.
  */
 ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t n)
@@ -1906,7 +1924,7 @@ ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t 
     const uint32_t last = (uint32_t)n + 1, padded = (last + 7) & ~7u;
     uint32_t ids[SHORT + 2], keys[SHORT + 2], least = UINT32_MAX;
     uint64_t live = bits_below(last + 1);
-    ids[0] = ids[last] = NO_ID; /* the walls */
+    ids[0] = ids[last] = NO_ID;
     memcpy(ids + 1, out, n * sizeof *out);
     memset(keys, 255, padded * sizeof *keys);
     for (uint32_t i = 1; i + 1 < last; i++) {
@@ -1947,7 +1965,7 @@ static NOINLINE AVX2 size_t merge_short_avx2(const bpe_encoder *e, uint32_t *out
 
 typedef struct { uint32_t id, before, after; } place;
 
-/* set the leaf of the pair at a place; a node is the lesser of its two children, so node 1 is the least leaf */
+/* Set the leaf of the pair at a place. A node is the lesser of its two children, so node 1 is the least leaf. */
 static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
 {
     size_t i = places + at;
@@ -1955,7 +1973,7 @@ static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
         tree[i / 2] = lesser(tree[i], tree[i ^ 1]);
 }
 
-/* the same for any number of ids, in n log n: they are linked, and a tree finds the least pair */
+/* Merge any number of ids in n log n: they are linked, and a tree finds the least pair. */
 static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
@@ -1984,7 +2002,7 @@ static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
     return BPE_OK;
 }
 
-/* the ids of a word: *n of them to out, which has room for `length` */
+/* Encode a word of `length` bytes, for whose ids there is as much room. */
 static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *out, size_t *n)
 {
     int status = BPE_OK;
@@ -2047,7 +2065,7 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
     return status;
 }
 
-/* write ids after those of the text so far; there is room for two more */
+/* Append ids to the output. */
 ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narrow)
 {
     uint8_t *out = c->ids + c->n * (narrow ? 2 : 4);
@@ -2060,8 +2078,8 @@ ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narr
 }
 
 /*
- * Make room for a word, and for some bytes in the arena. A full table grows if its words come back; else, and without
- * memory, it is emptied.
+ * Make room for a word with n_bytes in the arena; returns 0 if they are too many. A full table grows if its words were
+ * looked up often enough since it last did. Otherwise, or without memory, it is emptied.
  */
 static int make_room(bpe_cache *c, size_t n_bytes)
 {
@@ -2077,7 +2095,7 @@ static int make_room(bpe_cache *c, size_t n_bytes)
     return 1;
 }
 
-/* keep the ids of a word; without memory, they are not kept */
+/* Cache the ids of a word, if there is memory. */
 static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
 {
     table *t = &c->table;
@@ -2099,7 +2117,7 @@ static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t 
         memcpy(s->is.known.ids, ids, n * sizeof *ids);
 }
 
-/* encode a word that is not in the slot of its hash, with up to three ids */
+/* Encode a word that is not in its home slot with up to three ids. */
 static NOINLINE int encode_other(bpe_cache *c, pending *p)
 {
     const slot *s = find_word(&c->table, p->key, p->word, p->length);
@@ -2121,7 +2139,7 @@ static NOINLINE int encode_other(bpe_cache *c, pending *p)
     return BPE_OK;
 }
 
-/* encode the words of a batch */
+/* the sink that encodes */
 ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narrow)
 {
     int status = BPE_OK;
@@ -2129,7 +2147,7 @@ ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narro
         pending *p = words + i;
         const slot *s = c->table.slots + p->home;
         if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && s->is.known.n <= IDS_IN_SLOT)) {
-            put_ids(c, s->is.known.ids, IDS_IN_SLOT, narrow); /* all three, so that there is no loop */
+            put_ids(c, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
             c->n += s->is.known.n;
         } else
             status = encode_other(c, p);

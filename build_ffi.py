@@ -25,7 +25,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-VERSION = 9  # of the interface: a module built for another version is not used
+NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
+VERSION = 10  # of the interface: a module built for another version is not used
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ class Engine:
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
             warnings.warn(text + "using regex instead (python build_ffi.py rebuilds the engine)", stacklevel=2)
             return {}
-        return {"gpt2": self.lib.BPE_GPT2, "cl100k": self.lib.BPE_CL100K, "o200k": self.lib.BPE_O200K}
+        return {name: getattr(self.lib, f"BPE_{name.upper()}") for name in NAMES}
 
     def check(self, status: int) -> None:
         """Turn a return code into an exception; codes that callers handle themselves pass."""

@@ -1108,7 +1108,7 @@ static int index_pairs(bpe_learner *l)
 {
     const size_t n = l->n_tokens, square = n <= 362 && n < l->n_slots / n ? n : 0; /* n * n slots have room in 2^17 */
     table all = {0};
-    int status = new_table(&all, square ? 1 << 17 : 1 << 12, 1); /* another seed: in the order of one, keys pile up */
+    int status = new_table(&all, square ? 1 << 17 : 1 << 12, l->pairs.seed[0]); /* in the order of one seed, keys pile up */
     clear_pairs(l);
     if (status == BPE_OK)
         status = count_pairs(l, &all, square);
@@ -1311,7 +1311,7 @@ static int write_words(bpe_learner *l, const table *words, const uint32_t *id_of
 {
     table counts = {0};
     uint64_t pairs = 0;
-    int status = new_table(&counts, 1 << 12, 0);
+    int status = new_table(&counts, 1 << 12, words->seed[1]);
     for (int pass = 0; pass < 2 && status == BPE_OK; pass++) {
         for (size_t i = 0; i < words->capacity && status == BPE_OK; i++) {
             const uint64_t count = words->slots[i].is.word.count;
@@ -1367,7 +1367,7 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
                     int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
-    int status = !w->table.slots ? BPE_USED_UP : l ? new_table(&l->pairs, 1 << 12, 0) : BPE_NO_MEMORY;
+    int status = !w->table.slots ? BPE_USED_UP : l ? new_table(&l->pairs, 1 << 12, w->table.seed[0]) : BPE_NO_MEMORY;
     for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
         const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
         status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1); /* + 1: there is a block at once */

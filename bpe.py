@@ -1186,10 +1186,9 @@ class Words(collections.Counter[bytes]):
         for end, length, count in zip(itertools.accumulate(lengths), lengths, counts):
             self[blob[end - length : end]] += count
 
-    def totals(self) -> tuple[int, int, int, int]:
-        """(distinct words, words, bytes in words, bytes in distinct words)."""
-        n_bytes = sum(len(word) * count for word, count in self.items())
-        return len(self), sum(self.values()), n_bytes, sum(map(len, self))
+    def totals(self) -> tuple[int, int, int]:
+        """(distinct words, words, bytes in words)."""
+        return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
 
     def arrays(self) -> tuple[bytes, Sequence[int], Sequence[int]]:
         """All words one after the other, their lengths and their counts, by falling count and then by bytes."""
@@ -1255,7 +1254,9 @@ def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any 
     corpus = slices_of_files(input_path, options) if texts is None else (slices_of_texts(texts, options), None, [])
     slices, total, saved_counts = corpus
     for path in saved_counts:
-        words.put(*read_counts(path, options))
+        saved = Words()
+        saved.put(*read_counts(path, options))
+        words.update(saved)
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
     results = run_tasks(task, slices, options, in_c, executor)
     for *numbers, counts in with_progress(results, "counting words", "MB", total, options.progress):
@@ -1310,7 +1311,7 @@ def save_counts(words: Any, path: Path, special_tokens: Specials, pattern: str =
     options = check_arguments(special_tokens, pattern=pattern)
     require(os.fspath(path).endswith(".npz"), f"{os.fspath(path)}: the name of a file of counts must end in .npz")
     check_writable(path)
-    arrays = (Words(words) if isinstance(words, Mapping) else words).arrays()
+    arrays = Words(words if isinstance(words, Mapping) else words.to_dict()).arrays()
     with new_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for (name, (kind, _)), data in zip(ARRAYS.items(), arrays):
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy_header(kind, len(data)) + bytes(data))
@@ -1405,10 +1406,14 @@ class Trainer:
             self.alphabet = sorted({token for word in words for token in character_tokens(word)})
             self.tokens = list(self.alphabet)
             self.check_size()
-        if engine := engine_for(self.options):
-            self.n_tokens, self.steps = engine.start(self, words)
+        longest = self.options.max_token_length or sys.maxsize
+        if (engine := engine_for(self.options)) and self.options.pattern != CHARACTERS and not self.merges:
+            self.n_tokens = (Words(words) if isinstance(words, dict) else words).totals()[2]
+            limits = self.wanted, self.options.min_frequency, longest, self.options.like is not None
+            self.steps = engine.learn(words, self.id_of_byte, self.tokens, *limits)
             return self
-        rows, counts, longest = self.rows(words), list(words.values()), self.options.max_token_length or sys.maxsize
+        words = words if isinstance(words, dict) else words.to_dict()
+        rows, counts = self.rows(words), list(words.values())
         self.n_tokens = sum(map(operator.mul, map(len, rows), counts))
         self.steps = learn_merges(rows, counts, self.tokens, smaller_id if self.options.like else descending, longest)
         return self
@@ -1696,7 +1701,7 @@ def run(args: Any) -> Iterator[tuple[str, str]]:
         if returns and trainer.options.newlines == "keep":
             yield "note", f"{plural(returns, 'carriage return')}: --newlines lf reads \\r\\n as \\n"
         yield "not matched", f"{unmatched:,} bytes, which the pattern leaves out" if unmatched else ""
-        distinct, total, in_words, _ = words.totals()
+        distinct, total, in_words = words.totals()
         yield "pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from"
     if args.save_counts:
         save_counts(words, args.save_counts, *trainer.options[:2])

@@ -2,8 +2,7 @@
  * bpe_fast.c: the same answer as bpe.py, as fast as the machine allows.
  *
  * The Python engine in bpe.py is the definition; read it first. This file counts words, learns merges and encodes text.
- * build_ffi.py puts two things in front of it: the prototypes of its public functions, with the return codes and the
- * structures that Python sees, and the table of character classes, made from the installed regex package.
+ * build_ffi.py puts the table of character classes before it, made from the installed regex package.
  *
  * HANDLES  No global changes, so different threads may use different handles. Nothing here prints or exits.
  *   bpe_words    a table of distinct words, and how often each occurs: the result of scanning text, or of a list from
@@ -44,8 +43,8 @@
  *      below *n, for any text behind it; what that can't do, it leaves to walk_word by a smaller *n;
  *   5. put its traps, and an alphabet with all of its classes, into the tests, which compare with regex.
  *
- * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte (or other first
- * symbol), with walls between them. A token's id stands in its first and in its last slot, DEAD inside:
+ * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte, with walls
+ * between them. A token's id stands in its first and in its last slot, DEAD inside:
  *     bytes      n e w e s t           after  e+st -> est:     seq   # n e w est dead est # ...
  *     seq      # n e w e s t # ...            (st before it)             |        |
  *                                                                   first slot  last slot
@@ -72,6 +71,8 @@
  *         distinct words, and for each position in a list. Encoder: 24 bytes a merge, 512 KB; up to 32 MB a memory.
  */
 
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
@@ -80,6 +81,93 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
+
+/* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
+
+enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP };
+enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K };
+
+typedef struct bpe_words bpe_words;
+typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges: never changes */
+
+/*
+ * Create an empty table for text with these special tokens: n of them, concatenated, each of two bytes or more, sorted
+ * by their bytes. The seed should be a secret. Returns NULL if there is no memory.
+ */
+bpe_words *bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, uint64_t seed);
+void bpe_words_free(bpe_words *w);
+
+/* Count the words of a text. After BPE_BAD_UTF8, *bad_offset is the offset of the first byte that is not UTF-8. */
+int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset);
+
+/* Add n words and their counts. The words are concatenated. */
+int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n);
+
+/* Add all words of another table, which keeps them. */
+int bpe_words_add(bpe_words *w, const bpe_words *other);
+
+/*
+ * Distinct words, their bytes, all their occurrences, and the bytes of all occurrences. The last two can pass 2^64, so
+ * the upper and the lower halves of the counts are summed separately.
+ */
+typedef struct { uint64_t words, bytes, pretokens, pretokens_high, bytes_in_words, bytes_in_words_high; } bpe_totals;
+void bpe_words_totals(const bpe_words *w, bpe_totals *totals);
+
+/*
+ * Write all words, concatenated, with their lengths and counts; the totals say how much room they need. Sorted by
+ * descending count, then by bytes, so that the order says nothing about the hash.
+ */
+int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts);
+
+typedef struct bpe_learner bpe_learner;
+typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
+
+/*
+ * Take over all words of a table, which is used up afterwards. tokens are the first n_tokens of the vocabulary,
+ * concatenated, by id; id_of_byte is the id of each byte's token. merges_wanted is about how many merges will be made;
+ * min_frequency is at least 1; smaller_ids is 1 for the tie rule of Hugging Face's trainer.
+ */
+int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
+                    size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
+                    int smaller_ids, bpe_learner **learner);
+
+/*
+ * Make up to `most` merges, and write how many to *made: 0 when no pair is left that may be merged. It returns earlier,
+ * after some millions of replacements, so that the caller can show progress and react to Ctrl-C.
+ */
+int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
+void bpe_learner_free(bpe_learner *l);
+
+/*
+ * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX for a byte without a token.
+ * merges are rows of (left, right, new token) by rank, as indexes into ids, no pair twice. special_ids have the order
+ * in which bpe_words_new takes the special tokens.
+ */
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
+                    const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder);
+void bpe_encoder_free(bpe_encoder *e);
+
+/*
+ * Encode a text; there is room for `length` ids. If all are below 65536, `narrow` makes them 16 bits wide. After
+ * BPE_BAD_UTF8 and BPE_NO_TOKEN, *bad_offset is the offset of the first byte that is not UTF-8, or has no token. w is
+ * the cache: it was made for the encoder's special tokens and pattern, and is not for counting.
+ */
+int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
+               size_t *bad_offset, int narrow);
+
+extern const char bpe_regex_version[]; /* of the package that the classes are from */
+extern const char bpe_class_digest[];
+extern const char bpe_source_digest[]; /* of this file */
+
+/* ---- end of the interface ---------------------------------------------------------------------------------------- */
+
+/*
+ * The class of each code point, a number of the enum below, as the regex package has it: bpe_class_index has the block
+ * of 256 code points. build_ffi.py generates these tables (and the digests above), and puts them before this file.
+ */
+extern const uint16_t bpe_class_index[0x1100];
+extern const uint8_t bpe_class_blocks[][256];
+extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast path relies on it */
 
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
@@ -458,10 +546,6 @@ void bpe_words_free(bpe_words *w)
     free(w);
 }
 
-/*
- * An empty table, for text with these special tokens (of two bytes or more, rising in the order of their bytes); NULL
- * without memory. The seed should be a secret.
- */
 bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed)
 {
     bpe_words *w = calloc(1, sizeof *w);
@@ -474,7 +558,6 @@ bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, si
     return NULL;
 }
 
-/* add n words and their counts; the words lie one after the other */
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n)
 {
     int status = w->table.slots ? BPE_OK : BPE_USED_UP;
@@ -487,10 +570,21 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, c
     return status;
 }
 
-/*
- * How many distinct words, their bytes, all their occurrences, and the bytes of these. The last two may pass 2^64, so
- * the upper and the lower halves of the counts have sums of their own.
- */
+int bpe_words_add(bpe_words *w, const bpe_words *other)
+{
+    const table *t = &other->table;
+    size_t length;
+    int status = w->table.slots && t->slots ? BPE_OK : BPE_USED_UP;
+    if (status == BPE_OK && w->table.capacity < t->capacity)
+        status = resize(&w->table, t->capacity); /* in the order of their hashes, words pile up in a smaller table */
+    for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
+        const uint8_t *word = word_of(t, t->slots + i, &length);
+        if (length)
+            status = put_word(&w->table, word, length, t->slots[i].is.word.count);
+    }
+    return status;
+}
+
 void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
 {
     const table *t = &w->table;
@@ -522,10 +616,6 @@ static int by_count_and_bytes(const void *x, const void *y)
     return compare_bytes(a->word, a->length, b->word, b->length);
 }
 
-/*
- * All words, one after the other, with their lengths and counts, into blocks that are as large as the totals say. The
- * frequent ones come first, those of equal count by their bytes, so that the hash is nowhere to be seen.
- */
 int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts)
 {
     const table *t = &w->table;
@@ -639,7 +729,7 @@ static inline unsigned wide_masks(int pattern, const uint8_t *window, unsigned *
 {
     const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
     uint64_t hard, high = m->high & bits_below(*n);
-    uint64_t lead = CJK_ARE_LETTERS ? in_range(window, 0, 0xE4, 6) : 0;
+    uint64_t lead = bpe_cjk_are_letters ? in_range(window, 0, 0xE4, 6) : 0;
     if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 with B8 or more behind it, and two more bytes */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
         m->of[BOTH] = lead | lead << 1 | lead << 2;
@@ -935,7 +1025,6 @@ ALWAYS_INLINE int count_word(void *words, const uint8_t *word, size_t length)
     return LIKELY(s->key[1]) ? add_count(&s->is.word.count, 1) : add_word(t, key, word, length, 1);
 }
 
-/* count the words of a text; on BPE_BAD_UTF8, *bad_offset is the first byte that is not UTF-8 */
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
 {
     return scan_text(w, text, length, bad_offset, count_word, NULL);
@@ -1236,10 +1325,6 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     return status;
 }
 
-/*
- * Make up to `most` merges: -> how many in *made, 0 when no pair is left that may be merged. It comes back earlier,
- * after some millions of replacements, so that the caller can show progress and hear Ctrl-C.
- */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {
     size_t work = 0;
@@ -1270,13 +1355,8 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 /* write a word from *at on, and leave a wall behind it */
 static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, uint64_t *at)
 {
-    const size_t unit = id_of_byte ? 1 : 4;
-    for (size_t i = 0; i < length; i += unit) {
-        uint32_t id = UINT32_MAX;
-        if (id_of_byte)
-            id = id_of_byte[word[i]];
-        else if (i + unit <= length)
-            memcpy(&id, word + i, 4);
+    for (size_t i = 0; i < length; i++) {
+        const uint32_t id = id_of_byte[word[i]];
         if (id >= l->n_tokens - FIRST_ID)
             return BPE_OVERFLOW;
         l->seq[(*at)++] = id + FIRST_ID;
@@ -1323,7 +1403,6 @@ static int write_words(bpe_learner *l, const table *words, const uint32_t *id_of
             if (pass)
                 status = write_word(l, word, length, id_of_byte, &s->is.word.where);
             else if (s->key[1] || (s = add_key(&counts, count, 1))) {
-                length /= id_of_byte ? 1 : 4;
                 s->is.word.where += length + 1;
                 pairs += (length - 1) * count;
             } else
@@ -1356,12 +1435,6 @@ void bpe_learner_free(bpe_learner *l)
     free(l);
 }
 
-/*
- * Take over all words of a table, which is used up afterwards. tokens are the first n_tokens of the vocabulary, one
- * after the other, by id; id_of_byte is the id of each byte's token, or NULL if the words are rows of uint32_t ids
- * themselves. merges_wanted is about how many merges will be asked for; min_frequency is at least 1; smaller_ids is 1
- * for the tie rule of Hugging Face's trainer.
- */
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
                     int smaller_ids, bpe_learner **learner)
@@ -1501,11 +1574,6 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e);
 }
 
-/*
- * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX where one has none; merges
- * are rows of (left, right, new token) by rank, as places in ids, no pair twice; special_ids are in the order in which
- * bpe_words_new takes the special tokens.
- */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
                     const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder)
 {
@@ -1622,7 +1690,7 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     *n = 0;
     for (size_t i = 0, size; i < length; i += size) {
         uint32_t character = 0, id = 0;
-        size = decode(word + i, word + length, &character); /* 0 where words to replay are not UTF-8 */
+        size = decode(word + i, word + length, &character);
         if (size > 1 && character <= UINT16_MAX)
             id = e->characters[character];
         if (!id) {
@@ -1696,11 +1764,6 @@ ALWAYS_INLINE int encode_word(void *state, const uint8_t *word, size_t length)
     return BPE_OK;
 }
 
-/*
- * The ids of a text; there is room for `length` of them. Where all are below 65536, `narrow` makes them 16 bits wide.
- * BPE_BAD_UTF8 and BPE_NO_TOKEN come with the offset of the first byte that is not UTF-8, or has no token. w remembers
- * the words; it was made for the encoder's special tokens and pattern, and is not for counting.
- */
 int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
                size_t *bad_offset, int narrow)
 {
@@ -1719,30 +1782,5 @@ int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t l
         memcpy((uint8_t *)ids + 2 * i, &id, 2);
     }
     *n_ids = w->n;
-    return status;
-}
-
-/* add all words of another table, which stays as it is; with an encoder, each as a row of uint32_t ids */
-int bpe_words_add(bpe_words *w, const bpe_words *other, const bpe_encoder *e)
-{
-    const table *t = &other->table;
-    uint32_t *ids = NULL;
-    size_t room = 0, length, n = 0;
-    int status = w->table.slots && t->slots ? BPE_OK : BPE_USED_UP;
-    if (status == BPE_OK && w->table.capacity < t->capacity)
-        status = resize(&w->table, t->capacity); /* in the order of their hashes, words pile up in a smaller table */
-    for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
-        const uint8_t *word = word_of(t, t->slots + i, &length);
-        if (length && e) {
-            status = grow(&ids, &room, length, sizeof *ids);
-            if (status == BPE_OK)
-                status = merge_word(e, word, length, ids, &n);
-            word = (const uint8_t *)ids;
-            length = n * sizeof *ids;
-        }
-        if (length && status == BPE_OK)
-            status = put_word(&w->table, word, length, t->slots[i].is.word.count);
-    }
-    free(ids);
     return status;
 }

@@ -1,13 +1,12 @@
-"""The C engine of bpe.py, which is optional: `python build_ffi.py` builds it.
+"""Build the optional C engine of bpe.py, and wrap it for Python.
 
-It compiles bpe_fast.c with cffi into a module beside bpe.py, which then finds it by itself. Needed: a C compiler, and
-`pip install regex cffi setuptools`.
+Building requires a C compiler and `pip install regex cffi setuptools`:
 
-    python build_ffi.py                    build for this machine's processor
-    python build_ffi.py --flags="-O3"      build with other flags, here for any processor of its kind
-    python build_ffi.py --source FILE      only write the complete C source (for other build tools, and for .ci/)
+    python build_ffi.py                    compile bpe_fast.c; the module is installed next to this file
+    python build_ffi.py --flags="-O3"      compile with other flags
+    python build_ffi.py --source FILE      only write the complete C source, for other build tools and for .ci/
 
-This is the only file that knows cffi. bpe.py calls load_engine() and sees an Engine, or the reason why there is none.
+This is the only file that uses cffi. bpe.py calls load_engine() and gets an Engine, or the reason it is unavailable.
 """
 
 from __future__ import annotations
@@ -21,46 +20,11 @@ import sys
 import threading
 import zlib
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-# What Python may call. cffi reads this, and it stands in front of the C: if the two disagree, it does not compile.
-PROTOTYPES = """
-enum { BPE_VERSION = 8 }; /* of the functions; a module that was built with another one is not used */
-enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP };
-enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K };
-
-typedef struct bpe_words bpe_words;
-typedef struct { uint64_t words, bytes, pretokens, pretokens_high, bytes_in_words, bytes_in_words_high; } bpe_totals;
-bpe_words *bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, uint64_t seed);
-void bpe_words_free(bpe_words *w);
-int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset);
-int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n);
-void bpe_words_totals(const bpe_words *w, bpe_totals *totals);
-int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts);
-
-typedef struct bpe_learner bpe_learner;
-typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
-int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
-                    size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, bpe_learner **learner);
-int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
-void bpe_learner_free(bpe_learner *l);
-
-typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges: never changes */
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
-                    const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder);
-void bpe_encoder_free(bpe_encoder *e);
-int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
-               size_t *bad_offset, int narrow);
-int bpe_words_add(bpe_words *w, const bpe_words *other, const bpe_encoder *e);
-
-extern const char bpe_regex_version[];
-extern const char bpe_class_digest[];
-extern const char bpe_source_digest[];
-"""
+VERSION = 9  # of the interface: a module built for another version is not used
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -69,75 +33,68 @@ extern const char bpe_source_digest[];
 
 
 class Engine:
-    """What bpe.py sees of the C engine; text and words are bytes, ids and counts are numbers."""
+    """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers."""
 
     def __init__(self, module: Any) -> None:
         self.ffi, self.lib = module.ffi, module.lib
         self.new_ids = self.ffi.new_allocator(should_clear_after_alloc=False)
-        self.seed = int.from_bytes(os.urandom(8), "little")  # so that nobody can build words that collide
+        self.seed = int.from_bytes(os.urandom(8), "little")  # keeps chosen words from colliding in the hash table
 
     @functools.cached_property
     def patterns(self) -> Mapping[str, int]:
-        """The patterns that C scans as the installed regex package would."""
+        """The patterns that C scans exactly as the installed regex package would, with their numbers."""
         import warnings
 
         import regex
 
         built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
         if built_with != regex.__version__ and class_digest() != self.ffi.string(self.lib.bpe_class_digest).decode():
-            text = f"the C engine knows the letters of regex {built_with}, and {regex.__version__} has others; "
-            warnings.warn(text + "using regex instead (python build_ffi.py builds the engine again)", stacklevel=2)
+            text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
+            warnings.warn(text + "using regex instead (python build_ffi.py rebuilds the engine)", stacklevel=2)
             return {}
         return {"gpt2": self.lib.BPE_GPT2, "cl100k": self.lib.BPE_CL100K, "o200k": self.lib.BPE_O200K}
 
     def check(self, status: int) -> None:
-        """Turn a return code into an exception."""
+        """Turn a return code into an exception; codes that callers handle themselves pass."""
         if status == self.lib.BPE_NO_MEMORY:
             raise MemoryError
         if status == self.lib.BPE_USED_UP:
-            raise ValueError("these words were used up by an earlier training")
+            raise ValueError("these words were used up by an earlier training run")
         if status == self.lib.BPE_OVERFLOW:
             raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
 
     def words(self, special_tokens: Sequence[str], pattern: str) -> Words:
-        """An empty table of words and counts."""
+        """Create an empty table of words and counts."""
         return Words(self, special_tokens, pattern)
 
     def encoder(self, tokenizer: Any) -> Encoder:
-        """An encoder that does what a bpe.Tokenizer with one of `patterns` does, or replays a bpe.Trainer's merges."""
+        """Create an encoder that gives the ids of a bpe.Tokenizer whose pattern is one of `patterns`."""
         return Encoder(self, tokenizer)
 
-    def start(self, trainer: Any, words: Any) -> tuple[int, Iterator[tuple[int, int, int, int]]]:
-        """What a bpe.Trainer starts with: (how many tokens the words, a dict or a table, are made of; the steps)."""
-        options, characters = trainer.options, trainer.options.pattern == "characters"
-        if characters:  # an id takes four bytes; utf-32 begins with a mark
-            rows = [row.encode("utf-32", "surrogatepass")[4:] for row in trainer.rows(words)]
-            words = dict(zip(rows, words.values()))
-        if isinstance(words, dict):
-            words, counts = self.words((), "gpt2"), words
-            words.update(counts)
-        if trainer.merges:
-            words = self.encoder(trainer).replay(words)
-        spelling = b"" if characters or trainer.merges else trainer.id_of_byte
-        limits = trainer.wanted, options.min_frequency, options.max_token_length or sys.maxsize
-        steps = self.learn(words, spelling, trainer.tokens, limits, options.like is not None)
-        return words.totals()[2] // (1 if spelling else 4), steps
-
     def learn(
-        self, words: Words, spelling: bytes, tokens: Sequence[bytes], limits: tuple[int, int, int], smaller_ids: bool
-    ) -> Iterator[tuple[int, int, int, int]]:
-        """The twin of bpe.learn_merges: (left_id, right_id, count, replaced) for each merge. It uses the words up.
+        self, words: Words | Mapping[bytes, int], id_of_byte: bytes, tokens: Sequence[bytes], merges_wanted: int,
+        min_frequency: int, max_token_length: int, smaller_ids: bool,
+    ) -> Iterator[tuple[int, int, int, int]]:  # fmt: skip
+        """Learn merges as bpe.learn_merges does, and yield (left_id, right_id, count, replaced) for each.
 
-        spelling is the id of each byte, or empty if the words are rows of ids as uint32; limits are how many merges are
-        wanted at the most, the least count, and the most bytes of a token.
+        Args:
+            words: their counts; a table is used up, a dict is not changed.
+            id_of_byte: the id of each byte's token.
+            tokens: the bytes of the first tokens, by id.
+            merges_wanted: the largest number of merges.
+            min_frequency: the smallest count of a merged pair.
+            max_token_length: the most bytes of a token.
+            smaller_ids: how ties are broken: by smaller ids, or by greater bytes.
         """
         ffi, lib = self.ffi, self.lib
-        wanted, longest = min(limits[0], sys.maxsize), min(limits[2], sys.maxsize)
-        least = min(limits[1], 2**64 - 1)
+        table = words if isinstance(words, Words) else self.words((), "gpt2")
+        if not isinstance(words, Words):
+            table.update(words)
+        wanted, longest = min(merges_wanted, sys.maxsize), min(max_token_length, sys.maxsize)
+        least = min(min_frequency, 2**64 - 1)
         new, made, batch = ffi.new("bpe_learner **"), ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
-        id_of_byte = ffi.new("uint32_t[]", list(spelling)) if spelling else ffi.NULL
-        alphabet = b"".join(tokens), list(map(len, tokens)), len(tokens)
-        self.check(lib.bpe_learner_new(words.handle(), id_of_byte, *alphabet, wanted, least, longest, smaller_ids, new))
+        alphabet = list(id_of_byte), b"".join(tokens), list(map(len, tokens)), len(tokens)
+        self.check(lib.bpe_learner_new(table.handle(), *alphabet, wanted, least, longest, smaller_ids, new))
         learner = ffi.gc(new[0], lib.bpe_learner_free)
         while wanted > 0:
             self.check(lib.bpe_learner_run(learner, batch, min(wanted, len(batch)), made))
@@ -148,82 +105,82 @@ class Engine:
 
 
 class Words:
-    """Words and their counts inside the C engine; there is no Python object for each of them.
+    """Words and their counts inside the C engine, without a Python object for each word.
 
-    Every thread that scans has a table of its own; they are added up as soon as somebody wants to see the counts.
+    Every thread that scans has a separate table. The tables are merged when the counts are needed.
     """
 
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine, self.local = engine, threading.local()
         self.tables: list[Any] = []
-        self.arguments = (*joined(special_tokens)[:3], engine.patterns.get(pattern, 0), engine.seed)
-
-    def handle(self) -> Any:
-        """One table with all counts; not while threads are scanning."""
-        if not self.tables:
-            return self.table()
-        for table in self.tables[1:]:
-            self.engine.check(self.engine.lib.bpe_words_add(self.tables[0], table, self.engine.ffi.NULL))
-            self.engine.ffi.release(table)
-        del self.tables[1:]
-        return self.tables[0]
+        self.arguments = (*concatenated(sorted_specials(special_tokens)), engine.patterns.get(pattern, 0), engine.seed)
 
     def table(self) -> Any:
         """The table of this thread."""
         if not hasattr(self.local, "table"):
             lib = self.engine.lib
-            self.local.table = self.engine.ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
-            if not self.local.table:
+            table = self.engine.ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
+            if not table:
                 raise MemoryError
-            self.tables.append(self.local.table)
+            self.local.table = table
+            self.tables.append(table)
         return self.local.table
 
-    def scan(self, text: Any) -> bool:
-        """Count the words of a text; False if it is not UTF-8."""
+    def handle(self) -> Any:
+        """Merge all tables into one. Must not run while threads are scanning."""
+        if not self.tables:
+            return self.table()
+        if len(self.tables) > 1:
+            self.local = threading.local()  # threads that scan again start new tables
+        while len(self.tables) > 1:
+            table = self.tables.pop()
+            self.engine.check(self.engine.lib.bpe_words_add(self.tables[0], table))
+            self.engine.ffi.release(table)
+        return self.tables[0]
+
+    def scan(self, data: bytes) -> bool:
+        """Count the words of a text. Returns False if it is not UTF-8."""
         ffi, lib, offset = self.engine.ffi, self.engine.lib, self.engine.ffi.new("size_t *")
-        status = lib.bpe_words_scan(self.table(), ffi.from_buffer("uint8_t[]", text), len(text), offset)
+        status = lib.bpe_words_scan(self.table(), ffi.from_buffer("uint8_t[]", data), len(data), offset)
         self.engine.check(status)
         return bool(status != lib.BPE_BAD_UTF8)
 
-    def put(self, blob: bytes, lengths: Sequence[int], counts: Sequence[int]) -> None:
-        """Add words that lie one after the other, with their lengths and counts."""
-        ffi, n = self.engine.ffi, len(counts)
-        if max(lengths, default=0) >= 1 << 32 or max(counts, default=0) >= 1 << 63:
-            self.engine.check(self.engine.lib.BPE_OVERFLOW)
-        views = [array(code, numbers) for code, numbers in (("I", lengths), ("Q", counts))]
-        pointers = [ffi.from_buffer(kind, view) for kind, view in zip(("uint32_t[]", "uint64_t[]"), views)]
-        data = ffi.from_buffer("uint8_t[]", blob)
-        self.engine.check(self.engine.lib.bpe_words_put(self.handle(), data, *pointers, n))
-
     def update(self, counts: Mapping[bytes, int]) -> None:
         """Add words and their counts."""
-        self.put(b"".join(counts), list(map(len, counts)), list(counts.values()))
+        ffi, n = self.engine.ffi, len(counts)
+        if max(map(len, counts), default=0) >= 1 << 32 or max(counts.values(), default=0) >= 1 << 63:
+            self.engine.check(self.engine.lib.BPE_OVERFLOW)
+        lengths = ffi.from_buffer("uint32_t[]", array("I", map(len, counts)))
+        numbers = ffi.from_buffer("uint64_t[]", array("Q", counts.values()))
+        data = ffi.from_buffer("uint8_t[]", b"".join(counts))
+        self.engine.check(self.engine.lib.bpe_words_put(self.handle(), data, lengths, numbers, n))
 
-    def totals(self) -> tuple[int, int, int, int]:
-        """(distinct words, words, bytes in words, bytes in distinct words)."""
-        totals = self.engine.ffi.new("bpe_totals *")
-        self.engine.lib.bpe_words_totals(self.handle(), totals)
-        pretokens = (totals.pretokens_high << 32) + totals.pretokens
-        return totals.words, pretokens, (totals.bytes_in_words_high << 32) + totals.bytes_in_words, totals.bytes
+    def sums(self) -> Any:
+        """The struct bpe_totals of all tables."""
+        sums = self.engine.ffi.new("bpe_totals *")
+        self.engine.lib.bpe_words_totals(self.handle(), sums)
+        return sums
 
-    def arrays(self) -> tuple[bytearray, array[int], array[int]]:
-        """All words one after the other, their lengths and their counts, by falling count and then by bytes."""
-        ffi, (n, _, _, n_bytes) = self.engine.ffi, self.totals()
-        blob, lengths, counts = bytearray(n_bytes), array("I", bytes(4 * n)), array("Q", bytes(8 * n))
+    def totals(self) -> tuple[int, int, int]:
+        """(distinct words, words, bytes in words)."""
+        sums = self.sums()
+        pretokens = (sums.pretokens_high << 32) + sums.pretokens
+        return sums.words, pretokens, (sums.bytes_in_words_high << 32) + sums.bytes_in_words
+
+    def to_dict(self) -> dict[bytes, int]:
+        """The words and their counts, sorted by descending count and then by bytes."""
+        ffi, sums = self.engine.ffi, self.sums()
+        blob, lengths = bytearray(sums.bytes), array("I", bytes(4 * sums.words))
+        counts = array("Q", bytes(8 * sums.words))
         kinds = zip(("uint8_t[]", "uint32_t[]", "uint64_t[]"), (blob, lengths, counts))
         pointers = [ffi.from_buffer(kind, view, require_writable=True) for kind, view in kinds]
         self.engine.check(self.engine.lib.bpe_words_get(self.handle(), *pointers))
-        return blob, lengths, counts
-
-    def to_dict(self) -> dict[bytes, int]:
-        """The words and their counts."""
-        blob, lengths, counts = self.arrays()
         ends = itertools.accumulate(lengths)
         return {bytes(blob[end - length : end]): count for end, length, count in zip(ends, lengths, counts)}
 
 
 class Encoder:
-    """The vocabulary of a bpe.Tokenizer inside the C engine; each thread that encodes has a memory of words."""
+    """The vocabulary of a bpe.Tokenizer inside the C engine. Each thread that encodes has a cache of words."""
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         ffi, lib = engine.ffi, engine.lib
@@ -234,51 +191,48 @@ class Encoder:
         merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
-        numbered = getattr(tokenizer, "special_ids", {})  # no word of a Trainer has any
-        *specials, order = joined(numbered)
-        special_ids = [numbered[special] for special in order]
-        self.arguments = (*specials, engine.patterns.get(tokenizer.options.pattern, 0), engine.seed)
+        order = sorted_specials(tokenizer.special_ids)
+        special_ids = [tokenizer.special_ids[special] for special in order]
+        self.arguments = (*concatenated(order), engine.patterns.get(tokenizer.options.pattern, 0), engine.seed)
         new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
         engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, special_ids, len(special_ids), new))
         self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
 
-    def encode(self, text: bytes, kind: str = "u4") -> Any:
-        """The ids of a text as an array in memory of kind "u4" or "u2"; None where Python has to say what is wrong.
+    def encode(self, data: bytes, kind: str = "u4") -> memoryview | None:
+        """Encode a text into an array of kind "u4" or "u2" (32 or 16 bits per id).
 
-        The array is this thread's, and good until its next call.
+        Returns None for an error that only Python can describe. The array is valid until this thread's next call.
         """
         ffi, lib = self.engine.ffi, self.engine.lib
-        if not hasattr(self.local, "memory"):
-            self.local.memory = ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
-            self.local.ids = ()
-            if not self.local.memory:
+        if not hasattr(self.local, "cache"):
+            cache = ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
+            if not cache:
                 raise MemoryError
-        if not len(text) <= len(self.local.ids) <= 1 << 26 or not text:
-            self.local.ids = self.engine.new_ids("uint32_t[]", len(text))  # fresh memory costs a quarter of the time
+            self.local.cache, self.local.ids = cache, ()
+        if not len(data) <= len(self.local.ids) <= 1 << 26 or not data:
+            self.local.ids = self.engine.new_ids("uint32_t[]", len(data))  # fresh memory costs a quarter of the time
         ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
-        data = ffi.from_buffer("uint8_t[]", text)
-        status = lib.bpe_encode(self.handle, self.local.memory, data, len(text), ids, n, offset, kind == "u2")
+        text = ffi.from_buffer("uint8_t[]", data)
+        status = lib.bpe_encode(self.handle, self.local.cache, text, len(data), ids, n, offset, kind == "u2")
         self.engine.check(status)
         if status != lib.BPE_OK:
             return None
         return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
 
-    def replay(self, words: Words) -> Words:
-        """Words as rows of ids (uint32), with the merges of the vocabulary made."""
-        rows = self.engine.words((), "gpt2")
-        self.engine.check(self.engine.lib.bpe_words_add(rows.handle(), words.handle(), self.handle))
-        return rows
+
+def sorted_specials(special_tokens: Sequence[str] | Mapping[str, int]) -> list[str]:
+    """Sort special tokens as the C functions expect them: by their bytes."""
+    return sorted(special_tokens)  # the order of code points is that of their bytes in UTF-8
 
 
-def joined(special_tokens: Collection[str]) -> tuple[bytes, list[int], int, list[str]]:
-    """Special tokens as C takes them, by their bytes: (all one after the other, lengths, how many, in which order)."""
-    order = sorted(special_tokens)  # code points have the order of their bytes in UTF-8
-    tokens = [token.encode("utf-8") for token in order]
-    return b"".join(tokens), list(map(len, tokens)), len(tokens), order
+def concatenated(special_tokens: Sequence[str]) -> tuple[bytes, list[int], int]:
+    """Special tokens as arguments of C functions: their bytes, concatenated; the length of each; their number."""
+    encoded = [token.encode("utf-8") for token in special_tokens]
+    return b"".join(encoded), list(map(len, encoded)), len(encoded)
 
 
 def load_engine() -> tuple[Engine | None, str]:
-    """(the engine, "") where it is built beside this file, else (None, why it is not used)."""
+    """Load the engine. Returns (engine, "") if it is built next to this file, else (None, the reason)."""
     import importlib.machinery
     import importlib.util
     import warnings
@@ -293,13 +247,13 @@ def load_engine() -> tuple[Engine | None, str]:
     except ImportError as error:
         if "_cffi_backend" in str(error):
             return None, "the C engine is built, but cffi is missing: pip install cffi"
-        return None, f"the C engine is built, but does not load ({error}): python build_ffi.py builds it again"
-    if f"BPE_VERSION = {version} " not in PROTOTYPES:
-        return None, "the C engine is built, but for another version: python build_ffi.py builds it again"
+        return None, f"the C engine is built, but does not load ({error}): python build_ffi.py rebuilds it"
+    if version != VERSION:
+        return None, "the C engine is built, but for another version: python build_ffi.py rebuilds it"
     source_path = os.path.join(HERE, "bpe_fast.c")
     built_from = module.ffi.string(module.lib.bpe_source_digest).decode()
     if os.path.exists(source_path) and built_from != digest(read(source_path)):
-        text = "bpe_fast.c has changed since the C engine was built: python build_ffi.py builds it again"
+        text = "bpe_fast.c has changed since the C engine was built: python build_ffi.py rebuilds it"
         warnings.warn(text, stacklevel=2)
     return Engine(module), ""
 
@@ -308,13 +262,13 @@ def load_engine() -> tuple[Engine | None, str]:
 # Building it
 # ---------------------------------------------------------------------------------------------------------------------
 
-# What a pattern can distinguish, in the order of the classes in bpe_fast.c; what is in none of them is class 0.
+# The classes of characters that patterns distinguish, in the order of bpe_fast.c. Everything else is class 0.
 CLASSES = [r"[\p{Lu}\p{Lt}]+", r"\p{Ll}+", r"[\p{Lm}\p{Lo}]+", r"\p{M}+", r"\p{N}+", r"[^\S\r\n]+", r"[\r\n]+"]
 
 
 @functools.lru_cache(maxsize=1)
 def character_classes() -> bytes:
-    """A byte for each code point, the number of its class, as the installed regex package has it."""
+    """The class of each code point, one byte each, from the installed regex package."""
     import regex
 
     everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
@@ -325,71 +279,77 @@ def character_classes() -> bytes:
 
 
 def class_table() -> str:
-    """The classes as C: blocks of 256 code points, each different one once, and the number of each block."""
+    """The classes as C: each distinct block of 256 code points once, and the number of each block."""
     import regex
 
     classes = character_classes()
     kinds = {**dict.fromkeys("\r\n", 7), **dict.fromkeys(" \t\v\f", 6), **dict.fromkeys("0123456789", 5)}
     expected = [kinds.get(c, c.isupper() + 2 * c.islower()) for c in map(chr, range(128))]
     if list(classes[:128]) != expected:
-        raise SystemExit("build_ffi.py: this regex package has other classes for ASCII than bpe_fast.c expects")
+        raise SystemExit("build_ffi.py: the classes of ASCII in this regex package are not those bpe_fast.c relies on")
     blocks = [classes[start : start + 256] for start in range(0, 0x110000, 256)]
     distinct = list(dict.fromkeys(blocks))
     index = ",".join(str(distinct.index(block)) for block in blocks)
     rows = ",\n".join("{" + ",".join(map(str, block)) + "}" for block in distinct)
-    kind = "uint8_t" if len(distinct) <= 256 else "uint16_t"
     return (
         f'const char bpe_regex_version[] = "{regex.__version__}";\n'
         f'const char bpe_class_digest[] = "{digest(classes)}";\n'
-        f"enum {{ CJK_ARE_LETTERS = {+(set(classes[0x4E00:0xA000]) == {3})} }};\n"
-        f"static const {kind} bpe_class_index[{len(blocks)}] = {{{index}}};\n"
-        f"static const uint8_t bpe_class_blocks[{len(distinct)}][256] = {{{rows}}};\n"
+        f"const int bpe_cjk_are_letters = {+(set(classes[0x4E00:0xA000]) == {3})};\n"
+        f"const uint16_t bpe_class_index[{len(blocks)}] = {{{index}}};\n"
+        f"const uint8_t bpe_class_blocks[{len(distinct)}][256] = {{{rows}}};\n"
     )
 
 
 def class_digest() -> str:
-    """What tells the classes of one version of regex from those of another."""
+    """The digest that distinguishes the classes of regex versions."""
     return digest(character_classes())
 
 
 def digest(data: bytes) -> str:
-    """8 characters that stand for some bytes, to notice a change by."""
+    """Eight characters that change when the data does."""
     return f"{zlib.crc32(data):08x}"
 
 
 def read(path: str) -> bytes:
-    """The bytes of a file."""
+    """Read a file."""
     with open(path, "rb") as file:
         return file.read()
 
 
+def prototypes() -> str:
+    """The functions and types that Python uses: the part of bpe_fast.c between two markers."""
+    code = read(os.path.join(HERE, "bpe_fast.c")).decode("utf-8")
+    _, _, after = code.partition("/* ---- interface")
+    interface, _, _ = after[after.index("\n") :].partition("/* ---- end of the interface")
+    return f"enum {{ BPE_VERSION = {VERSION} }};\n{interface}"
+
+
 def source() -> str:
-    """The complete C source: prototypes, classes, bpe_fast.c."""
+    """The complete C source: the generated tables, then bpe_fast.c."""
     code = read(os.path.join(HERE, "bpe_fast.c"))
-    digest_line = f'const char bpe_source_digest[] = "{digest(code)}";\n'
-    head = "#include <stddef.h>\n#include <stdint.h>\n" + PROTOTYPES + class_table() + digest_line
-    return head + code.decode("utf-8")
+    head = f"#include <stdint.h>\nenum {{ BPE_VERSION = {VERSION} }};\n" + class_table()
+    return head + f'const char bpe_source_digest[] = "{digest(code)}";\n#line 1 "bpe_fast.c"\n' + code.decode("utf-8")
 
 
 def build(flags: str | None) -> str:
-    """Compile, and put the module beside bpe.py: -> a line that says what was built."""
+    """Compile the module and install it next to this file; returns a summary line."""
     import shutil
     import tempfile
 
     from cffi import FFI
 
-    attempts = ["-O3 -march=native", "-O3 -mcpu=native", "-O3"]  # the second is what some compilers for ARM want
+    attempts = ["-O3 -march=native", "-O3 -mcpu=native", "-O3"]  # some compilers for ARM accept only the second
     if flags is not None or sys.platform == "win32":
         attempts = [flags or "/O2"]
     errors = []
     for attempt in attempts:
         ffi = FFI()
-        ffi.cdef(PROTOTYPES)
+        ffi.cdef(prototypes())
         ffi.set_source("_bpe_fast", source(), extra_compile_args=attempt.split())
         with tempfile.TemporaryDirectory() as folder:
             try:
                 built = ffi.compile(tmpdir=folder)
-            except Exception as error:  # each platform's compiler fails with another class
+            except Exception as error:  # the class depends on the platform's compiler
                 errors.append(f"{attempt}: {error}")
                 continue
             target = os.path.join(HERE, os.path.basename(built))
@@ -400,17 +360,17 @@ def build(flags: str | None) -> str:
                 raise SystemExit(f"build_ffi.py: {HERE} can't be written to: {error.strerror}") from None
             return f"built {target} ({attempt})"
     raise SystemExit(
-        f"build_ffi.py: it does not compile ({errors[-1]}); needed are a C compiler and `pip install regex cffi "
-        "setuptools` (bpe.py works without it, only slower)"
+        f"build_ffi.py: compiling failed ({errors[-1]}); this requires a C compiler and `pip install regex cffi "
+        "setuptools` (bpe.py works without it, but more slowly)"
     )
 
 
 def main() -> None:
-    """The command line; SystemExit with one line where something is missing."""
+    """Run the command line. Raises SystemExit with one line if a requirement is missing."""
     import argparse
 
-    parser = argparse.ArgumentParser(description="Build the C engine of bpe.py beside it.")
-    parser.add_argument("--flags", help="for the compiler (default: optimized for this machine's processor)")
+    parser = argparse.ArgumentParser(description="Build the C engine next to bpe.py.")
+    parser.add_argument("--flags", help="compiler flags (default: optimize for this machine's processor)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")
     args = parser.parse_args()
     try:
@@ -421,8 +381,8 @@ def main() -> None:
             print(build(args.flags))
     except ImportError as error:
         raise SystemExit(
-            f"build_ffi.py: {error}; `pip install regex cffi setuptools` installs what is needed "
-            "(bpe.py works without it, only slower)"
+            f"build_ffi.py: {error}; `pip install regex cffi setuptools` installs the requirements "
+            "(bpe.py works without it, but more slowly)"
         ) from None
 
 

@@ -89,7 +89,7 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     bpe_totals totals;
     bpe_words_totals(words, &totals); /* the words are used up, which every function has to see */
     CHECK(!totals.words && !totals.bytes && !totals.pretokens && !totals.bytes_in_words);
-    CHECK(bpe_words_scan(words, bytes, 100, &bad) == BPE_USED_UP && bpe_words_add(words, words, NULL) == BPE_USED_UP);
+    CHECK(bpe_words_scan(words, bytes, 100, &bad) == BPE_USED_UP && bpe_words_add(words, words) == BPE_USED_UP);
     CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP && bpe_words_get(words, NULL, NULL, NULL));
     return status;
 }
@@ -151,7 +151,7 @@ static int copy_list(bpe_words *to, const bpe_words *from)
     return status;
 }
 
-/* scan, list, copy into another table, train, encode, put the words into a third table as ids: all that allocates */
+/* scan, list, copy into another table, train, encode: all that allocates */
 static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
 {
     static merge_list list;
@@ -160,12 +160,12 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     bpe_encoder *encoder = NULL;
     bpe_words *memory = NULL;
     bpe_words *words = bpe_words_new(special_bytes, special_lengths, 2, pattern, 7);
-    bpe_words *copy = bpe_words_new(NULL, NULL, 0, pattern, 7), *rows = bpe_words_new(NULL, NULL, 0, pattern, 7);
-    int status = words && copy && rows ? bpe_words_scan(words, text, length, &bad) : BPE_NO_MEMORY;
+    bpe_words *copy = bpe_words_new(NULL, NULL, 0, pattern, 7);
+    int status = words && copy ? bpe_words_scan(words, text, length, &bad) : BPE_NO_MEMORY;
     if (status == BPE_OK)
         status = copy_list(copy, words);
     if (status == BPE_OK)
-        status = bpe_words_add(copy, words, NULL);
+        status = bpe_words_add(copy, words);
     if (status == BPE_OK)
         status = train(copy, 300, &list);
     if (status == BPE_OK)
@@ -173,14 +173,11 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     if (status == BPE_OK)
         status = (memory = bpe_words_new(special_bytes, special_lengths, 2, pattern, 5))
                      ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
-    if (status == BPE_OK)
-        status = bpe_words_add(rows, words, encoder);
     *sum = list.sum + encoded;
     bpe_encoder_free(encoder);
     bpe_words_free(memory);
     bpe_words_free(words);
     bpe_words_free(copy);
-    bpe_words_free(rows);
     return status;
 }
 
@@ -258,7 +255,7 @@ static void count_in_threads(const uint8_t *text, size_t length)
     }
     in_threads(jobs, N, count_job);
     for (size_t i = 1; i < N; i++) {
-        CHECK(bpe_words_add(jobs[0].words, jobs[i].words, NULL) == BPE_OK);
+        CHECK(bpe_words_add(jobs[0].words, jobs[i].words) == BPE_OK);
         bpe_words_free(jobs[i].words);
     }
     CHECK(train(single, MOST, &one) == BPE_OK && train(jobs[0].words, MOST, &four) == BPE_OK && one.sum == four.sum);

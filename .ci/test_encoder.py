@@ -1,4 +1,4 @@
-"""The encoder in bpe_fast.c gives the ids of bpe.Tokenizer in Python, to the last one, and replays merges.
+"""The encoder in bpe_fast.c gives the ids of bpe.Tokenizer in Python, to the last one.
 
 First the engine is needed: `python build_ffi.py`. Each test of ids runs with it, and with one whose memory of words is
 so small that it forgets all the time. The short and the long version, where TRIALS is how many random cases a test has:
@@ -8,7 +8,6 @@ so small that it forgets all the time. The short and the long version, where TRI
 """
 
 import array
-import itertools
 import os
 import random
 import threading
@@ -239,7 +238,7 @@ def test_a_byte_without_a_token_is_found(engine):
     assert encode(engine, encoder, b"ab<|end|>a", memory)[1] == [3, 9, 0]  # the special token's bytes need none
 
 
-# --- narrow ids, and replaying merges --------------------------------------------------------------------------------
+# --- narrow ids ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 100, 1001])
@@ -250,40 +249,3 @@ def test_narrow_ids_are_16_bits_wide(engine, n):
     wide, narrow = encoder.encode(text).tolist(), encoder.encode(text, "u2")
     assert (narrow.format, narrow.tolist()) == ("H", wide)
     assert wide == [0xFFFF if byte == 97 else byte for byte in text]
-
-
-def table(words):
-    """A table of words and counts."""
-    made = BUILT.words((), "gpt2")
-    made.put(b"".join(words), list(map(len, words)), list(words.values()))
-    return made
-
-
-def learn(words, tokens, merges, spelling=bytes(range(256))):
-    return list(itertools.islice(BUILT.learn(words, spelling, tokens, (merges, 1, 2**62), False), merges))
-
-
-@pytest.mark.parametrize("given", [0, 1, 20, 150])
-def test_training_that_goes_on_from_given_merges_equals_training_at_once(given):
-    rng = random.Random(6)
-    texts = ["".join(rng.choices("abcde字", k=rng.choice([1, 3, 8, 30, 80]))) for _ in range(300)]
-    words, tokens, merges = {text.encode(): rng.randint(1, 50) for text in texts}, list(BYTES.values()), []
-    at_once = learn(table(words), tokens, 200)
-    for left, right, _, _ in at_once[:given]:
-        merges.append((tokens[left], tokens[right]))
-        tokens.append(tokens[left] + tokens[right])
-    rows = BUILT.encoder(bpe.Tokenizer(dict(enumerate(tokens)), merges)).replay(table(words))
-    assert learn(rows, tokens, 200 - given, b"") == at_once[given:]
-
-
-def test_replay_takes_bytes_that_are_not_utf8_as_they_are():
-    encoder = BUILT.encoder(bpe.Tokenizer({**BYTES, 256: "é".encode()}, [(b"\xc3", b"\xa9")]))
-    words = [b"\xe0\x83\xa9", b"\xc3\xa9\xc3", b"\xe5\xad", b"\xff"]  # the first is é written in three bytes
-    rows = encoder.replay(table(dict.fromkeys(words, 1))).to_dict()
-    expected = [[0xE0, 0x83, 0xA9], [256, 0xC3], [0xE5, 0xAD], [0xFF]]
-    assert rows == {array.array("I", ids).tobytes(): 1 for ids in expected}
-
-
-def test_replay_needs_a_token_for_each_byte():
-    encoder, words, rows = BUILT.encoder(bpe.Tokenizer({0: b"a"}, [])), table({b"aa": 1, b"ab": 1}), table({})
-    assert BUILT.lib.bpe_words_add(rows.handle(), words.handle(), encoder.handle) == BUILT.lib.BPE_NO_TOKEN

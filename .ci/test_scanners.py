@@ -85,7 +85,7 @@ def compile_engine(folder, flags, more="", prototypes=""):
     command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-std=gnu99", *flags]
     subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
     ffi = cffi.FFI()
-    ffi.cdef(build_ffi.PROTOTYPES + prototypes)
+    ffi.cdef(build_ffi.prototypes() + prototypes)
     return build_ffi.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))))
 
 

@@ -58,11 +58,11 @@ Trained = tuple[list[bytes], dict[str, float]]
 
 
 def train_ours(path: str, size: int, pattern: str, **given: Any) -> Trained:
-    options = bpe.check_arguments([END], pattern=pattern, vocab_size=size, **{"engine": "c", **given})
+    options = bpe.check_options([END], pattern=pattern, vocab_size=size, **{"engine": "c", **given})
     times = [time.perf_counter()]
-    words = bpe.count_corpus(path, None, options)[0]
+    words = bpe.count_corpus(path, None, options).words
     times.append(time.perf_counter())
-    tokens = [left + right for left, right, _ in bpe.Trainer(options).start(words)]
+    tokens = [left + right for left, right, _ in bpe.Trainer(words, options)]
     times.append(time.perf_counter())
     return tokens, {"counting": times[1] - times[0], "learning": times[2] - times[1]}
 
@@ -159,9 +159,9 @@ Loaded = tuple[Encode, Encode, Callable[[str, str], int]]
 
 def load_ours(folder: str) -> Loaded:
     tokenizer = bpe.Tokenizer.load(folder)
-    coder = tokenizer.coder  # made from the vocabulary before the clock starts, as those of the others are
+    encoder = tokenizer.encoder  # made from the vocabulary before the clock starts, as those of the others are
     return (
-        lambda data, text: coder.encode(data),
+        lambda data, text: encoder.encode(data),
         lambda data, text: tokenizer.encode(text),
         tokenizer.encode_files,
     )
@@ -169,7 +169,7 @@ def load_ours(folder: str) -> Loaded:
 
 def load_in_python(folder: str) -> Loaded:
     tokenizer = bpe.Tokenizer.load(folder)
-    tokenizer.coder = None
+    tokenizer.encoder = None
 
     def encode(data: bytes, text: str) -> list[int]:
         return tokenizer.encode(text)
@@ -201,7 +201,7 @@ def load_tiktoken(folder: str) -> Loaded:
 
     import tiktoken
 
-    vocab, pattern = bpe.load(folder)[0], bpe.PATTERNS[Path(folder).name]
+    vocab, pattern = bpe.Tokenizer.load(folder).vocab, bpe.PATTERNS[Path(folder).name]
     ranks = {token: token_id for token_id, token in vocab.items() if token != END.encode()}
     encoding = tiktoken.Encoding("ours", pat_str=pattern, mergeable_ranks=ranks, special_tokens={END: 256})
 
@@ -451,7 +451,7 @@ TASKS = {"training": (TRAINING_HEAD, training_rows), "encoding": (ENCODING_HEAD,
 def choose_tools(asked: str | None) -> list[str]:
     """The names of the tools to run, ours first; SystemExit for what was asked for and can't be had."""
     try:
-        bpe.check_arguments([], engine="c")
+        bpe.check_options([], engine="c")
     except ValueError as error:
         raise SystemExit(f"bench.py: {error}") from None
     packages = {name: package for table in (TRAINERS, ENCODERS) for name, (package, _) in table.items()}

@@ -24,12 +24,12 @@ COLORS = ["#0072b2", "#d55e00", "#009e73", "#aa4499", "#444444"]
 
 def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     """{vocabulary size: bytes per token on the corpus}"""
-    options = bpe.check_arguments(["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
-    words = bpe.count_corpus(corpus, None, options)[0]
+    options = bpe.check_options(["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
+    words = bpe.count_corpus(corpus, None, options).words
     n_bytes = words.totals()[2]
     if not n_bytes:
         raise SystemExit(f"curve.py: {corpus} has no words")
-    trainer = bpe.Trainer(options).start(words)
+    trainer = bpe.Trainer(words, options)
     ratios = {257: n_bytes / trainer.n_tokens}  # 256 bytes and the special token
     for size, _ in enumerate(trainer, 258):
         ratios[size] = n_bytes / trainer.n_tokens

@@ -52,8 +52,8 @@ def rounds() -> list[tuple[str, str, bytes, list[bpe.Word]]]:
     """[(the pair, its count, the new token, the words as they stand then), ...]; at first no pair is merged."""
     words = [tuple(bytes([byte]) for byte in word) for word in WORDS]
     found = [("", "", b"", words)]
-    options = bpe.check_arguments([], pattern=r"\S+", vocab_size=256 + ROUNDS)
-    for left, right, count in bpe.Trainer(options).start(WORDS):
+    options = bpe.check_options([], pattern=r"\S+", vocab_size=256 + ROUNDS)
+    for left, right, count in bpe.Trainer(bpe.Words(WORDS), options):
         words = [bpe.merge_pair(word, (left, right)) for word in words]
         found.append((f"{left.decode()} + {right.decode()}", f"{count} times", left + right, words))
     return found

@@ -1602,10 +1602,11 @@ static int start_counting(bpe_learner *l)
 }
 
 /* do a part of the work before the first merge, or before the next one if all pairs in the table are merged */
-static int prepare(bpe_learner *l)
+static int prepare(bpe_learner *l, size_t *work)
 {
     const size_t last = l->n_slots - 1, end = l->at + STEP < last ? l->at + STEP : last;
     int status = BPE_OK;
+    *work += end > l->at ? end - l->at : 0;
     if (l->phase == WRITING) {
         status = write_words(l, end);
         if (status == BPE_OK && l->next_word == l->n_words) {
@@ -1677,6 +1678,11 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
 /* subtract what (x, a) and (b, y) lost for each neighbor x on the left and y on the right */
 static void lower_counts(bpe_learner *l, uint32_t a, uint32_t b)
 {
+    for (unsigned side = 0; side < 2; side++)
+        for (size_t i = 0; i < l->n_met[side]; i++) {
+            const uint32_t id = l->met[i][side];
+            PREFETCH(l->pairs.slots + home_of(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1));
+        }
     for (unsigned side = 0; side < 2; side++)
         for (size_t i = 0; i < l->n_met[side]; i++) {
             const uint32_t id = l->met[i][side];
@@ -1753,8 +1759,7 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
         heap_entry *top = l->heap;
         slot *s;
         if (l->phase != MERGING) {
-            work += STEP;
-            l->status = prepare(l);
+            l->status = prepare(l, &work);
         } else if (!l->n_heap && l->threshold <= l->least) {
             return BPE_DONE;
         } else if (!l->n_heap) {

@@ -725,7 +725,8 @@ class Tokenizer:
         self.merges = [(left, right) for left, right in merges]
         check_merges(self.merges)
         ids, specials = ids_of(vocab), [special.encode("utf-8") for special in self.options.special_tokens]
-        ids.update(zip((token for token in specials if token not in ids), itertools.count(max(vocab, default=-1) + 1)))
+        next_id = itertools.count(max(ids.values(), default=-1) + 1)
+        ids.update((token, next(next_id)) for token in specials if token not in ids)
         self.vocab = {token_id: token for token, token_id in ids.items()}
         self.special_ids = {token.decode("utf-8"): ids[token] for token in specials}
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
@@ -888,8 +889,8 @@ def ids_of(vocab: Vocab) -> dict[bytes, int]:
     """
     for token_id, token in vocab.items():
         if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
-            example = "vocab must map token ids to bytes, as in {256: b' t'} (Tokenizer.from_files reads GPT-2's files)"
-            raise TypeError(f"{example}, not {token_id!r} to {token!r:.40}")
+            found = f"{{{token_id!r}: {token!r:.40}}}"
+            raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
         require(0 <= token_id <= MAX_ID, f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
     ids = {token: operator.index(token_id) for token_id, token in vocab.items()}
     if len(ids) < len(vocab):
@@ -1323,7 +1324,9 @@ def paths_of(paths: Any) -> list[str]:
     for path in listed:
         if "\n" in path or len(path) > 1000:
             raise ValueError(f"{path[:40]!r}... is not a file name; pass text as texts=[...]")
-        require(not os.path.isdir(path), f"{path} is a folder: give its files, {shlex.quote(path)}/*")
+        require(path, "the name of a corpus file must not be empty")
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"{path} is a folder: give its files, {shlex.quote(path)}/*")
     return listed
 
 
@@ -1398,8 +1401,8 @@ def warn_of_head(path: str, head: bytes) -> None:
     """Warn of a byte-order mark, which is text like any other, and of files that hardly are text."""
     if head.startswith(codecs.BOM_UTF8):
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
-    if b"\0" in head and (hint := hint_for(path, head)):
-        warnings.warn(f"{path}: {hint}", stacklevel=2)
+    if b"\0" in head and not NOT_UTF8.search(head.decode("utf-8", "surrogateescape")):  # else it is an error
+        warnings.warn(f"{path}: {hint_for(path, head)}", stacklevel=2)
 
 
 def read_bytes(path: str, start: int, end: int) -> bytes:
@@ -1894,7 +1897,7 @@ def positive(text: str) -> int:
     import argparse
 
     if not re.fullmatch(r"\d+", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text!r}")
     return int(text)
 
 
@@ -1949,23 +1952,28 @@ def check_command(args: Any) -> None:
         args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
     elif typed and re.fullmatch(LIKE_A_SIZE, args.corpus[-1]) and not os.path.exists(args.corpus[-1]):
         raise ValueError(f"{args.corpus[-1]!r} is not a size: write 1000 or 1k")
-    options = {"--" + name.replace("_", "-").replace("tokens", "token"): value for name, value in vars(args).items()}
-    for name in ("--output-dir", "--encode", "--pattern"):
-        require(options[name] != "", f"{name} must not be empty")
-    given = [name for name in options if options[name] not in (None, True, False) and name != "--corpus"]
+    for name in ("output_dir", "encode", "pattern"):
+        require(getattr(args, name) != "", f"{option_of(name)} must not be empty")
     if args.show is not None:
         require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
-        others = [name for name in given if name not in ("--show", "--output-dir")]
-        require(not others, f"--show can't be combined with {', '.join(others)}")
+        require(args.special_tokens != [], "--show can't be combined with --no-special-tokens")
+        for name in ("special_tokens", "pattern", "errors", "newlines", "workers", "encode", *ONLY_FOR_TRAINING):
+            require(getattr(args, name) is None, f"--show can't be combined with {option_of(name)}")
         return
+    require(typed or not args.encode, "--encode requires a corpus: bpe.py corpus.txt --encode ids.npy")
     require(typed, f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}")
     valid = args.corpus and (args.vocab_size is not None or args.encode)
     usage = "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"
     require(valid, f"{usage} (a size is not required with --encode); not bpe.py {typed}")
     if args.vocab_size is None:
         for name in ONLY_FOR_TRAINING:
-            option = "--" + name.replace("_", "-")
-            require(getattr(args, name) is None, f"{option} is for training; without a size, --encode uses a model")
+            hint = "is for training; without a size, --encode uses a model"
+            require(getattr(args, name) is None, f"{option_of(name)} {hint}")
+
+
+def option_of(name: str) -> str:
+    """Return an option as it is typed: option_of("min_frequency") -> "--min-frequency"."""
+    return "--special-token" if name == "special_tokens" else "--" + name.replace("_", "-")
 
 
 def options_of(args: Any, special_tokens: Sequence[str], pattern: str = "gpt2") -> Options:
@@ -2000,9 +2008,8 @@ class Summary:
             from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
             unit = 1 if sys.platform == "darwin" else 1024
-            here, worker = (getrusage(who).ru_maxrss * unit / 1e6 for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-            in_worker = f", and {worker:,.0f} MB in a worker process" if worker else ""
-            self.add("peak memory", f"{here:,.0f} MB{in_worker}")
+            largest = max(getrusage(who).ru_maxrss for who in (RUSAGE_SELF, RUSAGE_CHILDREN))  # of all processes
+            self.add("peak memory", f"{largest * unit / 1e6:,.0f} MB")
         self.add("engine", engine_used(options))
         self.add("saved", saved)
 
@@ -2152,6 +2159,7 @@ def show_command(text: str, folder: str) -> None:
     n_bytes = len(tokenizer.decode_bytes(ids))
     ratio = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
     numbers = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {ratio}"
+    require(sys.stdout, "standard output is closed")
     with contextlib.suppress(BrokenPipeError):  # a reader may have seen enough
         print(shown, " ".join(map(str, ids)), numbers, sep="\n", flush=True)
 

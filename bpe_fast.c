@@ -18,6 +18,7 @@
  *   BPE_NO_TOKEN      the vocabulary has no token for a byte; its offset is returned
  *   BPE_OVERFLOW      a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
  *                     2^21 tokens or more
+ *   BPE_DONE          no pair is left to merge
  *   BPE_USED_UP       the words have gone into a learner, or an earlier call failed: they can only be freed
  *   BPE_BAD_ARGUMENT  an unknown pattern, special tokens that are short or not sorted, an id that is not there
  *
@@ -40,32 +41,30 @@
  *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
  * Words leave the scanner in batches, so that the memory of their slots is fetched while later words are found.
  *
- * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte, with walls
- * between them. A token's id stands in its first and in its last slot, DEAD inside:
+ * PART 2, LEARNING. One array holds all distinct words, a slot for each byte, with boundaries (#) between the words.
+ * The id of a token is stored in its first and in its last slot; the slots inside are DEAD:
  *     bytes      n e w e s t           after  e+st -> est:     seq   # n e w est dead est # ...
  *     seq      # n e w e s t # ...            (st before it)             |        |
  *                                                                   first slot  last slot
- * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. Words of one count share blocks of
- * the array, so that the block of a place says its count. The index of a pair is a rising list of first slots; an entry
- * is stale, and skipped, if the two ids no longer stand there.
- * A merge (a, b) -> c goes through its list once and adds up, for each neighbour x on the left and y on the right, how
- * much the pairs (x, a), (b, y) lose and (x, c), (c, y) gain; then it touches the table of pairs once for each distinct
- * neighbour. Where c comes to stand beside c, the left one had an a on its right, and counted (c, a): that is taken off
- * again before anything is put into the table.
- * Counts only fall, so a pair that is too rare to be merged soon need not be known now: only pairs with a count of at
- * least `threshold` are in the table, with their lists. When they run out, the threshold goes down and the table is
- * built anew from the array. The heap holds a stale count at worst, never one that is too small.
+ * So the neighbors of a token at p are seq[p - 1] and seq[p + span], without links. Words with the same count share
+ * blocks of the array, so a count per block is enough. For each pair there is an ascending list of places (the first
+ * slot of the left token). An entry is stale, and is skipped, if the pair is no longer there.
+ * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
+ * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
+ * Counts never rise, so pairs that are too rare to be merged soon can wait: the table holds only pairs that occur at
+ * least `threshold` times. When none is left, the threshold is lowered and the table is built again from the array. The
+ * heap may hold counts that are too large, which are corrected when they reach the top, but never one too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
  * word is merged once, and then cached. The ranks of all pairs are in a table that is small enough for the processor's
  * cache. A lookup costs more than anything else, so the bytes of a character become its token at once if that is safe
  * (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the least, while new pairs are looked up.
  *
- * COST    Counting: a few nanoseconds per word. Learning: one pass over the array for each threshold, and for each
- *         merge its list and its distinct neighbors. Encoding: like counting for a cached word, else 20 to 40 ns
+ * COST    Counting: a few nanoseconds per word. Learning: three passes over the array, and for each merge its
+ *         list and its distinct neighbors. Encoding: like counting for a cached word, else 20 to 40 ns
  *         per merge.
  * MEMORY  Words: 32 bytes per slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and for each position in a list. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
+ *         distinct words, and up to 12 for the lists. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
  */
 
 #include <stddef.h>
@@ -128,16 +127,18 @@ typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
  * Take over all words of a table, which is used up afterwards. tokens are the first n_tokens of the vocabulary,
- * concatenated, by id; id_of_byte is the id of each byte's token. merges_wanted is about how many merges will be made;
- * min_frequency is at least 1; smaller_ids is 1 for the tie rule of Hugging Face's trainer.
+ * concatenated, by id; id_of_byte holds the ids of all 256 bytes. merges_wanted only affects speed: it is the number
+ * of merges that the caller expects to ask for. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule of
+ * Hugging Face's trainer.
  */
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
                     int smaller_ids, bpe_learner **learner);
 
 /*
- * Make up to `most` merges, and write how many to *made: 0 when no pair is left that may be merged. It returns earlier,
- * after some millions of replacements, so that the caller can show progress and react to Ctrl-C.
+ * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no pair is left that can be merged,
+ * and BPE_OK before that: after `most` merges, or after about 0.1 s (perhaps without any merge), so that the caller can
+ * show progress and react to Ctrl-C. After an error, every further call returns that error.
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
@@ -1555,7 +1556,7 @@ static inline size_t span_of(const bpe_learner *l, uint32_t id)
     return LIKELY(id < l->n_single) ? 1 : l->tokens[id].span;
 }
 
-/* the sum of a pair, or the empty slot where it belongs; a square array is faster, but only fits the first few ids */
+/* the slot for the sum of a pair; a square array of them is faster, but has room for a few hundred ids only */
 static inline slot *sum_of(const bpe_learner *l, uint32_t left, uint32_t right)
 {
     return l->square ? l->sums.slots + left * l->square + right : find(&l->sums, pair_key(left, right), 1);
@@ -1838,8 +1839,9 @@ static int add_first_tokens(bpe_learner *l, const uint8_t *tokens, const size_t 
 
 /*
  * Choose the threshold. The count of the word with rank n + 256 is a lower bound for the first n merges: each merge
- * completes at most one word and 256 words are single bytes, so one of the n + 256 most frequent words still has a pair
- * before each merge. If the bound is wrong, because a limit leaves words incomplete, that costs time but changes nothing.
+ * completes at most one word and at most 256 words are single bytes, so before each of these merges one of the n + 256
+ * most frequent words still has a pair. If a limit such as max_token_length makes the bound wrong, the merges are the
+ * same and only take longer.
  */
 static uint64_t choose_threshold(const bpe_learner *l, uint64_t merges_wanted)
 {

@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 10  # of the interface: a module built for another version is not used
+VERSION = 11  # of the interface: a module built for another version is not used
 
 
 # ---------------------------------------------------------------------------------------------------------------------

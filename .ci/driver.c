@@ -139,7 +139,8 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
     for (int round = 0; round < 3 && status == BPE_OK; round++)
         status = encode_once(c, text, length, round == 2, n + round, sums + round);
     const long from = fail_from;
-    fail_from = -1;
+    if (from >= 0) /* not in threads */
+        fail_from = -1;
     if (status == BPE_NO_MEMORY) /* the cache is as good as new */
         for (int round = 0; round < 3; round++)
             CHECK(encode_once(c, text, length, round == 2, n + round, sums + round) == BPE_OK);
@@ -150,7 +151,8 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
             CHECK(n[i] <= length && n[i] == n[0] && sums[i] == sums[0]);
     }
     bpe_cache_free(c);
-    fail_from = from;
+    if (from >= 0)
+        fail_from = from;
     *sum = sums[0];
     return status;
 }

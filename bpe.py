@@ -48,10 +48,9 @@ b'e' b'st'
 b'o' b'w'
 b'l' b'ow'
 
-Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich,
-B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016;
-A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, for the bytes and the
-pattern of GPT-2.
+Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich, B. Haddow and A.
+Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016; A. Radford et al., "Language Models
+are Unsupervised Multitask Learners", 2019, for the bytes and the pattern of GPT-2.
 """
 
 from __future__ import annotations
@@ -94,12 +93,11 @@ Path = str | os.PathLike[str]
 # I. The lesson: what byte-pair encoding is
 # ---------------------------------------------------------------------------------------------------------------------
 
-# Text is cut into words first, and no token crosses their borders. Without that, the most frequent
-# pairs would soon be pieces of phrases and punctuation ("e t", ", and the", "dog." next to "dog!"),
-# and each of them would take an id. This is the pattern of GPT-2. A word includes the space before
-# it: joining the words gives back the text, and " the" is the same word after one space or after
-# ten, since of several spaces only the last one joins the word. That is what `\s+(?!\S)` is for: it
-# matches whitespace, but leaves the last character to the word that follows.
+# Text is cut into words first, and no token crosses their borders. Without that, the most frequent pairs would soon
+# be pieces of phrases and punctuation ("e t", ", and the", "dog." next to "dog!"), and each of them would take an
+# id. This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back the text.
+# Of several spaces, only the last one joins the word, so " the" is the same word after one space or after ten: the
+# part `\s+(?!\S)` matches whitespace, but leaves the last character to the word that follows.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -202,9 +200,8 @@ def learn_merges(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
-    words     each a str whose characters are token ids, so that one merge in one word is
-              str.replace, which works from left to right without overlap; a pair is a str of two
-              characters
+    words     each a str whose characters are token ids, so that one merge in one word is str.replace, which works
+              from left to right without overlap; a pair is a str of two characters
     counts    how often each word occurs
     tokens    the bytes of the first ids; new tokens get the ids len(tokens), len(tokens) + 1, ...
     sort_key  of two pairs with the same count, the one with the smaller (left key, right key) wins
@@ -264,12 +261,10 @@ def merge_in_words(
 
     Returns (the change in the count of every other pair, how many pairs were replaced).
 
-    Each new token accounts for the border on its left, unless another new token is there, and always
-    for the border on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes
-    X, which gives `a X X d`.
+    Each new token accounts for the border on its left, unless another new token is there, and always for the border
+    on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes X, which gives `a X X d`.
 
-        left X    its left border was `a b` (-1) and is `a X` (+1); its right border was `c b` (-1)
-                  and is `X X` (+1)
+        left X    its left border was `a b` (-1) and is `a X` (+1); its right border was `c b` (-1) and is `X X` (+1)
         right X   its left border is counted already; its right border was `c d` (-1) and is `X d` (+1)
 
     The index may name words that have lost a pair to other merges: those words are left as they are.
@@ -427,16 +422,14 @@ def train_bpe(
                       continues from one file into the next.
     vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together. The
                       result is smaller if no pair is left to merge.
-    special_tokens    a list of strings that get an id each, after the 256 bytes; text is cut at them
-                      first.
+    special_tokens    a list of strings that get an id each, after the 256 bytes; text is cut at them first.
     texts             instead of input_path: an iterable of strings, each a separate text. It is
                       consumed as it is counted, so it may be larger than memory.
     output_dir        a folder to save the result in, as Tokenizer.save does.
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2" (or tiktoken's "r50k_base",
-                      "cl100k_base", "o200k_base"), or a custom pattern of the regex package. A custom
-                      pattern may match across any place, so text is cut only at special tokens: the
-                      pieces between them must fit into memory, several times over. Text that it does
-                      not match is not counted.
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2" (or tiktoken's "r50k_base", "cl100k_base",
+                      "o200k_base"), or a custom pattern of the regex package. A custom pattern may match across any
+                      place, so text is cut only at special tokens: the pieces between them must fit into memory,
+                      several times over. Text that it does not match is not counted.
     workers           how many threads (with the C engine) or processes count words; at most, and by
                       default, one per core.
     min_frequency     the lowest count at which a pair is still merged.
@@ -463,7 +456,7 @@ def train_bpe(
     trainer = Trainer(count_corpus(input_path, texts, checked).words, checked)
     vocab, merges = trainer.finish()
     if output_dir is not None:
-        save_model(Model(vocab, merges, checked.special_tokens, checked.pattern), output_dir)
+        Tokenizer(vocab, merges, checked.special_tokens, checked.pattern).save(output_dir)
     return vocab, merges
 
 
@@ -816,11 +809,28 @@ class Tokenizer:
         """Save the model in a folder, which is created if it does not exist.
 
         tokenizer.json is the model. vocab.json and merges.txt are GPT-2's two files, and a small
-        tokenizer_config.json lets transformers find its class. All files are complete, and on the disk,
-        before the first one replaces an earlier file, and tokenizer.json is replaced first. If the
-        power fails between two of these steps, load() says that the files do not match.
+        tokenizer_config.json lets transformers find its class. All files are complete, and on the disk, before the
+        first one replaces an earlier file, and tokenizer.json is replaced first. If the power fails between two of
+        these steps, load() says that the files do not match.
         """
-        save_model(Model(self.vocab, self.merges, *self.options[:2]), folder)
+        check_savable(self.options, folder)
+        ids = {to_printable(token): token_id for token, token_id in self.ids.items()}
+        merges = [[to_printable(left), to_printable(right)] for left, right in self.merges]
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
+        to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
+        texts = {
+            "tokenizer.json": to_json(tokenizer_json(self, ids, merges)),
+            "tokenizer_config.json": to_json(config),
+            "vocab.json": to_json(ids),
+            "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, merges)]),
+        }
+        with contextlib.ExitStack() as stack:
+            for name in reversed(MODEL_FILES):  # the stack closes the last file first: tokenizer.json is renamed first
+                file = stack.enter_context(new_file(os.path.join(folder, name)))
+                file.write(texts[name].encode("utf-8") + b"\n")
+                file.flush()
+                os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
 
     @functools.cached_property
     def encoder(self) -> Any:
@@ -884,12 +894,10 @@ class Tokenizer:
         """Encode files, or texts, into one array of token ids on disk; return how many ids it has.
 
         paths    as in train_bpe; None with texts=..., an iterable of strings
-        output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or a .bin file with the
-                 bare numbers, for numpy.memmap; uint16 if every id fits, else uint32. It replaces an
-                 earlier file when it is complete. It is not flushed to the disk, so after a power
-                 failure it has to be written again.
-        options  workers, progress, errors, newlines and engine, as in train_bpe; executor as in
-                 count_words
+        output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or a .bin file with the bare numbers,
+                 for numpy.memmap; uint16 if every id fits, else uint32. It replaces an earlier file when it is
+                 complete. It is not flushed to the disk, so after a power failure it has to be written again.
+        options  workers, progress, errors, newlines and engine, as in train_bpe; executor as in count_words
 
         No word continues from one file or text into the next, and no token is put between them. Memory
         does not grow with the corpus, except with a custom pattern.
@@ -959,15 +967,6 @@ BPE_SETTINGS = {  # settings of the model in tokenizer.json that Tokenizer has n
 }
 
 
-class Model(NamedTuple):
-    """The contents of a model's files, which are the arguments of Tokenizer."""
-
-    vocab: Vocab
-    merges: list[Pair]
-    special_tokens: tuple[str, ...]
-    pattern: str
-
-
 def to_printable(token: bytes) -> str:
     """Write a token in printable characters: to_printable(b" the") is "Ġthe"."""
     return codecs.charmap_decode(token, "strict", CHARACTERS)[0]
@@ -1017,46 +1016,22 @@ def occurs_in_utf8(token: bytes) -> bool:
     return True
 
 
-def save_model(model: Model, folder: Path) -> None:
-    """Write the files of a model; Tokenizer.save describes them."""
-    check_savable(Options(model.special_tokens), folder)
-    ids = {to_printable(token): token_id for token, token_id in ids_of(model.vocab).items()}
-    merges = [[to_printable(left), to_printable(right)] for left, right in model.merges]
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
-    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
-    texts = {
-        "tokenizer.json": to_json(tokenizer_json(model, ids, merges)),
-        "tokenizer_config.json": to_json(config),
-        "vocab.json": to_json(ids),
-        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, merges)]),
-    }
-    with contextlib.ExitStack() as stack:
-        for name in reversed(MODEL_FILES):  # the stack closes the last file first, so tokenizer.json is renamed first
-            file = stack.enter_context(new_file(os.path.join(folder, name)))
-            file.write(texts[name].encode("utf-8") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
-
-
-def tokenizer_json(model: Model, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
+def tokenizer_json(tokenizer: Tokenizer, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
     """Return the contents of tokenizer.json, with which the tokenizers package encodes as Tokenizer does.
 
     Its regular expressions are Oniguruma's, which may read a custom pattern in another way.
     """
-    specials = {to_printable(special.encode("utf-8")): special for special in model.special_tokens}
-    missing = [special for printable, special in specials.items() if printable not in ids]
-    require(not missing, f"special tokens that are not in the vocabulary: {missing}")
+    pattern, special_ids = tokenizer.options.pattern, tokenizer.special_ids
+    specials = {to_printable(special.encode("utf-8")): special for special in special_ids}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    expression = HF_PATTERNS.get(model.pattern, model.pattern)
-    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+    expression = {"Regex": HF_PATTERNS.get(pattern, pattern)}
+    split = {"type": "Split", "pattern": expression, "behavior": "Isolated", "invert": False}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": added,
+        "added_tokens": [{"id": token_id, "content": special, **flags} for special, token_id in special_ids.items()],
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
         "post_processor": None,
@@ -1071,19 +1046,18 @@ def tokenizer_json(model: Model, ids: Mapping[str, int], merges: list[list[str]]
     }
 
 
-def load_model(path: Path) -> Model:
-    """Read a tokenizer.json, or a folder that has one or GPT-2's two files, which have GPT-2's pattern."""
-    if not os.path.isdir(path):
-        return model_of(read_tokenizer_json(path))
+def load_model(path: Path) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
+    """Read (vocab, merges, special tokens, pattern) from a tokenizer.json, or from a folder that has a model."""
     json_path, _, vocab_path, merges_path = (os.path.join(path, name) for name in MODEL_FILES)
+    if not os.path.isdir(path):
+        return read_tokenizer_json(path)[1]
     if os.path.exists(json_path):
-        content = read_tokenizer_json(json_path)
+        content, model = read_tokenizer_json(json_path)
         if os.path.exists(vocab_path) and os.path.exists(merges_path):
             same = is_same_model(content, read_vocab(vocab_path), read_merges(merges_path))
             files = "tokenizer.json, vocab.json and merges.txt"
             require(same, f"mixes files from different training runs: {files} do not match")
-        with error_prefix(json_path):
-            return model_of(content)
+        return model
     if not os.path.exists(vocab_path):
         raise FileNotFoundError(2, "no model in this folder: no tokenizer.json, and no vocab.json", os.fspath(path))
     vocab, merges = read_gpt2_files(vocab_path, merges_path)
@@ -1091,7 +1065,7 @@ def load_model(path: Path) -> Model:
     made = {left + right for left, right in merges}
     with error_prefix("a token that is neither a byte nor a merge"):
         specials = [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in made]
-    return Model(vocab, merges, tuple(specials), "gpt2")
+    return vocab, merges, specials, "gpt2"
 
 
 def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[int, bytes], list[Pair]]:
@@ -1133,46 +1107,43 @@ def read_merges(path: Path, convert: Callable[[str], Any] = str) -> list[tuple[A
     return merges
 
 
-def read_tokenizer_json(path: Path) -> dict[str, Any]:
-    """Read a tokenizer.json, whichever program wrote it.
+def read_tokenizer_json(path: Path) -> tuple[dict[str, Any], tuple[dict[int, bytes], list[Pair], list[str], str]]:
+    """Read a tokenizer.json, whichever program wrote it; return (its contents, the arguments of Tokenizer).
 
     Raises ValueError if it is not of byte-level BPE, or uses something that Tokenizer does not do.
     """
     with open(path, "rb") as file, error_prefix(path, "not a tokenizer.json of byte-level BPE"):
         content = json.load(file)
-        model = content["model"]
         check_supported(content)
         check_added_tokens(content["added_tokens"])
+        model, added = content["model"], {token["content"]: token["id"] for token in content["added_tokens"]}
+        check_special_names(check_special_tokens(list(added)))
+        ids = check_ids({**model["vocab"], **added})
+        token_of = {text: text.encode("utf-8") if text in added else from_printable(text) for text in ids}
+        vocab = {token_id: token_of[text] for text, token_id in ids.items()}
         model["merges"] = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]]
-        return content  # type: ignore[no-any-return]
+        try:
+            merges = [(token_of[left], token_of[right]) for left, right in model["merges"]]
+        except KeyError as error:
+            raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
+        return content, (dict(sorted(vocab.items())), merges, list(added), pattern_of(content["pre_tokenizer"]))
 
 
 def check_supported(content: dict[str, Any]) -> None:
     """Check that Tokenizer encodes and decodes as a tokenizer.json says; raises ValueError with what it does not do."""
-    model, byte_characters = content["model"], set(CHARACTERS)
+    model, post_processor = content["model"], content.get("post_processor")
     require(model.get("type", "BPE") == "BPE", f"model type {model.get('type')!r} is not supported")
     settings = {name: model.get(name) for name in BPE_SETTINGS}  # null, false, 0 and "" mean the same
     settings["normalizer"] = content.get("normalizer")
-    if not byte_characters <= model["vocab"].keys():  # else no byte is unknown
+    if not set(CHARACTERS) <= model["vocab"].keys():  # else no byte is unknown
         settings["unk_token"] = model.get("unk_token")
+    if content["decoder"]["type"] != "ByteLevel":
+        settings["decoder"] = content["decoder"]
+    steps = post_processor.get("processors", [post_processor]) if post_processor else []
+    if any(step["type"] != "ByteLevel" and step.get("special_tokens") != {} for step in steps):
+        settings["post_processor"] = post_processor  # it adds tokens, or is of another kind
     for name, value in settings.items():
         require(not value, f"{name} is not supported: {json.dumps(value):.100}")
-    decoder, post_processor = content.get("decoder"), content.get("post_processor")
-    require(decoder and decoder["type"] == "ByteLevel", f"decoder is not supported: {json.dumps(decoder):.100}")
-    if adds_tokens(post_processor):
-        raise ValueError(f"a post_processor that adds tokens is not supported: {json.dumps(post_processor):.100}")
-
-
-def adds_tokens(post_processor: Any) -> bool:
-    """Return whether a post-processor of tokenizer.json adds special tokens to the ids of a text."""
-    match post_processor:
-        case None | {"type": "ByteLevel"}:
-            return False
-        case {"type": "TemplateProcessing", "special_tokens": special_tokens}:
-            return bool(special_tokens)
-        case {"type": "Sequence", "processors": [*several]}:
-            return any(map(adds_tokens, several))
-    return True
 
 
 def check_added_tokens(added: list[dict[str, Any]]) -> None:
@@ -1191,47 +1162,21 @@ def check_added_tokens(added: list[dict[str, Any]]) -> None:
 
 def overlap(a: str, b: str) -> bool:
     """Return whether two texts can share characters: one contains the other, or begins with the end of the other."""
-    if a in b or b in a:
-        return True
-    return any(b.startswith(a[at:]) for at in range(1, len(a))) or any(a.startswith(b[at:]) for at in range(1, len(b)))
+    ends = [(text[at:], other) for text, other in ((a, b), (b, a)) for at in range(len(text))]
+    return any(end.startswith(other) or other.startswith(end) for end, other in ends)
 
 
-def pattern_of(pre_tokenizer: Any) -> str:
-    """Return the pattern of a tokenizer.json: a ByteLevel step that has GPT-2's, or one Split before it."""
-    match pre_tokenizer:
-        case {"type": "Sequence", "pretokenizers": [*splits, byte_level]}:
-            pass
-        case byte_level:
-            splits = []
-    match byte_level:
-        case {"type": "ByteLevel", "add_prefix_space": False}:
-            uses_gpt2 = byte_level.get("use_regex", True)
-        case {"type": "ByteLevel"}:
-            raise ValueError("add_prefix_space is not supported")
-        case _:
-            raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer):.100}")
-    require(len(splits) + uses_gpt2 < 2, "several splits are not supported in pre_tokenizer")
-    match splits:
-        case [] if uses_gpt2:
+def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
+    """Return the pattern of a tokenizer.json: GPT-2's in a ByteLevel step, or that of one Split before it."""
+    match pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        case [{"type": "ByteLevel", "add_prefix_space": False, **others}] if others.get("use_regex", True):
             return "gpt2"
-        case [{"type": "Split", "pattern": {"Regex": str(split)}, "behavior": "Isolated", "invert": False}]:
+        case [
+            {"type": "Split", "pattern": {"Regex": str(split)}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+        ]:
             return check_pattern(split)
-    raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer):.100}")
-
-
-def model_of(content: dict[str, Any]) -> Model:
-    """Return the model of a tokenizer.json that is supported."""
-    added = {token["content"]: token["id"] for token in content["added_tokens"]}
-    specials = check_special_tokens(list(added))
-    check_special_names(specials)
-    ids = check_ids({**content["model"]["vocab"], **added})
-    token_of = {text: text.encode("utf-8") if text in added else from_printable(text) for text in ids}
-    vocab = {token_id: token_of[text] for text, token_id in ids.items()}
-    try:
-        merges = [(token_of[left], token_of[right]) for left, right in content["model"]["merges"]]
-    except KeyError as error:
-        raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
-    return Model(dict(sorted(vocab.items())), merges, specials, pattern_of(content["pre_tokenizer"]))
+    raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer)}")
 
 
 def is_same_model(content: dict[str, Any], vocab: dict[str, int], merges: list[tuple[str, str]]) -> bool:
@@ -2112,11 +2057,12 @@ def train_command(args: Any, summary: Summary) -> None:
     vocab, merges = trainer.finish()
     summary.end_step("learning")
     add_vocabulary(summary, trainer, in_words)
+    tokenizer = Tokenizer(vocab, merges, options.special_tokens, options.pattern)
     if folder:
-        save_model(Model(vocab, merges, options.special_tokens, options.pattern), folder)
+        tokenizer.save(folder)
         summary.end_step("saving")
     if args.encode:
-        add_encoding(summary, Tokenizer(vocab, merges, options.special_tokens, options.pattern), args, options)
+        add_encoding(summary, tokenizer, args, options)
     saved = ", ".join(filter(None, (folder, args.encode)))
     summary.finish(options, saved or "nothing; --explain saves only with --model")
 

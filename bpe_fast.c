@@ -472,8 +472,8 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
 /*
- * An automaton that reads text backward (Aho and Corasick 1975, with reversed tokens). A node is the end of a token; the
- * current one is the longest with which the text at the current byte begins. So one step per byte finds the longest
+ * An automaton that reads text backward (Aho and Corasick 1975, with reversed tokens). A node is the end of a token;
+ * the current one is the longest with which the text at the current byte begins. So one step per byte finds the longest
  * token that begins at each place, however the tokens overlap themselves and each other.
  */
 typedef struct {
@@ -1011,7 +1011,7 @@ ALWAYS_INLINE uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t 
 }
 
 /*
- * Find the bits at which words begin for the other patterns; *n is reduced to the bytes whose starts are known. The bits
+ * Find the bits at which words begin for the other patterns; *n is reduced to the bytes with known starts. The bits
  * of each mask for cl100k, from left to right:
  *     text         !  \n /  .  a  b  '  s  .  .  x       (a dot is a space)
  *     letter       0  0  0  0  1  1  0  1  0  0  1

@@ -19,7 +19,7 @@
  *   BPE_OVERFLOW      a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
  *                     2^21 tokens or more
  *   BPE_USED_UP       the words have gone into a learner, or an earlier call failed: they can only be freed
- *   BPE_BAD_ARGUMENT  an unknown pattern, special tokens that are short or not sorted, an id that is not there
+ *   BPE_BAD_ARGUMENT  an unknown pattern, a special token of one byte, an id that is not there
  *
  * THE TABLE  A single open-addressing table type holds words, pairs, and the words of a cache. A slot has 32 bytes, and
  * half of them are the key; a word of up to 15 bytes is its own key:
@@ -95,8 +95,8 @@ typedef struct bpe_cache bpe_cache;
 typedef struct bpe_learner bpe_learner;
 
 /*
- * Create an empty table for text with these special tokens: n of them, concatenated, each of two bytes or more, sorted
- * by their bytes read backward. The seed should be a secret.
+ * Create an empty table for text with these special tokens: n different ones, concatenated, each of two bytes or more.
+ * The seed should be a secret.
  */
 int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, uint64_t seed,
                   bpe_words **words);
@@ -451,16 +451,6 @@ static slot *find_word(const table *t, uint64_t key[2], const uint8_t *word, siz
     }
 }
 
-/* Add a word with this key. Returns its slot, or NULL without memory. */
-static slot *new_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
-{
-    const size_t where = t->arena_size;
-    slot *s = length <= INLINE_MAX || keep_bytes(t, word, length) == BPE_OK ? add_key(t, key[0], key[1]) : NULL;
-    if (s)
-        s->is.word.where = where;
-    return s;
-}
-
 /* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
 static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 {
@@ -477,78 +467,56 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
  * token that begins at each place, however the tokens overlap themselves and each other.
  */
 typedef struct {
-    uint8_t *byte;   /* by node: its first byte. The children of a node are first[node] to first[node + 1] - 1, */
-    uint32_t *first; /* sorted by byte; node 0 is the empty string */
-    uint32_t *fail;  /* the longest node that this one begins with, other than itself */
-    uint32_t *token; /* 1 + the index of the longest token that this node begins with, or 0 */
-    size_t n_nodes, n_filled; /* of them, those whose `first` is known */
-    uint32_t *length;         /* of each token */
+    uint32_t fail;  /* the longest other node with which this one begins */
+    uint32_t token; /* 1 + the index of the longest token with which it begins, or 0 */
+} node;
+
+typedef struct {
+    table children; /* the key is node << 8 | byte, and 1; word.where is the node with this byte before the others */
+    node *nodes;    /* node 0 is the empty string */
+    uint32_t n_nodes, *length; /* length: of each token */
     size_t n, longest;
-    int one_start;               /* the first byte of all tokens, if it is the same one; else -1 */
+    int one_start;                 /* the first byte of all tokens, if it is the same one; else -1 */
     uint64_t starts[1 << 16 >> 6]; /* a bit for each two bytes with which a token starts */
 } specials;
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
 
 /* the node after one more byte */
-static inline uint32_t next_node(const specials *s, uint32_t node, unsigned byte)
+static inline uint32_t next_node(const specials *s, uint32_t from, unsigned byte)
 {
-    for (;; node = s->fail[node]) {
-        uint32_t low = s->first[node], high = s->first[node + 1];
-        const uint32_t end = high;
-        while (low < high) {
-            const uint32_t middle = low + (high - low) / 2;
-            if (s->byte[middle] < byte)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        if (low < end && s->byte[low] == byte)
-            return low;
-        if (!node)
-            return 0;
+    for (;; from = s->nodes[from].fail) {
+        const slot *child = find(&s->children, (uint64_t)from << 8 | byte, 1);
+        if (child->key[1] || !from)
+            return (uint32_t)child->is.word.where; /* 0 in an empty slot */
     }
 }
 
-/* Nodes are added level by level, and on each level by their parents and bytes. */
-static void add_node(specials *s, uint32_t parent, unsigned byte)
+/* Add a byte before a node, unless that was done. All shorter nodes are there already. */
+static int add_node(specials *s, uint32_t *at, unsigned byte)
 {
-    const uint32_t node = (uint32_t)s->n_nodes++;
-    while (s->n_filled <= parent)
-        s->first[s->n_filled++] = node;
-    s->byte[node] = (uint8_t)byte;
-    s->fail[node] = parent ? next_node(s, s->fail[parent], byte) : 0;
-    s->token[node] = s->token[s->fail[node]];
+    const uint64_t key = (uint64_t)*at << 8 | byte;
+    slot *child = find(&s->children, key, 1);
+    if (!child->key[1]) {
+        const uint32_t fail = *at ? next_node(s, s->nodes[*at].fail, byte) : 0;
+        if (!(child = add_key(&s->children, key, 1)))
+            return BPE_NO_MEMORY;
+        s->nodes[s->n_nodes] = (node){fail, s->nodes[fail].token};
+        child->is.word.where = s->n_nodes++;
+    }
+    *at = (uint32_t)child->is.word.where;
+    return BPE_OK;
 }
 
-typedef struct {
-    const uint8_t *end;
-    uint32_t length, index, node; /* the node of its last bytes, as far as they were added */
-} special_token;
-
-/* whether a token comes before another one in the order of their bytes, read backward */
-static int comes_before(const special_token *a, const special_token *b)
+/* Check the tokens and note their lengths and starts; *total is how many bytes they have. */
+static int note_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t *total)
 {
-    const uint32_t shorter = a->length < b->length ? a->length : b->length;
-    for (uint32_t i = 1; i <= shorter; i++)
-        if (*(a->end - i) != *(b->end - i))
-            return *(a->end - i) < *(b->end - i);
-    return a->length < b->length;
-}
-
-/* check the tokens, and list them with their lengths and starts; *total is how many bytes they have */
-static int list_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n, special_token *list,
-                         size_t *total)
-{
-    s->one_start = n ? bytes[0] : -1;
-    for (size_t i = 0; i < n; bytes += lengths[i++]) {
+    s->one_start = s->n ? bytes[0] : -1;
+    for (size_t i = 0; i < s->n; bytes += lengths[i++]) {
         if (lengths[i] < 2)
             return BPE_BAD_ARGUMENT;
-        if ((*total += lengths[i]) >= UINT32_MAX || n >= UINT32_MAX)
+        if ((*total += lengths[i]) >= UINT32_MAX)
             return BPE_OVERFLOW;
-        list[i] = (special_token){bytes + lengths[i], (uint32_t)lengths[i], (uint32_t)i, 0};
-        if (i && !comes_before(list + i - 1, list + i))
-            return BPE_BAD_ARGUMENT;
         s->length[i] = (uint32_t)lengths[i];
         s->longest = lengths[i] > s->longest ? lengths[i] : s->longest;
         s->starts[first_two(bytes) >> 6] |= (uint64_t)1 << (first_two(bytes) & 63);
@@ -557,46 +525,45 @@ static int list_specials(specials *s, const uint8_t *bytes, const size_t *length
     return BPE_OK;
 }
 
-static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n)
+typedef struct {
+    const uint8_t *end;
+    uint32_t token, at; /* 1 + its index, and the node of its last bytes, as far as they were added */
+} special_token;
+
+static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n, uint64_t seed)
 {
-    special_token *rest = allocate(n, sizeof *rest, 0);
+    special_token *rest = allocate(n, sizeof *rest, 0); /* those that have more bytes */
     size_t total = 0, n_rest = s->n = n;
     int status = rest && (s->length = allocate(n, sizeof *s->length, 0)) ? BPE_OK : BPE_NO_MEMORY;
     if (status == BPE_OK)
-        status = list_specials(s, bytes, lengths, n, rest, &total);
-    if (status == BPE_OK &&
-        (!(s->byte = allocate(total + 1, 1, 1)) || !(s->first = allocate(total + 2, 4, 1)) ||
-         !(s->fail = allocate(total + 1, 4, 1)) || !(s->token = allocate(total + 1, 4, 1))))
+        status = note_specials(s, bytes, lengths, &total);
+    if (status == BPE_OK && !(s->nodes = allocate(total + 1, sizeof *s->nodes, 1)))
         status = BPE_NO_MEMORY;
+    if (status == BPE_OK)
+        status = new_table(&s->children, 64, seed);
     s->n_nodes = 1;
+    for (size_t i = 0; i < n && status == BPE_OK; i++)
+        rest[i] = (special_token){bytes += lengths[i], (uint32_t)i + 1, 0};
     for (uint32_t depth = 1; n_rest && status == BPE_OK; depth++) {
-        uint32_t parent = UINT32_MAX;
-        size_t kept = 0;
-        for (size_t i = 0; i < n_rest; i++) {
-            special_token *t = rest + i;
-            const unsigned byte = *(t->end - depth);
-            if (t->node != parent || s->byte[s->n_nodes - 1] != byte)
-                add_node(s, parent = t->node, byte);
-            t->node = (uint32_t)s->n_nodes - 1;
-            if (t->length == depth)
-                s->token[t->node] = t->index + 1;
+        const size_t before = n_rest;
+        n_rest = 0;
+        for (size_t i = 0; i < before && status == BPE_OK; i++) {
+            special_token t = rest[i];
+            status = add_node(s, &t.at, *(t.end - depth));
+            if (s->length[t.token - 1] == depth)
+                s->nodes[t.at].token = t.token;
             else
-                rest[kept++] = *t;
+                rest[n_rest++] = t;
         }
-        n_rest = kept;
     }
-    while (status == BPE_OK && s->n_filled <= s->n_nodes)
-        s->first[s->n_filled++] = (uint32_t)s->n_nodes;
     free(rest);
     return status;
 }
 
 static void free_specials(specials *s)
 {
-    free(s->byte);
-    free(s->first);
-    free(s->fail);
-    free(s->token);
+    free_table(&s->children);
+    free(s->nodes);
     free(s->length);
 }
 
@@ -618,13 +585,13 @@ static int new_finder(finder *f, const specials *s)
 static void search(finder *f, const specials *s, const uint8_t *text, const uint8_t *end)
 {
     const uint8_t *p;
-    uint32_t node = 0;
+    uint32_t at = 0;
     f->from = text;
     f->to = (size_t)(end - text) < f->room ? end : text + f->room;
     for (p = (size_t)(end - f->to) < s->longest ? end : f->to + s->longest; p-- > text;) {
-        node = next_node(s, node, *p);
+        at = next_node(s, at, *p);
         if (p < f->to)
-            f->token[p - text] = s->token[node];
+            f->token[p - text] = s->nodes[at].token;
     }
 }
 
@@ -657,10 +624,12 @@ typedef struct { /* how text is cut into words */
     specials specials;
 } rules;
 
-static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern)
+static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed)
 {
     r->pattern = pattern;
-    return pattern >= 0 && pattern < BPE_PATTERNS ? new_specials(&r->specials, bytes, lengths, n) : BPE_BAD_ARGUMENT;
+    if (pattern < 0 || pattern >= BPE_PATTERNS)
+        return BPE_BAD_ARGUMENT;
+    return new_specials(&r->specials, bytes, lengths, n, seed);
 }
 
 struct bpe_words {
@@ -685,9 +654,10 @@ static NOINLINE int put_word(table *t, uint64_t key[2], const uint8_t *word, siz
         return add_count(&s->is.word.count, count);
     if (length > UINT32_MAX)
         return BPE_OVERFLOW;
-    if (!(s = new_word(t, key, word, length)))
+    if ((length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK) || !(s = add_key(t, key[0], key[1])))
         return BPE_NO_MEMORY;
     s->is.word.count = count;
+    s->is.word.where = t->arena_size - length;
     return BPE_OK;
 }
 
@@ -726,7 +696,7 @@ int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n,
                   bpe_words **words)
 {
     bpe_words *w = *words = calloc(1, sizeof *w);
-    int status = w ? new_rules(&w->rules, special_bytes, lengths, n, pattern) : BPE_NO_MEMORY;
+    int status = w ? new_rules(&w->rules, special_bytes, lengths, n, pattern, seed) : BPE_NO_MEMORY;
     if (status == BPE_OK)
         status = new_finder(&w->finder, &w->rules.specials);
     if (status == BPE_OK)
@@ -1897,7 +1867,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
                     int pattern, uint64_t seed, bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
-    int status = e ? new_rules(&e->rules, special_bytes, lengths, n_specials, pattern) : BPE_NO_MEMORY;
+    int status = e ? new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed) : BPE_NO_MEMORY;
     if (status == BPE_OK) {
         make_seeds(e->seed, seed);
         status = fill_encoder(e, ids, n_ids, merges, n_merges, special_ids, n_specials);

@@ -228,16 +228,6 @@ static inline unsigned lowest_bit(uint64_t x) { return highest_bit(x & (~x + 1))
 #endif
 #endif
 
-/* whether this processor can run functions marked AVX2 */
-static inline int has_avx2(void)
-{
-#if defined(AVX2)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
-#else
-    return 0;
-#endif
-}
-
 static inline uint64_t load8(const void *p)
 {
     uint64_t x;
@@ -1144,23 +1134,23 @@ typedef int (*batch_sink)(void *state, pending *words, size_t n);
 
 typedef struct {
     pending words[BATCH];
-    size_t n;
+    size_t n; /* of them; scan_with has it in a variable */
     const table *table;
     batch_sink sink;
     void *state;
 } batch;
 
-static int end_batch(batch *b)
+static int end_batch(batch *b, size_t *n)
 {
-    const size_t n = b->n;
-    b->n = 0;
-    return b->sink(b->state, b->words, n);
+    const size_t n_words = *n;
+    *n = 0;
+    return b->sink(b->state, b->words, n_words);
 }
 
 /* Add a word. 16 bytes can be read from `readable`, which begins with the same bytes, whatever their number. */
-ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *readable, size_t length)
+ALWAYS_INLINE int add_pending(batch *b, size_t *n, const uint8_t *word, const uint8_t *readable, size_t length)
 {
-    pending *p = b->words + b->n++;
+    pending *p = b->words + (*n)++;
     if (LIKELY(length <= INLINE_MAX))
         short_key(readable, length, p->key);
     else
@@ -1169,7 +1159,7 @@ ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *read
     p->length = length;
     p->home = home_of(b->table, p->key[0], p->key[1]);
     PREFETCH(b->table->slots + p->home);
-    return LIKELY(b->n < BATCH) ? BPE_OK : end_batch(b);
+    return LIKELY(*n < BATCH) ? BPE_OK : end_batch(b, n);
 }
 
 /* Give the words of text..end to a batch; bytes up to limit can be read. After BPE_BAD_UTF8, *bad is the bad one. */
@@ -1177,6 +1167,7 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, int pattern, const 
                             const uint8_t *limit, const uint8_t **bad)
 {
     uint8_t copy[READABLE];
+    size_t n = b->n;
     int status = BPE_OK;
     while (text < end && status == BPE_OK) {
         const size_t left = (size_t)(end - text);
@@ -1194,16 +1185,17 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, int pattern, const 
         }
         for (; c.starts && status == BPE_OK; c.starts &= c.starts - 1) {
             const unsigned to = lowest_bit(c.starts);
-            status = add_pending(b, text + at, window + at, to - at);
+            status = add_pending(b, &n, text + at, window + at, to - at);
             at = to;
         }
         if (status == BPE_OK && !LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
             const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
-            status = add_pending(b, text + at, window + at, length);
+            status = add_pending(b, &n, text + at, window + at, length);
             at += length;
         }
         text += at;
     }
+    b->n = n;
     return status;
 }
 
@@ -1219,14 +1211,16 @@ static NOINLINE AVX2 int scan_avx2(batch *b, int pattern, const uint8_t *text, c
 {
     return scan_with(in_range_avx2, b, pattern, text, end, limit, bad);
 }
-#else
-#define scan_avx2 scan_portable
 #endif
 
 static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
                       const uint8_t **bad)
 {
-    return (has_avx2() ? scan_avx2 : scan_portable)(b, pattern, text, end, limit, bad);
+#if defined(AVX2)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
+        return scan_avx2(b, pattern, text, end, limit, bad);
+#endif
+    return scan_portable(b, pattern, text, end, limit, bad);
 }
 
 /* Give all words to a batch; `special`, if it is not NULL, gets the index of each special token between them. */
@@ -1239,12 +1233,12 @@ static int scan_text(batch *b, const rules *r, finder *f, const uint8_t *text, s
     for (const uint8_t *piece = text; piece < end && status == BPE_OK;) {
         const size_t found = find_special(f, &r->specials, bad = piece, end, &piece_end);
         status = scan_piece(b, r->pattern, piece, piece_end, end, &bad);
-        if (status == BPE_OK && special && found && (status = end_batch(b)) == BPE_OK)
+        if (status == BPE_OK && special && found && (status = end_batch(b, &b->n)) == BPE_OK)
             special(b->state, found - 1);
         piece = found ? piece_end + r->specials.length[found - 1] : end;
     }
     if (status == BPE_OK)
-        status = end_batch(b);
+        status = end_batch(b, &b->n);
     *bad_offset = (size_t)(bad - text);
     return status;
 }
@@ -1729,8 +1723,8 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 /* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_MADE = 4 };
-enum { IDS_IN_SLOT = 3, COMING_BACK = 4 }; /* a cache grows if each of its words was looked up so often on average */
-#define IN_ARENA (1u << 31)                /* marks the number of ids of a long word, or of more than three */
+enum { IDS_IN_SLOT = 3 };
+#define IN_ARENA (1u << 31) /* marks the number of ids of a long word, or of more than three */
 
 typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
     uint8_t flags, n_bytes, bytes[3];
@@ -1889,7 +1883,7 @@ static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e-
  * Merge n ids, at most SHORT, and return how many remain. keys[i] is the rank of the pair that begins at place i, and i
  * itself, so that the least is the leftmost pair of lowest rank. A bit of `live` is a place where a token begins.
  */
-ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t n)
+static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
 {
     const uint32_t last = (uint32_t)n + 1, padded = (last + 7) & ~7u;
     uint32_t ids[SHORT + 2], keys[SHORT + 2], least = UINT32_MAX;
@@ -1921,17 +1915,6 @@ ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t 
         out[n++] = ids[lowest_bit(live)];
     return n;
 }
-
-static NOINLINE size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n) { return merge_in_array(e, out, n); }
-
-#if defined(AVX2)
-static NOINLINE AVX2 size_t merge_short_avx2(const bpe_encoder *e, uint32_t *out, size_t n)
-{
-    return merge_in_array(e, out, n);
-}
-#else
-#define merge_short_avx2 merge_short
-#endif
 
 typedef struct { uint32_t id, before, after; } place;
 
@@ -1991,7 +1974,7 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
         out[(*n)++] = id;
     }
     if (*n <= SHORT)
-        *n = has_avx2() ? merge_short_avx2(e, out, *n) : merge_short(e, out, *n);
+        *n = merge_short(e, out, *n);
     else
         status = merge_long(e, out, n);
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
@@ -2035,10 +2018,10 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
     return status;
 }
 
-/* Append ids to the output. */
-ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narrow)
+/* Write ids after the first `at` of the output. */
+ALWAYS_INLINE void put_ids(uint8_t *out, size_t at, const uint32_t *ids, size_t n, int narrow)
 {
-    uint8_t *out = c->ids + c->n * (narrow ? 2 : 4);
+    out += at * (narrow ? 2 : 4);
     if (!narrow)
         memmove(out, ids, n * sizeof *ids);
     for (size_t i = 0; i < n && narrow; i++) {
@@ -2048,8 +2031,8 @@ ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narr
 }
 
 /*
- * Make room for a word with n_bytes in the arena; returns 0 if they are too many. A full table grows if its words were
- * looked up often enough since it last did. Otherwise, or without memory, it is emptied.
+ * Make room for a word with n_bytes in the arena; returns 0 if they are too many. A full table grows while it is small,
+ * and later if about half of the words that were looked up since it last grew were in it. Otherwise it is emptied.
  */
 static int make_room(bpe_cache *c, size_t n_bytes)
 {
@@ -2058,7 +2041,7 @@ static int make_room(bpe_cache *c, size_t n_bytes)
         return 0;
     if (t->used + 1 < t->capacity / 3 * 2 && t->arena_size + n_bytes <= t->capacity * ARENA_PER_SLOT)
         return 1;
-    if (t->capacity >= CACHE_SLOTS || (t->capacity >= CACHE_SLOTS / 4 && c->looked_up / COMING_BACK < t->used) ||
+    if (t->capacity >= CACHE_SLOTS || (t->capacity >= CACHE_SLOTS / 4 && c->looked_up < t->used) ||
         resize(t, 2 * t->capacity) != BPE_OK)
         clear_table(t);
     c->looked_up = 0;
@@ -2104,7 +2087,7 @@ static NOINLINE int encode_other(bpe_cache *c, pending *p)
         n &= ~(size_t)IN_ARENA;
         known = memcpy(ids, c->table.arena + s->is.word.where + (p->length > INLINE_MAX ? p->length : 0), 4 * n);
     }
-    put_ids(c, known, n, c->narrow);
+    put_ids(c->ids, c->n, known, n, c->narrow);
     c->n += n;
     return BPE_OK;
 }
@@ -2112,16 +2095,22 @@ static NOINLINE int encode_other(bpe_cache *c, pending *p)
 /* the sink that encodes */
 ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narrow)
 {
+    uint8_t *const out = c->ids;
+    size_t at = c->n;
     int status = BPE_OK;
     for (size_t i = 0; i < n && status == BPE_OK; i++) {
         pending *p = words + i;
         const slot *s = c->table.slots + p->home;
         if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && s->is.known.n <= IDS_IN_SLOT)) {
-            put_ids(c, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
-            c->n += s->is.known.n;
-        } else
+            put_ids(out, at, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
+            at += s->is.known.n;
+        } else {
+            c->n = at;
             status = encode_other(c, p);
+            at = c->n;
+        }
     }
+    c->n = at;
     return status;
 }
 
@@ -2135,7 +2124,7 @@ static int encode_batch(void *state, pending *words, size_t n)
 static void put_special(void *state, size_t index)
 {
     bpe_cache *c = state;
-    put_ids(c, c->encoder->special_ids + index, 1, c->narrow);
+    put_ids(c->ids, c->n, c->encoder->special_ids + index, 1, c->narrow);
     c->n++;
 }
 

@@ -18,6 +18,7 @@
  *   BPE_NO_TOKEN      the vocabulary has no token for a byte; its offset is returned
  *   BPE_OVERFLOW      a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
  *                     2^21 tokens or more
+ *   BPE_DONE          no pair is left to merge
  *   BPE_USED_UP       the words have gone into a learner, or an earlier call failed: they can only be freed
  *   BPE_BAD_ARGUMENT  an unknown pattern, a special token of one byte, an id that is not there
  *
@@ -40,32 +41,30 @@
  *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
  * Words leave the scanner in batches, so that the memory of their slots is fetched while later words are found.
  *
- * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte, with walls
- * between them. A token's id stands in its first and in its last slot, DEAD inside:
+ * PART 2, LEARNING. One array holds all distinct words, a slot for each byte, with boundaries (#) between the words.
+ * The id of a token is stored in its first and in its last slot; the slots inside are DEAD:
  *     bytes      n e w e s t           after  e+st -> est:     seq   # n e w est dead est # ...
  *     seq      # n e w e s t # ...            (st before it)             |        |
  *                                                                   first slot  last slot
- * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. Words of one count share blocks of
- * the array, so that the block of a place says its count. The index of a pair is a rising list of first slots; an entry
- * is stale, and skipped, if the two ids no longer stand there.
- * A merge (a, b) -> c goes through its list once and adds up, for each neighbour x on the left and y on the right, how
- * much the pairs (x, a), (b, y) lose and (x, c), (c, y) gain; then it touches the table of pairs once for each distinct
- * neighbour. Where c comes to stand beside c, the left one had an a on its right, and counted (c, a): that is taken off
- * again before anything is put into the table.
- * Counts only fall, so a pair that is too rare to be merged soon need not be known now: only pairs with a count of at
- * least `threshold` are in the table, with their lists. When they run out, the threshold goes down and the table is
- * built anew from the array. The heap holds a stale count at worst, never one that is too small.
+ * So the neighbors of a token at p are seq[p - 1] and seq[p + span], without links. Words with the same count share
+ * blocks of the array, so a count per block is enough. For each pair there is an ascending list of places (the first
+ * slot of the left token). An entry is stale, and is skipped, if the pair is no longer there.
+ * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
+ * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
+ * Counts never rise, so pairs that are too rare to be merged soon can wait: the table holds only pairs that occur at
+ * least `threshold` times. When none is left, the threshold is lowered and the table is built again from the array. The
+ * heap may hold counts that are too large, which are corrected when they reach the top, but never one too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
  * word is merged once, and then cached. The ranks of all pairs are in a table that is small enough for the processor's
  * cache. A lookup costs more than anything else, so the bytes of a character become its token at once if that is safe
  * (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the least, while new pairs are looked up.
  *
- * COST    Counting: a few nanoseconds per word. Learning: one pass over the array for each threshold, and for each
- *         merge its list and its distinct neighbors. Encoding: like counting for a cached word, else 20 to 40 ns
+ * COST    Counting: a few nanoseconds per word. Learning: three passes over the array, and for each merge its
+ *         list and its distinct neighbors. Encoding: like counting for a cached word, else 20 to 40 ns
  *         per merge.
  * MEMORY  Words: 32 bytes per slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and for each position in a list. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
+ *         distinct words, and up to 12 for the lists. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
  */
 
 #include <stddef.h>
@@ -85,7 +84,7 @@
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
 enum bpe_status {
-    BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP, BPE_BAD_ARGUMENT
+    BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP, BPE_BAD_ARGUMENT, BPE_DONE
 };
 enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2, BPE_PATTERNS };
 
@@ -128,16 +127,18 @@ typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
  * Take over all words of a table, which is used up afterwards. tokens are the first n_tokens of the vocabulary,
- * concatenated, by id; id_of_byte is the id of each byte's token. merges_wanted is about how many merges will be made;
- * min_frequency is at least 1; smaller_ids is 1 for the tie rule of Hugging Face's trainer.
+ * concatenated, by id; id_of_byte holds the ids of all 256 bytes. merges_wanted only affects speed: it is the number
+ * of merges that the caller expects to ask for. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule of
+ * Hugging Face's trainer.
  */
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
                     int smaller_ids, bpe_learner **learner);
 
 /*
- * Make up to `most` merges, and write how many to *made: 0 when no pair is left that may be merged. It returns earlier,
- * after some millions of replacements, so that the caller can show progress and react to Ctrl-C.
+ * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no pair is left that can be merged,
+ * and BPE_OK before that: after `most` merges, or after about 0.1 s (perhaps without any merge), so that the caller can
+ * show progress and react to Ctrl-C. After an error, every further call returns that error.
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
@@ -285,7 +286,7 @@ static void *allocate(size_t n, size_t size, int zero)
     return zero ? calloc(n, size) : malloc(n * size);
 }
 
-/* Make room for `needed` elements in a block that grows by half, with zeros. On failure, it is unchanged. */
+/* Make room for `needed` elements in a block that grows by half. On failure, it is unchanged. */
 static int grow(void *block_address, size_t *capacity, size_t needed, size_t size)
 {
     void *block;
@@ -297,7 +298,6 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
     memcpy(&block, block_address, sizeof block);
     if (wanted > SIZE_MAX / 2 / size || !(block = realloc(block, wanted * size)))
         return BPE_NO_MEMORY;
-    memset((uint8_t *)block + *capacity * size, 0, (wanted - *capacity) * size);
     memcpy(block_address, &block, sizeof block);
     *capacity = wanted;
     return BPE_OK;
@@ -316,8 +316,12 @@ typedef struct {
         } known;
         struct {
             uint64_t count;
-            uint32_t *list; /* its length, then the first slots of the left tokens, ascending */
+            size_t list; /* where in a learner's lists it starts; 0 if there is none */
         } pair;
+        struct {
+            uint64_t count;
+            size_t places;
+        } sum; /* of a pair */
     } is;
 } slot;
 
@@ -1283,47 +1287,59 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
 
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
 
-enum { WALL = 0, DEAD = 1, FIRST_ID = 2 }; /* inside, the ids are those outside + 2 */
-enum { BLOCK = 128 };                      /* slots of the array, in words of the same count */
+enum { BOUNDARY = 0, DEAD = 1, FIRST_ID = 2 };   /* inside the learner, each id is the caller's + 2 */
+enum { BLOCK = 128 };                            /* slots of the array that share a count */
+enum { WRITING, COUNTING, LISTING, MERGING };    /* what bpe_learner_run does next */
+enum { STEP = 1 << 21, WORK_PER_CALL = 2 * STEP }; /* slots or places; about 0.1 s per call */
+enum { SQUARE = 1 << 17 };                       /* slots in a square array of pairs */
 
 typedef struct { uint64_t key, count; } heap_entry;
 
-typedef struct { /* of one token beside another: how often, in how many places, and where the next of these goes */
+typedef struct { /* a neighbor of the pair being merged: its total count, its places, and its entry in the lists */
     uint64_t count;
-    uint32_t *list;
+    size_t list; /* where the next place goes; 0 if the new pair has no list */
     uint32_t n;
-} neighbour;
+} neighbor;
 
 typedef struct {
     uint32_t span, length; /* in slots of the array, in bytes */
-    size_t where;          /* of the bytes */
-    uint64_t start;        /* the first 8 bytes as a number, with zeros behind: decides nearly all comparisons */
+    size_t where;          /* offset of the bytes */
+    uint64_t start;        /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
 } token;
 
 struct bpe_learner {
-    uint32_t *seq;
+    int phase, status; /* after an error, every call returns it again */
+    table words;       /* while writing: an array of n_words slots, sorted by descending count */
+    size_t n_words, next_word;
+    uint32_t id_of_byte[256];
+    uint32_t *seq; /* the array of all words */
     size_t n_slots;
-    uint64_t *counts; /* of the words in each block */
+    uint64_t *counts; /* per block */
+    size_t at;        /* where in seq the current phase continues */
     token *tokens;
     size_t n_tokens, token_capacity;
-    uint32_t n_single; /* tokens below are one slot long */
+    uint32_t n_single; /* smaller ids have tokens of one slot */
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
-    neighbour (*beside)[2]; /* by id, on the left and on the right of what is being merged; all zero between merges */
-    uint32_t (*met)[2];     /* the ids that are not zero there */
-    uint32_t (*replaced)[2]; /* the neighbours on both sides of each pair that is replaced */
+    neighbor (*beside)[2];   /* by id: to the left and to the right of the pair; all zero between merges */
+    uint32_t (*met)[2];      /* the ids whose entry in `beside` is in use */
+    uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
     size_t n_met[2], beside_capacity, met_capacity, replaced_capacity;
-    table pairs; /* those that occur at least `threshold` times; the key is the pair, and 1 */
+    table sums;    /* while counting and listing: every pair in the array */
+    size_t square; /* sums is a square array with this many rows; 0 if it is a hash table */
+    table pairs;   /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
+    uint32_t *lists; /* of places: for each pair the length, then the places in ascending order; grows until rebuilt */
+    size_t n_lists, lists_capacity;
     heap_entry *heap;
     size_t n_heap, heap_capacity;
     uint64_t threshold, least;
     size_t longest;
-    int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
+    int smaller_ids; /* what wins a tie: the greater bytes, or the smaller pair of ids as in Hugging Face's trainer */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
 
-/* the order of two tokens' bytes: below 0, 0, above 0 */
+/* compare two tokens by their bytes: negative, 0 or positive */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
 {
     const token *x = l->tokens + a, *y = l->tokens + b;
@@ -1332,7 +1348,7 @@ static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
     return a == b ? 0 : compare_bytes(l->bytes + x->where, x->length, l->bytes + y->where, y->length);
 }
 
-/* the rule: the larger count first; then the greater left token, then the greater right one */
+/* the order of merges: the larger count first, then the greater left token, then the greater right token */
 static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry *y)
 {
     int order;
@@ -1357,39 +1373,133 @@ static void heap_down(bpe_learner *l, size_t i)
     l->heap[i] = moving;
 }
 
-/* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
-
-/* a token was met on one side of a pair that is merged */
-static inline void meet(bpe_learner *l, unsigned k, uint32_t id, uint64_t count)
+/* add a token, whose bytes are already in place after those of the others */
+static int add_token(bpe_learner *l, size_t length, size_t span)
 {
-    neighbour *one = &l->beside[id][k];
-    if (!one->n++)
-        l->met[l->n_met[k]++][k] = id;
-    one->count += count;
+    const size_t n = l->n_tokens + 1, where = l->n_bytes;
+    uint64_t start = 0;
+    if (n >= UINT32_MAX || length > UINT32_MAX)
+        return BPE_OVERFLOW;
+    if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
+        grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
+        grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
+        return BPE_NO_MEMORY;
+    for (size_t i = 0; i < 8; i++)
+        start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
+    memset(l->beside + l->n_tokens, 0, sizeof *l->beside);
+    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, where, start};
+    l->n_bytes += length;
+    return BPE_OK;
 }
 
-/* put a new pair into the table, with room for its list, and into the heap, if it may be merged */
-static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *sum)
+/* ---- 2. learning: the array -------------------------------------------------------------------------------------- */
+
+/*
+ * Turn a table of words into an array, sorted by descending count. This is a radix sort, one byte of the count at a
+ * time, so no choice of counts makes it slow.
+ */
+static int sort_words(table *t, size_t *n_words)
+{
+    uint64_t all_bits = 0;
+    size_t n = 0;
+    slot *from, *to;
+    for (size_t i = 0; i < t->capacity; i++)
+        if (t->slots[i].key[1]) {
+            all_bits |= t->slots[i].is.word.count;
+            t->slots[n++] = t->slots[i];
+        }
+    if ((from = realloc(t->slots, (n + 1) * sizeof *from))) /* gives back half of the memory or more */
+        t->slots = from;
+    if (!(to = allocate(n, sizeof *to, 0)))
+        return BPE_NO_MEMORY;
+    for (unsigned shift = 0; shift < 64 && all_bits >> shift; shift += 8) {
+        size_t ends[256] = {0};
+        from = t->slots;
+        for (size_t i = 0; i < n; i++)
+            ends[from[i].is.word.count >> shift & 255]++;
+        for (unsigned byte = 255; byte > 0; byte--)
+            ends[byte - 1] += ends[byte];
+        for (size_t i = n; i-- > 0;)
+            to[--ends[from[i].is.word.count >> shift & 255]] = from[i];
+        t->slots = to;
+        to = from;
+    }
+    free(to);
+    *n_words = n;
+    return BPE_OK;
+}
+
+/* where the next word goes that does not fit at p: words with different counts don't share a block */
+static size_t place_of_word(const slot *word, const slot *last, size_t p)
+{
+    return word->is.word.count == last->is.word.count ? p : (p + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+/* allocate the array, with boundaries everywhere */
+static int new_array(bpe_learner *l)
+{
+    size_t p = BLOCK, length;
+    for (const slot *s = l->words.slots, *last = s; s < l->words.slots + l->n_words; last = s++) {
+        (void)word_of(&l->words, s, &length);
+        p = place_of_word(s, last, p) + length + 1;
+    }
+    l->n_slots = (p + BLOCK - 1) / BLOCK * BLOCK;
+    if (l->n_slots >= UINT32_MAX)
+        return BPE_OVERFLOW;
+    l->at = BLOCK;
+    l->seq = allocate(l->n_slots, sizeof *l->seq, 1);
+    l->counts = allocate(l->n_slots / BLOCK, sizeof *l->counts, 1);
+    return l->seq && l->counts ? BPE_OK : BPE_NO_MEMORY;
+}
+
+/* write words into the array until its slots before `end` are full, or no words are left */
+static int write_words(bpe_learner *l, size_t end)
+{
+    for (; l->next_word < l->n_words && l->at < end; l->next_word++) {
+        const slot *s = l->words.slots + l->next_word;
+        size_t length;
+        const uint8_t *word = word_of(&l->words, s, &length);
+        const size_t p = place_of_word(s, s - (l->next_word > 0), l->at);
+        for (size_t block = p / BLOCK; block <= (p + length) / BLOCK; block++)
+            l->counts[block] = s->is.word.count;
+        for (size_t i = 0; i < length; i++) {
+            const uint32_t id = l->id_of_byte[word[i]];
+            if (id >= l->n_tokens - FIRST_ID)
+                return BPE_OVERFLOW;
+            l->seq[p + i] = id + FIRST_ID;
+        }
+        l->at = p + length + 1; /* a boundary follows the word */
+    }
+    return BPE_OK;
+}
+
+/* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
+
+/* put a new pair into the heap and the table, with room for its list; skip a pair that can't be merged, or not yet */
+static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbor *sum)
 {
     const heap_entry entry = {pair_key(left, right), sum->count};
-    size_t i = l->n_heap, n = sum->n;
+    size_t i = l->n_heap;
     slot *s;
-    if (left == WALL || right == WALL || sum->count < l->threshold ||
+    if (left == BOUNDARY || right == BOUNDARY || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
-    if (!(s = add_key(&l->pairs, entry.key, 1)) || !(s->is.pair.list = malloc((n + 1) * sizeof(uint32_t))) ||
+    if (!(s = add_key(&l->pairs, entry.key, 1)) ||
+        grow(&l->lists, &l->lists_capacity, l->n_lists + 1 + sum->n, sizeof *l->lists) != BPE_OK ||
         grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
         return BPE_NO_MEMORY;
     s->is.pair.count = sum->count;
-    s->is.pair.list[0] = sum->n;
-    sum->list = s->is.pair.list + 1;
+    s->is.pair.list = l->n_lists;
+    l->lists[l->n_lists] = sum->n;
+    sum->list = l->n_lists + 1;
+    l->n_lists += 1 + sum->n;
     for (l->n_heap++; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
         l->heap[i] = l->heap[(i - 1) / 2];
     l->heap[i] = entry;
     return BPE_OK;
 }
 
-/* take a pair out; the entries behind it move up, so that no search ends early */
+/* remove a pair; later entries move up, so that no search ends too early */
 static void drop_pair(bpe_learner *l, slot *s)
 {
     table *t = &l->pairs;
@@ -1404,92 +1514,123 @@ static void drop_pair(bpe_learner *l, slot *s)
     t->used--;
 }
 
-static void clear_pairs(bpe_learner *l)
-{
-    for (size_t i = 0; i < l->pairs.capacity; i++)
-        free(l->pairs.slots[i].is.pair.list);
-    clear_table(&l->pairs);
-    l->n_heap = 0;
-}
-
-/* the slots of a token; most are one slot long, and the guess saves waiting for the next place */
+/* the slots of a token; most tokens take one slot, and this guess saves waiting for the next place */
 static inline size_t span_of(const bpe_learner *l, uint32_t id)
 {
     return LIKELY(id < l->n_single) ? 1 : l->tokens[id].span;
 }
 
-/* where the sums of a pair are: in a square if there is room for all pairs of ids, which is faster, else in a table */
-static inline slot *sums_of(const table *all, size_t square, uint32_t left, uint32_t right)
+/* the slot for the sum of a pair; a square array of them is faster, but has room for a few hundred ids only */
+static inline slot *sum_of(const bpe_learner *l, uint32_t left, uint32_t right)
 {
-    return square ? all->slots + left * square + right : find(all, pair_key(left, right), 1);
+    return l->square ? l->sums.slots + left * l->square + right : find(&l->sums, pair_key(left, right), 1);
 }
 
-/* count all pairs in the array */
-static int count_pairs(bpe_learner *l, table *all, size_t square)
+/* count the pairs that begin before `end` */
+static int count_pairs(bpe_learner *l, size_t end)
 {
     const uint32_t *seq = l->seq;
-    for (size_t p = 1, next; p < l->n_slots - 1; p = next) {
+    for (size_t p = l->at, next; p < end; l->at = p = next) {
         const uint32_t left = seq[p], right = seq[next = p + span_of(l, left)];
-        slot *s = sums_of(all, square, left, right);
-        if (!s->key[1] && !square && !(s = add_key(all, pair_key(left, right), 1)))
+        slot *s = sum_of(l, left, right);
+        if (!s->key[1] && !l->square && !(s = add_key(&l->sums, pair_key(left, right), 1)))
             return BPE_NO_MEMORY;
         s->key[0] = pair_key(left, right);
         s->key[1] = 1;
-        s->is.word.where++; /* in how many places */
-        s->is.word.count += l->counts[p / BLOCK];
-        if (s->is.word.count > COUNT_MAX && left != WALL && right != WALL)
+        s->is.sum.places++;
+        s->is.sum.count += l->counts[p / BLOCK];
+        if (s->is.sum.count > COUNT_MAX && left != BOUNDARY && right != BOUNDARY)
             return BPE_OVERFLOW;
     }
     return BPE_OK;
 }
 
-/* replace the table by one of all pairs that are in the array now and occur at least threshold times */
-static int index_pairs(bpe_learner *l)
+/* add all pairs that occur often enough, with empty lists */
+static int add_pairs(bpe_learner *l)
 {
-    const size_t n = l->n_tokens, square = n <= 362 && n < l->n_slots / n ? n : 0; /* n * n slots have room in 2^17 */
-    table all = {0};
-    int status = new_table(&all, square ? 1 << 17 : 1 << 12, 1); /* another seed: in the order of one, keys pile up */
-    clear_pairs(l);
-    if (status == BPE_OK)
-        status = count_pairs(l, &all, square);
-    for (size_t i = 0; i < all.capacity && status == BPE_OK; i++) {
-        slot *s = all.slots + i;
-        neighbour sum = {s->is.word.count, NULL, (uint32_t)s->is.word.where};
+    int status = BPE_OK;
+    l->at = BLOCK - 1;
+    l->phase = LISTING;
+    for (size_t i = 0; i < l->sums.capacity && status == BPE_OK; i++) {
+        slot *s = l->sums.slots + i;
+        neighbor sum = {s->is.sum.count, 0, (uint32_t)s->is.sum.places};
         status = add_pair(l, (uint32_t)(s->key[0] >> 32), (uint32_t)s->key[0], &sum);
         s->is.pair.list = sum.list;
     }
-    for (size_t p = 1, next; p < l->n_slots - 1 && status == BPE_OK; p = next) {
-        slot *s = sums_of(&all, square, l->seq[p], l->seq[next = p + span_of(l, l->seq[p])]);
+    return status;
+}
+
+/* list the places of these pairs, as far as they begin before `end` */
+static void list_pairs(bpe_learner *l, size_t end)
+{
+    for (size_t p = l->at, next; p < end; l->at = p = next) {
+        slot *s = sum_of(l, l->seq[p], l->seq[next = p + span_of(l, l->seq[p])]);
         if (s->is.pair.list)
-            *s->is.pair.list++ = (uint32_t)p;
+            l->lists[s->is.pair.list++] = (uint32_t)p;
     }
-    free_table(&all);
+}
+
+/* start building the table of pairs from the array */
+static int start_counting(bpe_learner *l)
+{
+    const size_t n = l->n_tokens;
+    clear_table(&l->pairs);
+    l->n_heap = 0;
+    l->n_lists = 1; /* 0 stands for no list */
+    l->at = BLOCK - 1;
+    l->phase = COUNTING;
+    l->square = n * n <= SQUARE && n * n < l->n_slots ? n : 0;
+    /* not the seed of l->pairs: there, keys that come in the order of its own hash would cluster */
+    return new_table(&l->sums, l->square ? SQUARE : 1 << 12, l->pairs.seed[0]);
+}
+
+/* do a part of the work before the first merge, or before the next one if all pairs in the table are merged */
+static int prepare(bpe_learner *l, size_t *work)
+{
+    const size_t last = l->n_slots - 1, end = l->at + STEP < last ? l->at + STEP : last;
+    int status = BPE_OK;
+    *work += end > l->at ? end - l->at : 0;
+    if (l->phase == WRITING) {
+        status = write_words(l, end);
+        if (status == BPE_OK && l->next_word == l->n_words) {
+            free_table(&l->words);
+            status = start_counting(l);
+        }
+    } else if (l->phase == COUNTING) {
+        status = count_pairs(l, end);
+        if (status == BPE_OK && l->at >= last)
+            status = add_pairs(l);
+    } else {
+        list_pairs(l, end);
+        if (l->at >= last) {
+            free_table(&l->sums);
+            l->phase = MERGING;
+        }
+    }
     return status;
 }
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* add a token, whose bytes stand behind those of the others already */
-static int add_token(bpe_learner *l, size_t length, size_t span)
+/* count a neighbor of a replaced pair: on the left (side 0) or on the right (side 1) */
+static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t count)
 {
-    const size_t n = l->n_tokens + 1, where = l->n_bytes;
-    uint64_t start = 0;
-    if (n >= UINT32_MAX || length > UINT32_MAX)
-        return BPE_OVERFLOW;
-    if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
-        grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
-        grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
-        return BPE_NO_MEMORY;
-    for (size_t i = 0; i < 8; i++)
-        start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
-    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, where, start};
-    l->n_bytes += length;
-    return BPE_OK;
+    neighbor *one = &l->beside[id][side];
+    if (!one->n++)
+        l->met[l->n_met[side]++][side] = id;
+    one->count += count;
+}
+
+static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t span)
+{
+    PREFETCH(l->seq + p - 1);
+    PREFETCH(l->seq + p + span);
+    PREFETCH(l->counts + p / BLOCK);
 }
 
 /*
- * Write c over the pairs (a, b) in the list, of which the places remain where it was done: -> how many. Their sum,
- * weighted by the counts of the words, goes to *weight, those of the neighbours to l->beside, and these to l->replaced.
+ * Replace the pair (a, b) by c at the n places in the list, keep only the places where it was still there, and return
+ * their number. *weight is the sum of the counts there; the neighbors go to l->beside and l->replaced.
  */
 static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
@@ -1498,13 +1639,12 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
     const size_t span_a = l->tokens[a].span, span = l->tokens[c].span;
     size_t made = 0;
     *weight = 0;
+    for (size_t i = 0; i < n && i < AHEAD; i++)
+        prefetch_place(l, list[i], span);
     for (size_t i = 0; i < n; i++) {
         const uint32_t p = list[i];
-        if (i + AHEAD < n) {
-            PREFETCH(seq + list[i + AHEAD] - 1);
-            PREFETCH(seq + list[i + AHEAD] + span);
-            PREFETCH(l->counts + list[i + AHEAD] / BLOCK);
-        }
+        if (i + AHEAD < n)
+            prefetch_place(l, list[i + AHEAD], span);
         if (seq[p] == a && seq[p + span_a] == b) {
             const uint64_t count = l->counts[p / BLOCK];
             meet(l, 0, l->replaced[made][0] = seq[p - 1], count);
@@ -1518,172 +1658,160 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
     return made;
 }
 
-/* bring the table up to date after (a, b) became c at n places */
-static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, const uint32_t *list, size_t n)
+/* subtract what (x, a) and (b, y) lost for each neighbor x on the left and y on the right */
+static void lower_counts(bpe_learner *l, uint32_t a, uint32_t b)
 {
-    int status = BPE_OK;
-    for (unsigned k = 0; k < 2; k++)
-        for (size_t i = 0; i < l->n_met[k]; i++) {
-            const uint32_t id = l->met[i][k];
-            slot *s = find(&l->pairs, k ? pair_key(b, id) : pair_key(id, a), 1);
+    for (unsigned side = 0; side < 2; side++)
+        for (size_t i = 0; i < l->n_met[side]; i++) {
+            const uint32_t id = l->met[i][side];
+            PREFETCH(l->pairs.slots + home_of(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1));
+        }
+    for (unsigned side = 0; side < 2; side++)
+        for (size_t i = 0; i < l->n_met[side]; i++) {
+            const uint32_t id = l->met[i][side];
+            slot *s = find(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1);
             if (!s->key[1])
                 continue; /* it was too rare already */
-            s->is.pair.count -= l->beside[id][k].count;
-            if (s->is.pair.count < l->threshold) {
-                free(s->is.pair.list);
+            s->is.pair.count -= l->beside[id][side].count;
+            if (s->is.pair.count < l->threshold)
                 drop_pair(l, s);
-            }
         }
-    l->beside[a][1].count -= l->beside[c][0].count; /* c beside c: the left one saw an a, and counted (c, a) */
-    for (unsigned k = 0; k < 2; k++)
-        for (size_t i = 0; i < l->n_met[k] && status == BPE_OK; i++) {
-            const uint32_t id = l->met[i][k];
-            status = add_pair(l, k ? c : id, k ? id : c, &l->beside[id][k]);
+}
+
+/*
+ * Add the pairs (x, c) and (c, y). Two new tokens c can be next to each other: when a + a -> c in `aaaa`, the first
+ * replacement sees the third a on its right and counts (c, a); the second turns that a into c, sees the first c on its
+ * left and counts (c, c). So (c, a) is too large by the count of (c, c).
+ */
+static int add_new_pairs(bpe_learner *l, uint32_t a, uint32_t c)
+{
+    int status = BPE_OK;
+    l->beside[a][1].count -= l->beside[c][0].count;
+    for (unsigned side = 0; side < 2; side++)
+        for (size_t i = 0; i < l->n_met[side] && status == BPE_OK; i++) {
+            const uint32_t id = l->met[i][side];
+            status = add_pair(l, side ? c : id, side ? id : c, &l->beside[id][side]);
         }
-    for (size_t i = 0; i < n && status == BPE_OK; i++) {
-        const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
-        if (l->beside[x][0].list)
-            *l->beside[x][0].list++ = list[i] - l->tokens[x].span;
-        if (l->beside[y][1].list)
-            *l->beside[y][1].list++ = list[i];
-    }
-    for (unsigned k = 0; k < 2; k++)
-        while (l->n_met[k])
-            l->beside[l->met[--l->n_met[k]][k]][k] = (neighbour){0, NULL, 0};
     return status;
 }
 
-/* merge the pair in a slot of the table, which goes; what was merged goes to *merge */
+/* fill the lists of the new pairs from the n places where c is now, and forget the neighbors */
+static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
+        if (l->beside[x][0].list)
+            l->lists[l->beside[x][0].list++] = places[i] - l->tokens[x].span;
+        if (l->beside[y][1].list)
+            l->lists[l->beside[y][1].list++] = places[i];
+    }
+    for (unsigned side = 0; side < 2; side++)
+        while (l->n_met[side])
+            l->beside[l->met[--l->n_met[side]][side]][side] = (neighbor){0, 0, 0};
+}
+
+/* merge a pair, which leaves the table */
 static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
     const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
     const token x = l->tokens[a], y = l->tokens[b];
-    const size_t length = (size_t)x.length + y.length, where = l->n_bytes;
-    uint32_t *list = pair->is.pair.list;
-    int status = grow(&l->bytes, &l->bytes_capacity, where + length, 1);
+    const size_t length = (size_t)x.length + y.length, end = l->n_bytes, list = pair->is.pair.list + 1;
+    size_t n = l->lists[list - 1];
+    int status;
     *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->is.pair.count, 0};
     drop_pair(l, pair);
-    if (status == BPE_OK) {
-        memcpy(l->bytes + where, l->bytes + x.where, x.length);
-        memcpy(l->bytes + where + x.length, l->bytes + y.where, y.length);
-        status = add_token(l, length, (size_t)x.span + y.span);
-    }
+    if (grow(&l->bytes, &l->bytes_capacity, end + length, 1) != BPE_OK ||
+        grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced) != BPE_OK)
+        return BPE_NO_MEMORY;
+    memcpy(l->bytes + end, l->bytes + x.where, x.length);
+    memcpy(l->bytes + end + x.length, l->bytes + y.where, y.length);
+    if ((status = add_token(l, length, (size_t)x.span + y.span)) != BPE_OK)
+        return status;
+    n = replace_pairs(l, l->lists + list, n, a, b, c, &merge->replaced);
+    lower_counts(l, a, b);
+    status = add_new_pairs(l, a, c);
     if (status == BPE_OK)
-        status = grow(&l->replaced, &l->replaced_capacity, list[0], sizeof *l->replaced);
-    if (status == BPE_OK)
-        status = update_pairs(l, a, b, c, list + 1, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
-    free(list);
+        list_new_pairs(l, l->lists + list, n);
     return status;
 }
 
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {
     size_t work = 0;
-    int status = BPE_OK;
-    for (*made = 0; *made < most && work < 4000000 && status == BPE_OK;) {
+    for (*made = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
         heap_entry *top = l->heap;
-        slot *s = l->n_heap ? find(&l->pairs, top->key, 1) : NULL;
-        if (s && s->key[1] && s->is.pair.count == top->count) {
-            work += s->is.pair.list[0];
-            status = make_merge(l, s, merges + (*made)++);
-        } else if (s) { /* it fell since it was put in, or is merged */
-            if (s->key[1])
-                top->count = s->is.pair.count;
-            else
-                *top = l->heap[--l->n_heap];
-            heap_down(l, 0);
-        } else if (l->threshold > l->least) {
+        slot *s;
+        if (l->phase != MERGING) {
+            l->status = prepare(l, &work);
+        } else if (!l->n_heap && l->threshold <= l->least) {
+            return BPE_DONE;
+        } else if (!l->n_heap) {
             l->threshold = l->threshold / 8 > l->least ? l->threshold / 8 : l->least;
-            status = index_pairs(l);
-        } else
-            break;
-    }
-    return status;
-}
-
-/* ---- 2. learning: from words to the array ------------------------------------------------------------------------ */
-
-/* write a word from *at on, and leave a wall behind it */
-static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, uint64_t *at)
-{
-    for (size_t i = 0; i < length; i++) {
-        const uint32_t id = id_of_byte[word[i]];
-        if (id >= l->n_tokens - FIRST_ID)
-            return BPE_OVERFLOW;
-        l->seq[(*at)++] = id + FIRST_ID;
-    }
-    ++*at;
-    return BPE_OK;
-}
-
-/* give the words of each count their blocks; `counts` has how many slots they take, and gets where they begin */
-static int lay_out(bpe_learner *l, table *counts)
-{
-    l->n_slots = BLOCK;
-    for (size_t i = 0; i < counts->capacity; i++) {
-        uint64_t *where = &counts->slots[i].is.word.where, n = (*where + BLOCK - 1) / BLOCK * BLOCK;
-        *where = l->n_slots;
-        l->n_slots += n;
-    }
-    if (l->n_slots >= UINT32_MAX)
-        return BPE_OVERFLOW;
-    l->seq = allocate(l->n_slots, sizeof *l->seq, 1);
-    l->counts = allocate(l->n_slots / BLOCK, sizeof *l->counts, 0);
-    if (!l->seq || !l->counts)
-        return BPE_NO_MEMORY;
-    for (size_t i = counts->capacity, end = l->n_slots; i--; end = counts->slots[i].is.word.where)
-        for (size_t p = counts->slots[i].is.word.where; p < end; p += BLOCK)
-            l->counts[p / BLOCK] = counts->slots[i].key[0];
-    return BPE_OK;
-}
-
-/* all words; the threshold is a guess at the count of the last merge: a wrong one costs time only */
-static int write_words(bpe_learner *l, const table *words, const uint32_t *id_of_byte, uint64_t merges_wanted)
-{
-    table counts = {0};
-    uint64_t pairs = 0;
-    int status = new_table(&counts, 1 << 12, 0);
-    for (int pass = 0; pass < 2 && status == BPE_OK; pass++) {
-        for (size_t i = 0; i < words->capacity && status == BPE_OK; i++) {
-            const uint64_t count = words->slots[i].is.word.count;
-            size_t length;
-            const uint8_t *word = word_of(words, words->slots + i, &length);
-            slot *s = find(&counts, count, 1);
-            if (!length)
-                continue;
-            if (pass)
-                status = write_word(l, word, length, id_of_byte, &s->is.word.where);
-            else if (s->key[1] || (s = add_key(&counts, count, 1))) {
-                s->is.word.where += length + 1;
-                pairs += (length - 1) * count;
-            } else
-                status = BPE_NO_MEMORY;
+            l->status = start_counting(l);
+        } else if (!(s = find(&l->pairs, top->key, 1))->key[1]) { /* it was merged, or became too rare */
+            *top = l->heap[--l->n_heap];
+            heap_down(l, 0);
+        } else if (s->is.pair.count != top->count) { /* its count fell */
+            top->count = s->is.pair.count;
+            heap_down(l, 0);
+        } else {
+            work += l->lists[s->is.pair.list];
+            l->status = make_merge(l, s, merges + *made);
+            *made += l->status == BPE_OK;
         }
-        if (!pass && status == BPE_OK)
-            status = lay_out(l, &counts);
     }
-    pairs = pairs / 64 / (merges_wanted + 1);
-    l->threshold = pairs > l->least ? pairs : l->least;
-    free_table(&counts);
-    return status;
+    return l->status;
 }
+
+/* ---- 2. learning: a learner -------------------------------------------------------------------------------------- */
 
 void bpe_learner_free(bpe_learner *l)
 {
     if (!l)
         return;
-    if (l->pairs.slots)
-        clear_pairs(l);
+    free_table(&l->words);
+    free_table(&l->sums);
     free_table(&l->pairs);
     free(l->seq);
     free(l->counts);
     free(l->tokens);
     free(l->bytes);
-    free(l->heap);
     free(l->beside);
     free(l->met);
     free(l->replaced);
+    free(l->lists);
+    free(l->heap);
     free(l);
+}
+
+/* add the two ids that are used inside the learner, and the first tokens of the vocabulary */
+static int add_first_tokens(bpe_learner *l, const uint8_t *tokens, const size_t *lengths, size_t n_tokens)
+{
+    int status = n_tokens < UINT32_MAX - FIRST_ID ? BPE_OK : BPE_OVERFLOW;
+    for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
+        const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
+        status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1);
+        if (status == BPE_OK && length)
+            memcpy(l->bytes + l->n_bytes, tokens, length);
+        if (status == BPE_OK)
+            status = add_token(l, length, 1);
+        tokens += length;
+    }
+    l->n_single = (uint32_t)l->n_tokens;
+    return status;
+}
+
+/*
+ * Choose the threshold. The count of the word with rank n + 256 is a lower bound for the first n merges: each merge
+ * completes at most one word and at most 256 words are single bytes, so before each of these merges one of the n + 256
+ * most frequent words still has a pair. If a limit such as max_token_length makes the bound wrong, the merges are the
+ * same and only take longer.
+ */
+static uint64_t choose_threshold(const bpe_learner *l, uint64_t merges_wanted)
+{
+    const uint64_t rank = merges_wanted < l->n_words ? merges_wanted + 256 : l->n_words;
+    const uint64_t bound = rank < l->n_words ? l->words.slots[rank].is.word.count : 1;
+    return bound > l->least ? bound : l->least;
 }
 
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
@@ -1691,26 +1819,25 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
                     int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
-    int status = !w->table.slots ? BPE_USED_UP : l ? new_table(&l->pairs, 1 << 12, 0) : BPE_NO_MEMORY;
-    for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
-        const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
-        status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1); /* + 1: there is a block at once */
-        if (status == BPE_OK) {
-            memcpy(l->bytes + l->n_bytes, tokens, length);
-            tokens += length;
-            status = add_token(l, length, 1);
-        }
-    }
+    int status = !w->table.slots ? BPE_USED_UP : l ? BPE_OK : BPE_NO_MEMORY;
     if (status == BPE_OK) {
-        l->n_single = (uint32_t)l->n_tokens;
-        l->least = min_frequency;
+        l->words = w->table;
+        memset(&w->table, 0, sizeof w->table);
+        memcpy(l->id_of_byte, id_of_byte, sizeof l->id_of_byte);
+        l->least = min_frequency ? min_frequency : 1;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        status = write_words(l, &w->table, id_of_byte, merges_wanted);
-    }
-    free_table(&w->table);
+        status = new_table(&l->pairs, 1 << 12, l->words.seed[0]);
+    } else
+        free_table(&w->table);
     if (status == BPE_OK)
-        status = index_pairs(l);
+        status = add_first_tokens(l, tokens, lengths, n_tokens);
+    if (status == BPE_OK)
+        status = sort_words(&l->words, &l->n_words);
+    if (status == BPE_OK) {
+        l->threshold = choose_threshold(l, merges_wanted);
+        status = new_array(l);
+    }
     if (status != BPE_OK) {
         bpe_learner_free(l);
         *learner = NULL;

@@ -26,7 +26,7 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 10  # of the interface: a module built for another version is not used
+VERSION = 11  # of the interface: a module built for another version is not used
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -106,9 +106,10 @@ class Engine:
         self.check(lib.bpe_learner_new(table.handle(), *alphabet, wanted, least, longest, smaller_ids, new))
         learner = ffi.gc(new[0], lib.bpe_learner_free)
         while wanted > 0:
-            self.check(lib.bpe_learner_run(learner, batch, min(wanted, len(batch)), made))
+            status = lib.bpe_learner_run(learner, batch, min(wanted, len(batch)), made)
+            self.check(status)
             yield from struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]])
-            if not made[0]:
+            if status == lib.BPE_DONE:
                 return
             wanted -= made[0]
 

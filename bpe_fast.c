@@ -78,23 +78,31 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
-#if defined(__AVX2__)
+#if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)
 #include <immintrin.h>
+#define AVX2 __attribute__((target("avx2,bmi,bmi2"))) /* for functions that only some processors can run */
+#elif defined(_MSC_VER)
+#include <intrin.h>
 #endif
 
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
-enum bpe_status { BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP };
-enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K };
+enum bpe_status {
+    BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP, BPE_BAD_ARGUMENT
+};
+enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_PATTERNS };
 
 typedef struct bpe_words bpe_words;
-typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges: never changes */
+typedef struct bpe_encoder bpe_encoder;
+typedef struct bpe_cache bpe_cache;
+typedef struct bpe_learner bpe_learner;
 
 /*
  * Create an empty table for text with these special tokens: n of them, concatenated, each of two bytes or more, sorted
- * by their bytes. The seed should be a secret. Returns NULL if there is no memory.
+ * by their bytes read backward. The seed should be a secret.
  */
-bpe_words *bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, uint64_t seed);
+int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, uint64_t seed,
+                  bpe_words **words);
 void bpe_words_free(bpe_words *w);
 
 /* Count the words of a text. After BPE_BAD_UTF8, *bad_offset is the offset of the first byte that is not UTF-8. */
@@ -119,7 +127,6 @@ void bpe_words_totals(const bpe_words *w, bpe_totals *totals);
  */
 int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts);
 
-typedef struct bpe_learner bpe_learner;
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
@@ -140,20 +147,25 @@ void bpe_learner_free(bpe_learner *l);
 
 /*
  * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX for a byte without a token.
- * merges are rows of (left, right, new token) by rank, as indexes into ids, no pair twice. special_ids have the order
- * in which bpe_words_new takes the special tokens.
+ * merges are rows of (left, right, new token) by rank, as indexes into ids, no pair twice. special_ids are in the order
+ * of the special tokens, which are given as to bpe_words_new.
  */
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
-                    const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder);
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
+                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern, uint64_t seed,
+                    bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 
+/* Create a cache of words for an encoder, which has to stay as long as the cache. */
+int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
+void bpe_cache_free(bpe_cache *c);
+
 /*
- * Encode a text; there is room for `length` ids. If all are below 65536, `narrow` makes them 16 bits wide. After
- * BPE_BAD_UTF8 and BPE_NO_TOKEN, *bad_offset is the offset of the first byte that is not UTF-8, or has no token. w is
- * the cache: it was made for the encoder's special tokens and pattern, and is not for counting.
+ * Encode a text. ids has room for length + 2 of 32 bits; if `narrow` is 1, the vocabulary's are all below 65536, and
+ * they are written 16 bits wide. After BPE_BAD_UTF8 and BPE_NO_TOKEN, *bad_offset is the offset of the first byte that
+ * is not UTF-8, or has no token. The cache can be used again after any error.
  */
-int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
-               size_t *bad_offset, int narrow);
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, size_t *bad_offset,
+               int narrow);
 
 extern const char bpe_regex_version[]; /* of the package that the classes are from */
 extern const char bpe_class_digest[];
@@ -172,21 +184,23 @@ extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast p
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
 #endif
-#ifndef MEMORY_SLOTS                   /* of an encoder's memory: 16 MB for the table, and as much for its arena */
-#define MEMORY_SLOTS ((size_t)1 << 19) /* a power of two */
-#define MEMORY_ARENA ((size_t)1 << 24)
+#ifndef CACHE_SLOTS                   /* of an encoder's cache, at most: 32 MB for the table, and as much for its arena */
+#define CACHE_SLOTS ((size_t)1 << 20) /* a power of two */
 #endif
 #define COUNT_MAX ((uint64_t)INT64_MAX)
 #define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
 
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* bytes of a word that is a key, and what marks others */
-enum { REMEMBERED = 1023 };                /* bytes of a word that an encoder remembers, at most */
+enum { CACHED_MAX = 1023 };                /* bytes of a word that an encoder's cache keeps */
+enum { ARENA_PER_SLOT = 32 };              /* bytes of the arena of such a cache for each of its slots */
+enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19, BYTES_PER_SLOT = 16 }; /* of a table, and of text */
+enum { BATCH = 32 };                       /* words that are looked up together */
 enum { WINDOW = 64, READABLE = 80 };       /* bytes, and 16 bytes from any place in it */
 enum { AHEAD = 48 };                       /* how many places ahead memory is asked for */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
-#if defined(__GNUC__)
+#if defined(__GNUC__) && !defined(PLAIN_C) /* PLAIN_C is for tests of what other compilers get */
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define PREFETCH(p) __builtin_prefetch(p)
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -198,8 +212,22 @@ static inline unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builti
 #define PREFETCH(p) ((void)(p))
 #define ALWAYS_INLINE static inline
 #define NOINLINE
-static inline unsigned lowest_bit(uint64_t x) { return x & 1 ? 0 : 1 + lowest_bit(x >> 1); }
-static inline unsigned highest_bit(uint64_t x) { return x > 1 ? 1 + highest_bit(x >> 1) : 0; }
+#if defined(_MSC_VER) && defined(_WIN64)
+static inline unsigned lowest_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return i; }
+static inline unsigned highest_bit(uint64_t x) { unsigned long i; _BitScanReverse64(&i, x); return i; }
+#else
+static inline unsigned highest_bit(uint64_t x)
+{
+    unsigned i = 0;
+    for (unsigned half = 32; half; half /= 2)
+        if (x >> half) {
+            x >>= half;
+            i += half;
+        }
+    return i;
+}
+static inline unsigned lowest_bit(uint64_t x) { return highest_bit(x & (~x + 1)); }
+#endif
 #endif
 
 static inline uint64_t load8(const void *p)
@@ -220,7 +248,7 @@ static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : 
 /* the two halves of the product, one over the other: for hashes whose seed nobody knows */
 static inline uint64_t fold(uint64_t a, uint64_t b)
 {
-#if defined(__SIZEOF_INT128__)
+#if defined(__SIZEOF_INT128__) && !defined(PLAIN_C)
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)a * b;
     return (uint64_t)product ^ (uint64_t)(product >> 64);
@@ -372,10 +400,16 @@ static void free_table(table *t)
     memset(t, 0, sizeof *t);
 }
 
-static int new_table(table *t, size_t capacity, uint64_t seed)
+/* two seeds from one */
+static void make_seeds(uint64_t seeds[2], uint64_t seed)
 {
     for (unsigned i = 0; i < 2; i++)
-        t->seed[i] = seed = fold(seed ^ SCRAMBLE, SCRAMBLE * (i + 2) ^ seed) | 1;
+        seeds[i] = seed = fold(seed ^ SCRAMBLE, SCRAMBLE * (i + 2) ^ seed) | 1;
+}
+
+static int new_table(table *t, size_t capacity, uint64_t seed)
+{
+    make_seeds(t->seed, seed);
     return resize(t, capacity);
 }
 
@@ -387,24 +421,24 @@ static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2]
     key[1] = (load8(word + 8) & load8(keep + 24 - length)) | little((uint64_t)length << 56);
 }
 
-/* the key of any word, and the slot that has it, or the empty one where it belongs */
-static slot *find_word(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
+/* the key of a longer word; another word may have the same one, then find_word takes the next key */
+static void long_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
 {
     const uint8_t *p = word;
-    key[0] = key[1] = 0;
-    if (length <= INLINE_MAX) {
-        memcpy(key, word, length);
-        ((uint8_t *)key)[15] = (uint8_t)length;
-        return find(t, key[0], key[1]);
-    }
+    key[0] = 0;
+    key[1] = little((uint64_t)LONG_WORD << 56 | length);
     for (size_t left = length; left; left -= left < 16 ? left : 16, p += 16) {
         p = left < 16 ? word + length - 16 : p; /* the last 16 bytes, some of them once more */
         key[0] = fold(key[0] ^ load8(p) ^ t->seed[0], load8(p + 8) ^ t->seed[1]);
     }
-    key[1] = little((uint64_t)LONG_WORD << 56 | length);
-    for (;; key[0]++) { /* if another word has this key, take the next one */
+}
+
+/* the slot that has a word with this key, or the empty one where it belongs */
+static slot *find_word(const table *t, uint64_t key[2], const uint8_t *word, size_t length)
+{
+    for (;; key[0]++) {
         slot *s = find(t, key[0], key[1]);
-        if (!s->key[1] || !memcmp(t->arena + s->is.word.where, word, length))
+        if (length <= INLINE_MAX || !s->key[1] || !memcmp(t->arena + s->is.word.where, word, length))
             return s;
     }
 }
@@ -429,69 +463,180 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
+/*
+ * An automaton that reads text backward (Aho and Corasick 1975, on the reversed tokens): a node is the end of a token,
+ * and the node after each byte is the longest one that the text from there on begins with. So one step per byte gives
+ * the longest token that begins at each place, however the tokens overlap themselves and each other.
+ */
 typedef struct {
-    uint8_t *bytes; /* of all, one after the other, in their order */
-    size_t *start;  /* n + 1 of them: where in bytes each begins */
-    size_t n;
-    int one_start;   /* the first byte of all of them, if they have the same; else -1 */
-    uint32_t *first; /* 2^16 + 1 of them: how many tokens come before those that begin with these two bytes */
+    uint8_t *byte;   /* by node: its first byte. The children of a node are first[node] to first[node + 1] - 1, */
+    uint32_t *first; /* sorted by byte; node 0 is the empty string */
+    uint32_t *fail;  /* the longest node that this one begins with, other than itself */
+    uint32_t *token; /* 1 + the index of the longest token that this node begins with, or 0 */
+    size_t n_nodes, n_filled; /* of them, those whose `first` is known */
+    uint32_t *length;         /* of each token */
+    size_t n, longest;
+    int one_start;               /* the first byte of all tokens, if it is the same one; else -1 */
+    uint64_t starts[1 << 16 >> 6]; /* a bit for each two bytes with which a token starts */
 } specials;
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
 
-/* n special tokens of two bytes or more, one after the other, rising in the order of their bytes */
-static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n)
+/* the node after one more byte */
+static inline uint32_t next_node(const specials *s, uint32_t node, unsigned byte)
 {
-    if (!(s->start = allocate(n + 1, sizeof *s->start, 1)))
-        return BPE_NO_MEMORY;
-    for (size_t i = 0; i < n; i++)
-        s->start[i + 1] = s->start[i] + lengths[i];
-    if (!(s->bytes = allocate(s->start[n], 1, 0)) || (n && !(s->first = allocate(((size_t)1 << 16) + 1, 4, 1))))
-        return BPE_NO_MEMORY;
-    if (n)
-        memcpy(s->bytes, bytes, s->start[n]);
-    for (; s->n < n; s->n++)
-        s->first[first_two(s->bytes + s->start[s->n]) + 1]++;
-    for (size_t two = 0; n && two < (size_t)1 << 16; two++)
-        s->first[two + 1] += s->first[two];
-    s->one_start = n && s->bytes[0] == s->bytes[s->start[n - 1]] ? s->bytes[0] : -1;
+    for (;; node = s->fail[node]) {
+        uint32_t low = s->first[node], high = s->first[node + 1];
+        const uint32_t end = high;
+        while (low < high) {
+            const uint32_t middle = low + (high - low) / 2;
+            if (s->byte[middle] < byte)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low < end && s->byte[low] == byte)
+            return low;
+        if (!node)
+            return 0;
+    }
+}
+
+/* Nodes are added level by level, and on each level by their parents and bytes. */
+static void add_node(specials *s, uint32_t parent, unsigned byte)
+{
+    const uint32_t node = (uint32_t)s->n_nodes++;
+    while (s->n_filled <= parent)
+        s->first[s->n_filled++] = node;
+    s->byte[node] = (uint8_t)byte;
+    s->fail[node] = parent ? next_node(s, s->fail[parent], byte) : 0;
+    s->token[node] = s->token[s->fail[node]];
+}
+
+typedef struct {
+    const uint8_t *end;
+    uint32_t length, index, node; /* the node of its last bytes, as far as they were added */
+} special_token;
+
+/* whether a token comes before another one in the order of their bytes, read backward */
+static int comes_before(const special_token *a, const special_token *b)
+{
+    const uint32_t shorter = a->length < b->length ? a->length : b->length;
+    for (uint32_t i = 1; i <= shorter; i++)
+        if (*(a->end - i) != *(b->end - i))
+            return *(a->end - i) < *(b->end - i);
+    return a->length < b->length;
+}
+
+/* check the tokens, and list them with their lengths and starts; *total is how many bytes they have */
+static int list_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n, special_token *list,
+                         size_t *total)
+{
+    s->one_start = n ? bytes[0] : -1;
+    for (size_t i = 0; i < n; bytes += lengths[i++]) {
+        if (lengths[i] < 2)
+            return BPE_BAD_ARGUMENT;
+        if ((*total += lengths[i]) >= UINT32_MAX || n >= UINT32_MAX)
+            return BPE_OVERFLOW;
+        list[i] = (special_token){bytes + lengths[i], (uint32_t)lengths[i], (uint32_t)i, 0};
+        if (i && !comes_before(list + i - 1, list + i))
+            return BPE_BAD_ARGUMENT;
+        s->length[i] = (uint32_t)lengths[i];
+        s->longest = lengths[i] > s->longest ? lengths[i] : s->longest;
+        s->starts[first_two(bytes) >> 6] |= (uint64_t)1 << (first_two(bytes) & 63);
+        s->one_start = s->one_start == bytes[0] ? bytes[0] : -1;
+    }
     return BPE_OK;
 }
 
-/* the first of low..high - 1, which are the same up to `depth`, with this byte or a greater one there; else high */
-static size_t first_from(const specials *s, size_t low, size_t high, size_t depth, unsigned byte)
+static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n)
 {
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (s->bytes[s->start[middle] + depth] < byte)
-            low = middle + 1;
-        else
-            high = middle;
+    special_token *rest = allocate(n, sizeof *rest, 0);
+    size_t total = 0, n_rest = s->n = n;
+    int status = rest && (s->length = allocate(n, sizeof *s->length, 0)) ? BPE_OK : BPE_NO_MEMORY;
+    if (status == BPE_OK)
+        status = list_specials(s, bytes, lengths, n, rest, &total);
+    if (status == BPE_OK &&
+        (!(s->byte = allocate(total + 1, 1, 1)) || !(s->first = allocate(total + 2, 4, 1)) ||
+         !(s->fail = allocate(total + 1, 4, 1)) || !(s->token = allocate(total + 1, 4, 1))))
+        status = BPE_NO_MEMORY;
+    s->n_nodes = 1;
+    for (uint32_t depth = 1; n_rest && status == BPE_OK; depth++) {
+        uint32_t parent = UINT32_MAX;
+        size_t kept = 0;
+        for (size_t i = 0; i < n_rest; i++) {
+            special_token *t = rest + i;
+            const unsigned byte = *(t->end - depth);
+            if (t->node != parent || s->byte[s->n_nodes - 1] != byte)
+                add_node(s, parent = t->node, byte);
+            t->node = (uint32_t)s->n_nodes - 1;
+            if (t->length == depth)
+                s->token[t->node] = t->index + 1;
+            else
+                rest[kept++] = *t;
+        }
+        n_rest = kept;
     }
-    return low;
+    while (status == BPE_OK && s->n_filled <= s->n_nodes)
+        s->first[s->n_filled++] = (uint32_t)s->n_nodes;
+    free(rest);
+    return status;
+}
+
+static void free_specials(specials *s)
+{
+    free(s->byte);
+    free(s->first);
+    free(s->fail);
+    free(s->token);
+    free(s->length);
+}
+
+/* what is known of the special tokens in a text: from..to - 1 was searched */
+typedef struct {
+    uint32_t *token; /* at each of these places: 1 + the index of the longest token that begins there, or 0 */
+    size_t room;
+    const uint8_t *from, *to;
+} finder;
+
+static int new_finder(finder *f, const specials *s)
+{
+    f->room = s->longest > WINDOW ? s->longest : WINDOW;
+    f->token = s->n ? allocate(f->room, sizeof *f->token, 0) : NULL;
+    return s->n && !f->token ? BPE_NO_MEMORY : BPE_OK;
+}
+
+/* search the places from text on for which there is room */
+static void search(finder *f, const specials *s, const uint8_t *text, const uint8_t *end)
+{
+    const uint8_t *p;
+    uint32_t node = 0;
+    f->from = text;
+    f->to = (size_t)(end - text) < f->room ? end : text + f->room;
+    for (p = (size_t)(end - f->to) < s->longest ? end : f->to + s->longest; p-- > text;) {
+        node = next_node(s, node, *p);
+        if (p < f->to)
+            f->token[p - text] = s->token[node];
+    }
 }
 
 /*
- * The first special token at or behind text, and of those that begin there the longest: 1 + its index, and its place in
- * *at. 0 if there is none, with *at = end.
+ * Find the first special token at or after text, and of those that begin there the longest. Returns 1 + its index, and
+ * its place in *at; or 0 if there is none, with *at = end.
  */
-static size_t find_special(const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at)
+static size_t find_special(finder *f, const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at)
 {
     for (; s->n && end - text > 1; text++) {
-        if (s->one_start >= 0 && !(text = memchr(text, s->one_start, (size_t)(end - text) - 1)))
-            break;
-        size_t low = s->first[first_two(text)], high = s->first[first_two(text) + 1], found = 0;
-        for (size_t depth = 2; low < high; depth++) {
-            if (s->start[low + 1] - s->start[low] == depth) /* all of low..high - 1 begin with this part of the text */
-                found = ++low;
-            if (text + depth == end)
+        if (text >= f->to) {
+            if (s->one_start >= 0 && !(text = memchr(text, s->one_start, (size_t)(end - text) - 1)))
                 break;
-            low = first_from(s, low, high, depth, text[depth]);
-            high = first_from(s, low, high, depth, text[depth] + 1u);
+            if (!(s->starts[first_two(text) >> 6] >> (first_two(text) & 63) & 1))
+                continue;
+            search(f, s, text, end);
         }
         *at = text;
-        if (found)
-            return found;
+        if (f->token[text - f->from])
+            return f->token[text - f->from];
     }
     *at = end;
     return 0;
@@ -499,13 +644,21 @@ static size_t find_special(const specials *s, const uint8_t *text, const uint8_t
 
 /* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
 
-struct bpe_words {
-    table table;
+typedef struct { /* how a text is cut into words */
     int pattern;
     specials specials;
-    const bpe_encoder *encoder; /* whose ids are in the table; NULL if it has counts */
-    uint32_t *ids;              /* of the text; as there is room for one a byte, those of the next word always fit */
-    size_t n, room;
+} rules;
+
+static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern)
+{
+    r->pattern = pattern;
+    return pattern >= 0 && pattern < BPE_PATTERNS ? new_specials(&r->specials, bytes, lengths, n) : BPE_BAD_ARGUMENT;
+}
+
+struct bpe_words {
+    table table; /* without slots when the words are used up */
+    rules rules;
+    finder finder;
 };
 
 static int add_count(uint64_t *count, uint64_t more)
@@ -516,10 +669,12 @@ static int add_count(uint64_t *count, uint64_t more)
     return BPE_OK;
 }
 
-/* count a word that is new */
-static NOINLINE int add_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
+/* count a word of which only the key may be known */
+static NOINLINE int put_word(table *t, uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
-    slot *s;
+    slot *s = find_word(t, key, word, length);
+    if (s->key[1])
+        return add_count(&s->is.word.count, count);
     if (length > UINT32_MAX)
         return BPE_OVERFLOW;
     if (!(s = new_word(t, key, word, length)))
@@ -528,11 +683,25 @@ static NOINLINE int add_word(table *t, const uint64_t key[2], const uint8_t *wor
     return BPE_OK;
 }
 
-static int put_word(table *t, const uint8_t *word, size_t length, uint64_t count)
+/* add a word that was counted elsewhere */
+static int add_word(table *t, const uint8_t *word, size_t length, uint64_t count)
 {
-    uint64_t key[2];
-    slot *s = find_word(t, word, length, key);
-    return s->key[1] ? add_count(&s->is.word.count, count) : add_word(t, key, word, length, count);
+    uint64_t key[2] = {0, 0};
+    if (length > INLINE_MAX)
+        long_key(t, word, length, key);
+    else {
+        memcpy(key, word, length);
+        ((uint8_t *)key)[15] = (uint8_t)length;
+    }
+    return put_word(t, key, word, length, count);
+}
+
+/* after an error, some of the words are missing: then all go, and the next call says so */
+static int finish_words(bpe_words *w, int status)
+{
+    if (status != BPE_OK)
+        free_table(&w->table);
+    return status;
 }
 
 void bpe_words_free(bpe_words *w)
@@ -540,22 +709,25 @@ void bpe_words_free(bpe_words *w)
     if (!w)
         return;
     free_table(&w->table);
-    free(w->specials.bytes);
-    free(w->specials.start);
-    free(w->specials.first);
+    free_specials(&w->rules.specials);
+    free(w->finder.token);
     free(w);
 }
 
-bpe_words *bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed)
+int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed,
+                  bpe_words **words)
 {
-    bpe_words *w = calloc(1, sizeof *w);
-    if (w && new_table(&w->table, 1 << 12, seed) == BPE_OK &&
-        new_specials(&w->specials, special_bytes, lengths, n) == BPE_OK) {
-        w->pattern = pattern;
-        return w;
+    bpe_words *w = *words = calloc(1, sizeof *w);
+    int status = w ? new_rules(&w->rules, special_bytes, lengths, n, pattern) : BPE_NO_MEMORY;
+    if (status == BPE_OK)
+        status = new_finder(&w->finder, &w->rules.specials);
+    if (status == BPE_OK)
+        status = new_table(&w->table, FIRST_SLOTS, seed);
+    if (status != BPE_OK) {
+        bpe_words_free(w);
+        *words = NULL;
     }
-    bpe_words_free(w);
-    return NULL;
+    return status;
 }
 
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n)
@@ -565,24 +737,26 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, c
         if (counts[i] > COUNT_MAX)
             status = BPE_OVERFLOW;
         else if (lengths[i] && counts[i])
-            status = put_word(&w->table, bytes, lengths[i], counts[i]);
+            status = add_word(&w->table, bytes, lengths[i], counts[i]);
     }
-    return status;
+    return finish_words(w, status);
 }
 
 int bpe_words_add(bpe_words *w, const bpe_words *other)
 {
     const table *t = &other->table;
     size_t length;
-    int status = w->table.slots && t->slots ? BPE_OK : BPE_USED_UP;
-    if (status == BPE_OK && w->table.capacity < t->capacity)
+    int status = BPE_OK;
+    if (!w->table.slots || !t->slots)
+        return BPE_USED_UP;
+    if (w->table.capacity < t->capacity)
         status = resize(&w->table, t->capacity); /* in the order of their hashes, words pile up in a smaller table */
     for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
         const uint8_t *word = word_of(t, t->slots + i, &length);
         if (length)
-            status = put_word(&w->table, word, length, t->slots[i].is.word.count);
+            status = add_word(&w->table, word, length, t->slots[i].is.word.count);
     }
-    return status;
+    return finish_words(w, status);
 }
 
 void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
@@ -652,21 +826,10 @@ typedef struct { /* a bit a byte; plain_space is U+0020, tail any byte of a char
     uint64_t high, plain_space, quote, slash, tail;
 } masks;
 
-/* the bytes of the window at p that are first to first + n - 1 with some bits set; the range is on one side of 128 */
-#if defined(__AVX2__)
-static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
-{
-    const __m256i set = _mm256_set1_epi8((char)with), shift = _mm256_set1_epi8((char)(first - 128));
-    const __m256i limit = _mm256_set1_epi8((char)(n - 128)); /* comparisons are signed, so the range moves to -128 */
-    uint64_t bits = 0;
-    for (unsigned i = 0; i < WINDOW; i += 32) {
-        __m256i v = _mm256_or_si256(_mm256_loadu_si256((const void *)(p + i)), set);
-        bits |= (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v, shift))) << i;
-    }
-    return bits;
-}
-#else
-static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+/* Find the bytes of the window at p that are first to first + n - 1 with some bits set; all are on one side of 128. */
+typedef uint64_t (*range_finder)(const uint8_t *p, unsigned with, unsigned first, unsigned n);
+
+ALWAYS_INLINE uint64_t in_range_portable(const uint8_t *p, unsigned with, unsigned first, unsigned n)
 {
     const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80, flip = first < 128 ? 0 : tops;
     uint64_t bits = 0;
@@ -678,9 +841,22 @@ static inline uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
     }
     return bits;
 }
+
+#if defined(AVX2)
+ALWAYS_INLINE AVX2 uint64_t in_range_avx2(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+{
+    const __m256i set = _mm256_set1_epi8((char)with), shift = _mm256_set1_epi8((char)(first - 128));
+    const __m256i limit = _mm256_set1_epi8((char)(n - 128)); /* comparisons are signed, so the range moves to -128 */
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < WINDOW; i += 32) {
+        __m256i v = _mm256_or_si256(_mm256_loadu_si256((const void *)(p + i)), set);
+        bits |= (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v, shift))) << i;
+    }
+    return bits;
+}
 #endif
 
-static inline void ascii_masks(int pattern, const uint8_t *w, masks *m)
+ALWAYS_INLINE void ascii_masks(range_finder in_range, int pattern, const uint8_t *w, masks *m)
 {
     m->high = in_range(w, 0, 0x80, 128);
     m->of[LOWER] = in_range(w, 0x20, 'a', 26); /* in both cases */
@@ -725,7 +901,8 @@ static inline unsigned class_of(uint32_t character)
  * window are known; it falls to the last whole character when the text goes on behind the window (left > n), and to
  * what walk_word has to read. Returned is 0, or 1 + the offset of what is not UTF-8.
  */
-static inline unsigned wide_masks(int pattern, const uint8_t *window, unsigned *n, size_t left, masks *m)
+ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint8_t *window, unsigned *n, size_t left,
+                                  masks *m)
 {
     const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
     uint64_t hard, high = m->high & bits_below(*n);
@@ -768,7 +945,7 @@ static inline unsigned contraction(int pattern, const uint8_t *quote, size_t lef
 }
 
 /* The starts of words after contractions are taken from left to right, at quotes where there may be one. */
-static inline uint64_t cut_contractions(int pattern, const uint8_t *window, size_t left, uint64_t quotes,
+ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size_t left, uint64_t quotes,
                                         uint64_t starts)
 {
     for (unsigned end = 0; quotes; quotes &= quotes - 1) {
@@ -786,7 +963,7 @@ static inline uint64_t cut_contractions(int pattern, const uint8_t *window, size
 }
 
 /* GPT-2: the bits at which words begin, in a window that begins with one */
-static inline uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
+ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
 {
     uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
     uint64_t space = m->of[SPACE] & known, solid = ~space & known, other = solid & ~(letter | number);
@@ -796,7 +973,7 @@ static inline uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsign
 }
 
 /* every third byte of each run of numbers, all of one byte */
-static inline uint64_t groups_of_three(uint64_t number)
+ALWAYS_INLINE uint64_t groups_of_three(uint64_t number)
 {
     uint64_t groups = number & ~(number << 1);
     for (uint64_t at = groups, run = number & number << 1 & number << 2 & number << 3; at; groups |= at)
@@ -805,7 +982,7 @@ static inline uint64_t groups_of_three(uint64_t number)
 }
 
 /* cl100k and o200k: the bits at which runs of whitespace begin and are cut; solid is what is no whitespace */
-static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid)
+ALWAYS_INLINE uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid)
 {
     uint64_t plain = space & ~line_end, behind_line = plain & line_end << 1, x;
     uint64_t starts = (space & ~(space << 1)) | (plain & solid >> 1) | behind_line;
@@ -815,7 +992,7 @@ static inline uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t 
 }
 
 /* cl100k and o200k: the same; *n falls to where the starts are known */
-static inline uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t left)
+ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t left)
 {
     const int o200k = pattern == BPE_O200K;
     const uint64_t upper = m->of[UPPER], both = m->of[BOTH], line_end = m->of[LINE_END], mark = o200k ? m->of[MARK] : 0;
@@ -932,102 +1109,187 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     return (size_t)(p - text);
 }
 
-/*
- * The bits at which words begin, behind the first, in a window that begins with one, and has so many bytes left. In the
- * first *n bytes, all are found; *bad is 0, or 1 + the offset of what is not UTF-8.
- */
-static NOINLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t left, unsigned *n, unsigned *bad)
-{
+/* what a window begins with: in its first `known` bytes, all words' starts; 1 + the offset of what is not UTF-8, or 0 */
+typedef struct {
     uint64_t starts;
+    unsigned known, bad_byte;
+} cut;
+
+/* Find the bits at which words begin, after the first, in a window that begins with one; `left` is to the text's end. */
+ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left)
+{
     masks m = {0};
-    *n = left < WINDOW ? (unsigned)left : WINDOW;
-    *bad = 0;
-    ascii_masks(pattern, window, &m);
-    if (m.high & bits_below(*n))
-        *bad = wide_masks(pattern, window, n, left, &m);
-    if (*bad || !*n)
-        return 0;
-    starts = pattern == BPE_GPT2     ? gpt2_starts(window, &m, *n, left)
-             : pattern == BPE_CL100K ? modern_starts(BPE_CL100K, window, &m, n, left)
-                                     : modern_starts(BPE_O200K, window, &m, n, left);
-    return starts & ~(uint64_t)1;
+    cut c = {0, left < WINDOW ? (unsigned)left : WINDOW, 0};
+    ascii_masks(in_range, pattern, window, &m);
+    if (m.high & bits_below(c.known))
+        c.bad_byte = wide_masks(in_range, pattern, window, &c.known, left, &m);
+    if (c.bad_byte || !c.known)
+        return c;
+    c.starts = pattern == BPE_GPT2     ? gpt2_starts(window, &m, c.known, left)
+               : pattern == BPE_CL100K ? modern_starts(BPE_CL100K, window, &m, &c.known, left)
+                                       : modern_starts(BPE_O200K, window, &m, &c.known, left);
+    c.starts &= ~(uint64_t)1;
+    return c;
 }
 
-/* what is done with a word; 16 bytes from it on may be read, whatever its length; not BPE_OK ends the scan */
-typedef int (*word_sink)(void *state, const uint8_t *word, size_t length);
+typedef cut (*starts_finder)(int pattern, const uint8_t *window, size_t left);
 
-/* Give the words of text..end to the sink, inlined like this, in their order; text may be read up to limit. */
-ALWAYS_INLINE int scan_piece(int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
-                             const uint8_t **bad, word_sink sink, void *state)
+static NOINLINE cut find_starts_portable(int pattern, const uint8_t *window, size_t left)
 {
+    return find_starts(in_range_portable, pattern, window, left);
+}
+
+#if defined(AVX2)
+static NOINLINE AVX2 cut find_starts_avx2(int pattern, const uint8_t *window, size_t left)
+{
+    return find_starts(in_range_avx2, pattern, window, left);
+}
+#endif
+
+/* the best one for this processor */
+static starts_finder choose_finder(void)
+{
+#if defined(AVX2)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
+        return find_starts_avx2;
+#endif
+    return find_starts_portable;
+}
+
+/*
+ * Words leave the scanner in batches: as each is found, its key is made, and the place of its slot is asked for from
+ * memory. When the batch is full, the slots have come, and a sink looks all of them up. An error ends the scan.
+ */
+typedef struct {
+    uint64_t key[2];
+    const uint8_t *word;
+    size_t length, home; /* home: the index of its slot, if no other has it */
+} pending;
+
+typedef int (*batch_sink)(void *state, pending *words, size_t n);
+
+typedef struct {
+    pending words[BATCH];
+    size_t n;
+    const table *table;
+    batch_sink sink;
+    void *state;
+} batch;
+
+static int end_batch(batch *b)
+{
+    const size_t n = b->n;
+    b->n = 0;
+    return b->sink(b->state, b->words, n);
+}
+
+/* add a word; readable has the same bytes, and 16 of them may be read whatever the length */
+ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *readable, size_t length)
+{
+    pending *p = b->words + b->n++;
+    if (LIKELY(length <= INLINE_MAX))
+        short_key(readable, length, p->key);
+    else
+        long_key(b->table, word, length, p->key);
+    p->word = word;
+    p->length = length;
+    p->home = home_of(b->table, p->key[0], p->key[1]);
+    PREFETCH(b->table->slots + p->home);
+    return LIKELY(b->n < BATCH) ? BPE_OK : end_batch(b);
+}
+
+/* Give the words of text..end to a batch; text may be read up to limit. *bad is set where it is not UTF-8. */
+static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
+                      const uint8_t **bad)
+{
+    const starts_finder starts_of = choose_finder();
     uint8_t copy[READABLE];
-    while (text < end) {
-        size_t left = (size_t)(end - text), length;
+    int status = BPE_OK;
+    while (text < end && status == BPE_OK) {
+        const size_t left = (size_t)(end - text);
         const uint8_t *window = text;
-        unsigned at = 0, known, bad_byte;
-        int status;
+        size_t at = 0;
+        cut c;
         if ((size_t)(limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }
-        for (uint64_t starts = find_starts(pattern, window, left, &known, &bad_byte); starts; starts &= starts - 1) {
-            unsigned to = lowest_bit(starts);
-            status = sink(state, window + at, to - at);
-            if (status != BPE_OK)
-                return status;
-            at = to;
-        }
-        text += at;
-        if (LIKELY(at && left > known))
-            continue;
-        if (bad_byte) {
-            *bad = text + bad_byte - 1;
+        c = starts_of(pattern, window, left);
+        if (c.bad_byte) {
+            *bad = text + c.bad_byte - 1;
             return BPE_BAD_UTF8;
         }
-        length = left == known ? left - at : walk_word(pattern, text, end);
-        status = sink(state, limit - text < 16 ? window + at : text, length);
-        if (status != BPE_OK)
-            return status;
-        text += length;
+        for (; c.starts && status == BPE_OK; c.starts &= c.starts - 1) {
+            const unsigned to = lowest_bit(c.starts);
+            status = add_pending(b, text + at, window + at, to - at);
+            at = to;
+        }
+        if (status == BPE_OK && !LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
+            const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
+            status = add_pending(b, text + at, window + at, length);
+            at += length;
+        }
+        text += at;
     }
-    return BPE_OK;
+    return status;
 }
 
-/* give the words of a text to the sink, and put the ids of special tokens, if they have any, between those of words */
-ALWAYS_INLINE int scan_text(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset, word_sink sink,
-                            const uint32_t *special_ids)
+/* Give the words of a text to a batch, and the indexes of special tokens, if `special` is given, between them. */
+static int scan_text(batch *b, const rules *r, finder *f, const uint8_t *text, size_t length, size_t *bad_offset,
+                     void (*special)(void *state, size_t index))
 {
-    const uint8_t *end = text + length, *wall, *bad = text;
-    int status = w->table.slots ? BPE_OK : BPE_USED_UP;
-    if (status == BPE_OK && length > 2000000 && w->table.capacity < 1 << 17)
-        status = resize(&w->table, 1 << 17); /* that need not grow so often */
+    const uint8_t *end = text + length, *piece_end, *bad = text;
+    int status = BPE_OK;
+    f->from = f->to = text;
     for (const uint8_t *piece = text; piece < end && status == BPE_OK;) {
-        const size_t special = find_special(&w->specials, bad = piece, end, &wall);
-        status = scan_piece(w->pattern, piece, wall, end, &bad, sink, w);
-        if (status == BPE_OK && special && special_ids)
-            w->ids[w->n++] = special_ids[special - 1];
-        piece = special ? wall + w->specials.start[special] - w->specials.start[special - 1] : end;
+        const size_t found = find_special(f, &r->specials, bad = piece, end, &piece_end);
+        status = scan_piece(b, r->pattern, piece, piece_end, end, &bad);
+        if (status == BPE_OK && special && found && (status = end_batch(b)) == BPE_OK)
+            special(b->state, found - 1);
+        piece = found ? piece_end + r->specials.length[found - 1] : end;
     }
+    if (status == BPE_OK)
+        status = end_batch(b);
     *bad_offset = (size_t)(bad - text);
     return status;
 }
 
-/* the sink that counts */
-ALWAYS_INLINE int count_word(void *words, const uint8_t *word, size_t length)
+/* count the words of a batch */
+static int count_batch(void *state, pending *words, size_t n)
 {
-    table *t = &((bpe_words *)words)->table;
-    uint64_t key[2];
-    slot *s;
-    if (!LIKELY(length <= INLINE_MAX))
-        return put_word(t, word, length, 1);
-    short_key(word, length, key);
-    s = find(t, key[0], key[1]);
-    return LIKELY(s->key[1]) ? add_count(&s->is.word.count, 1) : add_word(t, key, word, length, 1);
+    table *t = state;
+    int status = BPE_OK;
+    for (size_t i = 0; i < n && status == BPE_OK; i++) {
+        pending *p = words + i;
+        slot *s = t->slots + p->home;
+        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX))
+            status = add_count(&s->is.word.count, 1);
+        else
+            status = put_word(t, p->key, p->word, p->length, 1);
+    }
+    return status;
+}
+
+/* Make a table large enough for the words of a text of some length, so that it need not grow so often. */
+static int fit_table(table *t, size_t length, size_t most)
+{
+    size_t capacity = t->capacity;
+    while (capacity < most && capacity < length / BYTES_PER_SLOT)
+        capacity *= 2;
+    return capacity > t->capacity ? resize(t, capacity) : BPE_OK;
 }
 
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
 {
-    return scan_text(w, text, length, bad_offset, count_word, NULL);
+    batch b;
+    int status = w->table.slots ? fit_table(&w->table, length, FITTED_SLOTS) : BPE_USED_UP;
+    b.n = 0;
+    b.table = &w->table;
+    b.sink = count_batch;
+    b.state = &w->table;
+    if (status == BPE_OK)
+        status = scan_text(&b, &w->rules, &w->finder, text, length, bad_offset, NULL);
+    return finish_words(w, status);
 }
 
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
@@ -1472,6 +1734,8 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 /* The caller has numbered the tokens: the id of a byte's token is the byte, and those of the merges' tokens follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_MADE = 4 };
+enum { IDS_IN_SLOT = 3, COMING_BACK = 4 }; /* a cache grows if each of its words was looked up so often on average */
+#define IN_ARENA (1u << 31)                /* marks the number of ids of a long word, or of more than three */
 
 typedef struct { /* what is known of a token so far; its bytes, if safe merges alone made it */
     uint8_t flags, n_bytes, bytes[3];
@@ -1484,6 +1748,8 @@ struct bpe_encoder {
     int plain;         /* that is 256 + rank for all of them: a look-up less for each merge */
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
+    rules rules;
+    uint64_t seed[2]; /* of the table of pairs, and of each cache */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
 };
@@ -1495,7 +1761,7 @@ static inline uint64_t pair_bits(uint32_t left, uint32_t right)
 
 static inline size_t bucket_of(const bpe_encoder *e, uint64_t pair)
 {
-    return (size_t)(((pair >> RANK_BITS) * SCRAMBLE >> 32) * e->n_buckets >> 32);
+    return (size_t)((fold(pair >> RANK_BITS ^ e->seed[0], e->seed[1]) >> 32) * e->n_buckets >> 32);
 }
 
 static inline uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
@@ -1571,33 +1837,50 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
+    free_specials(&e->rules.specials);
     free(e);
 }
 
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
-                    const uint32_t *special_ids, size_t n_specials, bpe_encoder **encoder)
+/* check the merges, and copy the arguments that are kept */
+static int fill_encoder(bpe_encoder *e, const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
+                        const uint32_t *special_ids, size_t n_specials)
 {
-    bpe_encoder *e = *encoder = calloc(1, sizeof *e);
-    token_facts *facts = allocate(n_ids, sizeof *facts, 1);
-    int status = n_ids >= NO_ID || n_merges >= NO_ID ? BPE_OVERFLOW : BPE_OK;
-    for (size_t i = 0; i < 3 * n_merges && status == BPE_OK; i++)
-        status = merges[i] < n_ids ? BPE_OK : BPE_OVERFLOW;
-    if (status == BPE_OK && (!e || !facts || !(e->pairs = allocate(n_merges * 2 + BUCKET, sizeof *e->pairs, 0)) ||
-                             !(e->made = allocate(n_merges, sizeof *e->made, 0)) ||
-                             !(e->outside = allocate(n_ids, sizeof *ids, 0)) ||
-                             !(e->special_ids = allocate(n_specials, sizeof *special_ids, 0))))
-        status = BPE_NO_MEMORY;
-    if (status == BPE_OK) {
-        e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
+    token_facts *facts;
+    if (n_ids >= NO_ID || n_merges >= NO_ID)
+        return BPE_OVERFLOW;
+    for (size_t i = 0; i < 3 * n_merges; i++)
+        if (merges[i] >= n_ids)
+            return BPE_BAD_ARGUMENT;
+    e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
+    if (n_ids < 256 || !(facts = allocate(n_ids, sizeof *facts, 1)))
+        return n_ids < 256 ? BPE_BAD_ARGUMENT : BPE_NO_MEMORY;
+    if ((e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs, 0)) &&
+        (e->made = allocate(n_merges, sizeof *e->made, 0)) && (e->outside = allocate(n_ids, sizeof *ids, 0)) &&
+        (e->special_ids = allocate(n_specials, sizeof *special_ids, 1))) {
         memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
         memcpy(e->outside, ids, n_ids * sizeof *ids);
-        memcpy(e->special_ids, special_ids, n_specials * sizeof *special_ids);
+        if (n_specials)
+            memcpy(e->special_ids, special_ids, n_specials * sizeof *special_ids);
         index_merges(e, merges, (uint32_t)n_merges, facts);
-    } else {
+    }
+    free(facts);
+    return e->special_ids ? BPE_OK : BPE_NO_MEMORY;
+}
+
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *special_bytes,
+                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern, uint64_t seed,
+                    bpe_encoder **encoder)
+{
+    bpe_encoder *e = *encoder = calloc(1, sizeof *e);
+    int status = e ? new_rules(&e->rules, special_bytes, lengths, n_specials, pattern) : BPE_NO_MEMORY;
+    if (status == BPE_OK) {
+        make_seeds(e->seed, seed);
+        status = fill_encoder(e, ids, n_ids, merges, n_merges, special_ids, n_specials);
+    }
+    if (status != BPE_OK) {
         bpe_encoder_free(e);
         *encoder = NULL;
     }
-    free(facts);
     return status;
 }
 
@@ -1712,75 +1995,161 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 
 /* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
 
-/* keep the ids of a word; where there is no more room, all others are forgotten */
-static int remember(table *t, const uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
+struct bpe_cache {
+    table table;
+    const bpe_encoder *encoder;
+    finder finder;
+    size_t looked_up; /* words since the table was as large as it is, or empty */
+    uint8_t *ids;     /* of the text, 16 or 32 bits each */
+    size_t n;
+    int narrow;
+};
+
+void bpe_cache_free(bpe_cache *c)
 {
-    slot *s;
-    if (t->used >= MEMORY_SLOTS / 3 * 2 || t->arena_size + length + n * sizeof *ids > MEMORY_ARENA)
-        clear_table(t);
-    if (!(s = new_word(t, key, word, length)))
-        return BPE_NO_MEMORY;
-    s->is.known.n = (uint32_t)n;
-    if (length > INLINE_MAX || n > 3)
-        return keep_bytes(t, ids, n * sizeof *ids);
-    memcpy(s->is.known.ids, ids, n * sizeof *ids);
-    return BPE_OK;
+    if (!c)
+        return;
+    free_table(&c->table);
+    free(c->finder.token);
+    free(c);
 }
 
-/* what is not the usual case: a longer word, one of more than three ids, a new one */
-static NOINLINE int encode_other(bpe_words *w, const slot *s, const uint64_t key[2], const uint8_t *word, size_t length)
+int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
 {
-    const int is_long = length > INLINE_MAX;
-    uint32_t *ids = w->ids + w->n;
+    bpe_cache *c = *cache = calloc(1, sizeof *c);
+    int status = c ? new_finder(&c->finder, &e->rules.specials) : BPE_NO_MEMORY;
+    if (status == BPE_OK)
+        status = new_table(&c->table, CACHE_SLOTS < FIRST_SLOTS ? CACHE_SLOTS : FIRST_SLOTS, e->seed[0]);
+    if (status == BPE_OK)
+        c->encoder = e;
+    else {
+        bpe_cache_free(c);
+        *cache = NULL;
+    }
+    return status;
+}
+
+/* write ids after those of the text so far; there is room for two more */
+ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narrow)
+{
+    uint8_t *out = c->ids + c->n * (narrow ? 2 : 4);
+    if (!narrow)
+        memmove(out, ids, n * sizeof *ids);
+    for (size_t i = 0; i < n && narrow; i++) {
+        const uint16_t id = (uint16_t)ids[i];
+        memcpy(out + 2 * i, &id, 2);
+    }
+}
+
+/*
+ * Make room for a word, and for some bytes in the arena. A full table grows if its words come back; else, and without
+ * memory, it is emptied.
+ */
+static int make_room(bpe_cache *c, size_t n_bytes)
+{
+    table *t = &c->table;
+    if (n_bytes > t->capacity * ARENA_PER_SLOT)
+        return 0;
+    if (t->used + 1 < t->capacity / 3 * 2 && t->arena_size + n_bytes <= t->capacity * ARENA_PER_SLOT)
+        return 1;
+    if (t->capacity >= CACHE_SLOTS || (t->capacity >= CACHE_SLOTS / 4 && c->looked_up / COMING_BACK < t->used) ||
+        resize(t, 2 * t->capacity) != BPE_OK)
+        clear_table(t);
+    c->looked_up = 0;
+    return 1;
+}
+
+/* keep the ids of a word; without memory, they are not kept */
+static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
+{
+    table *t = &c->table;
+    const size_t n_bytes = length > INLINE_MAX ? length : 0;
+    const int in_slot = !n_bytes && n <= IDS_IN_SLOT;
+    size_t where;
+    slot *s;
+    if (length > CACHED_MAX || !make_room(c, in_slot ? 0 : n_bytes + n * sizeof *ids))
+        return;
+    where = t->arena_size;
+    if (!in_slot && (keep_bytes(t, word, n_bytes) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
+        return;
+    if (!(s = add_key(t, key[0], key[1])))
+        return;
+    if (!in_slot)
+        s->is.word.where = where;
+    s->is.known.n = (uint32_t)n | (in_slot ? 0 : IN_ARENA);
+    if (in_slot)
+        memcpy(s->is.known.ids, ids, n * sizeof *ids);
+}
+
+/* encode a word that is not in the slot of its hash, with up to three ids */
+static NOINLINE int encode_other(bpe_cache *c, pending *p)
+{
+    const slot *s = find_word(&c->table, p->key, p->word, p->length);
+    uint32_t few[SHORT], *ids = p->length <= SHORT ? few : (uint32_t *)(void *)c->ids + c->n;
+    const uint32_t *known = s->is.known.ids;
     size_t n = s->is.known.n;
     if (!s->key[1]) {
-        int status = merge_word(w->encoder, word, length, ids, &n);
-        if (status == BPE_OK && length <= REMEMBERED)
-            status = remember(&w->table, key, word, length, ids, n);
+        int status = merge_word(c->encoder, p->word, p->length, ids, &n);
         if (status != BPE_OK)
             return status;
-    } else if (is_long || n > 3)
-        memcpy(ids, w->table.arena + s->is.word.where + (is_long ? length : 0), n * sizeof *ids);
-    else
-        memcpy(ids, s->is.known.ids, n * sizeof *ids);
-    w->n += n;
+        keep_ids(c, p->key, p->word, p->length, ids, n);
+        known = ids;
+    } else if (n & IN_ARENA) {
+        n &= ~(size_t)IN_ARENA;
+        known = memcpy(ids, c->table.arena + s->is.word.where + (p->length > INLINE_MAX ? p->length : 0), 4 * n);
+    }
+    put_ids(c, known, n, c->narrow);
+    c->n += n;
     return BPE_OK;
 }
 
-/* the sink that encodes */
-ALWAYS_INLINE int encode_word(void *state, const uint8_t *word, size_t length)
+/* encode the words of a batch */
+ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narrow)
 {
-    bpe_words *w = state;
-    uint64_t key[2];
-    const slot *s;
-    if (!LIKELY(length <= INLINE_MAX))
-        return encode_other(w, find_word(&w->table, word, length, key), key, word, length);
-    short_key(word, length, key);
-    s = find(&w->table, key[0], key[1]);
-    if (!LIKELY(s->key[1] && s->is.known.n <= 3 && w->room - w->n >= 3))
-        return encode_other(w, s, key, word, length);
-    memcpy(w->ids + w->n, s->is.known.ids, sizeof s->is.known.ids); /* three, so that there is no loop */
-    w->n += s->is.known.n;
-    return BPE_OK;
+    int status = BPE_OK;
+    for (size_t i = 0; i < n && status == BPE_OK; i++) {
+        pending *p = words + i;
+        const slot *s = c->table.slots + p->home;
+        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && s->is.known.n <= IDS_IN_SLOT)) {
+            put_ids(c, s->is.known.ids, IDS_IN_SLOT, narrow); /* all three, so that there is no loop */
+            c->n += s->is.known.n;
+        } else
+            status = encode_other(c, p);
+    }
+    return status;
 }
 
-int bpe_encode(const bpe_encoder *e, bpe_words *w, const uint8_t *text, size_t length, uint32_t *ids, size_t *n_ids,
-               size_t *bad_offset, int narrow)
+static int encode_batch(void *state, pending *words, size_t n)
 {
+    bpe_cache *c = state;
+    c->looked_up += n;
+    return c->narrow ? encode_words(c, words, n, 1) : encode_words(c, words, n, 0);
+}
+
+static void put_special(void *state, size_t index)
+{
+    bpe_cache *c = state;
+    put_ids(c, c->encoder->special_ids + index, 1, c->narrow);
+    c->n++;
+}
+
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, size_t *bad_offset,
+               int narrow)
+{
+    const bpe_encoder *e = c->encoder;
+    batch b;
     int status;
-    if (w->encoder != e)
-        clear_table(&w->table);
-    w->encoder = e;
-    w->ids = ids;
-    w->n = 0;
-    w->room = length;
-    status = scan_text(w, text, length, bad_offset, encode_word, e->special_ids);
+    b.n = 0;
+    b.table = &c->table;
+    b.sink = encode_batch;
+    b.state = c;
+    c->ids = ids;
+    c->n = 0;
+    c->narrow = narrow;
+    (void)fit_table(&c->table, length, CACHE_SLOTS / 4); /* without memory, it stays as it is */
+    status = scan_text(&b, &e->rules, &c->finder, text, length, bad_offset, put_special);
     while (status == BPE_NO_TOKEN && e->outside[text[*bad_offset]] != UINT32_MAX)
         ++*bad_offset; /* the words before had a token for each byte */
-    for (size_t i = 0; i < w->n && narrow; i++) {
-        uint16_t id = (uint16_t)ids[i];
-        memcpy((uint8_t *)ids + 2 * i, &id, 2);
-    }
-    *n_ids = w->n;
+    *n_ids = c->n;
     return status;
 }

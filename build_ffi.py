@@ -12,6 +12,7 @@ This is the only file that uses cffi. bpe.py calls load_engine() and gets an Eng
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import itertools
 import os
@@ -20,7 +21,7 @@ import sys
 import threading
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -59,17 +60,24 @@ class Engine:
         if status == self.lib.BPE_NO_MEMORY:
             raise MemoryError
         if status == self.lib.BPE_USED_UP:
-            raise ValueError("these words were used up by an earlier training run")
+            raise ValueError("these words were used up by an earlier training run, or by an error")
         if status == self.lib.BPE_OVERFLOW:
             raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
+        if status == self.lib.BPE_BAD_ARGUMENT:
+            raise ValueError("an argument that the C engine can't use")
 
     def words(self, special_tokens: Sequence[str], pattern: str) -> Words:
         """Create an empty table of words and counts."""
         return Words(self, special_tokens, pattern)
 
-    def encoder(self, tokenizer: Any) -> Encoder:
-        """Create an encoder that gives the ids of a bpe.Tokenizer whose pattern is one of `patterns`."""
-        return Encoder(self, tokenizer)
+    def encoder(self, tokenizer: Any) -> Encoder | None:
+        """Create an encoder that gives the ids of a bpe.Tokenizer whose pattern is one of `patterns`.
+
+        Returns None if C can't hold it (2**21 tokens, ids of 2**32), so that Python encodes.
+        """
+        with contextlib.suppress(OverflowError):
+            return Encoder(self, tokenizer)
+        return None
 
     def learn(
         self, words: Words | Mapping[bytes, int], id_of_byte: bytes, tokens: Sequence[bytes], merges_wanted: int,
@@ -113,17 +121,17 @@ class Words:
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine, self.local = engine, threading.local()
         self.tables: list[Any] = []
-        self.arguments = (*concatenated(sorted_specials(special_tokens)), engine.patterns.get(pattern, 0), engine.seed)
+        specials, lengths, _ = special_arguments(special_tokens)
+        self.arguments = specials, lengths, len(lengths), engine.patterns.get(pattern, 0), engine.seed
 
     def table(self) -> Any:
         """The table of this thread."""
         if not hasattr(self.local, "table"):
             lib = self.engine.lib
-            table = self.engine.ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
-            if not table:
-                raise MemoryError
-            self.local.table = table
-            self.tables.append(table)
+            new = self.engine.ffi.new("bpe_words **")
+            self.engine.check(lib.bpe_words_new(*self.arguments, new))
+            self.local.table = self.engine.ffi.gc(new[0], lib.bpe_words_free)
+            self.tables.append(self.local.table)
         return self.local.table
 
     def handle(self) -> Any:
@@ -191,12 +199,18 @@ class Encoder:
         merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
-        order = sorted_specials(tokenizer.special_ids)
-        special_ids = [tokenizer.special_ids[special] for special in order]
-        self.arguments = (*concatenated(order), engine.patterns.get(tokenizer.options.pattern, 0), engine.seed)
+        specials, lengths, order = special_arguments(tokenizer.special_ids)
+        rules = specials, lengths, [tokenizer.special_ids[token] for token in order], len(order)
+        pattern = engine.patterns.get(tokenizer.options.pattern, 0)
         new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
-        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, special_ids, len(special_ids), new))
+        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, *rules, pattern, engine.seed, new))
         self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
+
+    def new_cache(self) -> Any:
+        """Create a cache of words for one thread."""
+        new = self.engine.ffi.new("bpe_cache **")
+        self.engine.check(self.engine.lib.bpe_cache_new(self.handle, new))
+        return self.engine.ffi.gc(new[0], self.engine.lib.bpe_cache_free)
 
     def encode(self, data: bytes, kind: str = "u4") -> memoryview | None:
         """Encode a text into an array of kind "u4" or "u2" (32 or 16 bits per id).
@@ -205,30 +219,23 @@ class Encoder:
         """
         ffi, lib = self.engine.ffi, self.engine.lib
         if not hasattr(self.local, "cache"):
-            cache = ffi.gc(lib.bpe_words_new(*self.arguments), lib.bpe_words_free)
-            if not cache:
-                raise MemoryError
-            self.local.cache, self.local.ids = cache, ()
-        if not len(data) <= len(self.local.ids) <= 1 << 26 or not data:
-            self.local.ids = self.engine.new_ids("uint32_t[]", len(data))  # fresh memory costs a quarter of the time
+            self.local.cache, self.local.ids = self.new_cache(), ()
+        if not len(data) + 2 <= len(self.local.ids) <= 1 << 26:
+            self.local.ids = self.engine.new_ids("uint32_t[]", len(data) + 2)  # fresh memory is slower
         ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
         text = ffi.from_buffer("uint8_t[]", data)
-        status = lib.bpe_encode(self.handle, self.local.cache, text, len(data), ids, n, offset, kind == "u2")
+        status = lib.bpe_encode(self.local.cache, text, len(data), ids, n, offset, kind == "u2")
         self.engine.check(status)
         if status != lib.BPE_OK:
             return None
         return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
 
 
-def sorted_specials(special_tokens: Sequence[str] | Mapping[str, int]) -> list[str]:
-    """Sort special tokens as the C functions expect them: by their bytes."""
-    return sorted(special_tokens)  # the order of code points is that of their bytes in UTF-8
-
-
-def concatenated(special_tokens: Sequence[str]) -> tuple[bytes, list[int], int]:
-    """Special tokens as arguments of C functions: their bytes, concatenated; the length of each; their number."""
-    encoded = [token.encode("utf-8") for token in special_tokens]
-    return b"".join(encoded), list(map(len, encoded)), len(encoded)
+def special_arguments(special_tokens: Collection[str]) -> tuple[bytes, list[int], list[str]]:
+    """Special tokens for a C function: their bytes, concatenated; their lengths; the tokens in the same order."""
+    order = sorted(special_tokens, key=lambda token: token.encode("utf-8")[::-1])  # by their bytes, read backward
+    tokens = [token.encode("utf-8") for token in order]
+    return b"".join(tokens), list(map(len, tokens)), order
 
 
 def load_engine() -> tuple[Engine | None, str]:

@@ -44,9 +44,14 @@ static void *test_aligned(size_t align, size_t size) { return fails() ? NULL : a
         }                                                                                                              \
     } while (0)
 
-static const uint8_t special_bytes[] = "<|<|endoftext|>";
-static const size_t special_lengths[] = {2, 13};
+static const uint8_t special_bytes[] = "<|endoftext|><|"; /* sorted by their bytes, read backward */
+static const size_t special_lengths[] = {13, 2};
 static int pattern = BPE_GPT2;
+
+static int new_words(size_t n_specials, bpe_words **words)
+{
+    return bpe_words_new(special_bytes, special_lengths, n_specials, pattern, 7, words);
+}
 
 enum { MOST = 2000 };
 
@@ -100,28 +105,51 @@ static int new_encoder(const merge_list *list, bpe_encoder **encoder)
     uint32_t ids[256 + MOST];
     for (unsigned i = 0; i < 256 + list->n; i++)
         ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
-    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_ids, 2, encoder);
+    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_bytes, special_lengths, special_ids, 2,
+                           pattern, 5, encoder);
 }
 
-/* encode twice, the second time with all words known; ids that are wrong in number or make other bytes end the program */
-static int encode(const bpe_encoder *e, bpe_words *m, const uint8_t *text, size_t length, uint64_t *sum)
+/* encode once into a block of exactly the size that is promised, so that a write after it is seen */
+static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, int narrow, size_t *n, uint64_t *sum)
 {
-    uint32_t *ids = malloc(length * sizeof *ids + 1); /* exactly: a write behind them is seen */
-    size_t n[2] = {0, 0}, bad[2];
-    uint64_t sums[2] = {0, 0};
-    int status = BPE_OK;
+    uint32_t *ids = malloc((length + 2) * sizeof *ids);
+    size_t bad;
+    int status;
     CHECK(ids);
-    for (int round = 0; round < 2 && status == BPE_OK; round++) {
-        status = bpe_encode(e, m, text, length, ids, n + round, bad + round, 0);
-        for (size_t i = 0; i < n[round] && status == BPE_OK; i++)
-            sums[round] = sums[round] * 31 + ids[i];
-    }
-    if (status == BPE_OK) {
-        CHECK(n[0] <= length && n[0] == n[1] && sums[0] == sums[1]);
-        status = bpe_encode(e, m, text, length, ids, n + 1, bad, 1); /* the same, 16 bits wide */
-        CHECK(status != BPE_OK || n[0] == n[1]);
-    }
+    status = bpe_encode(c, text, length, ids, n, &bad, narrow);
+    CHECK(c->table.capacity <= CACHE_SLOTS || CACHE_SLOTS < FIRST_SLOTS);
+    CHECK(c->table.arena_size <= c->table.capacity * ARENA_PER_SLOT);
+    *sum = 0;
+    for (size_t i = 0; i < *n && status == BPE_OK; i++)
+        *sum = *sum * 31 + (narrow ? ((uint16_t *)ids)[i] : ids[i] & UINT16_MAX);
     free(ids);
+    return status;
+}
+
+/* encode twice, the second time with known words, then 16 bits wide; after an error, all works again if memory is back */
+static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint64_t *sum)
+{
+    bpe_cache *c;
+    size_t n[4];
+    uint64_t sums[4];
+    int status = bpe_cache_new(e, &c);
+    if (status != BPE_OK)
+        return status;
+    for (int round = 0; round < 3 && status == BPE_OK; round++)
+        status = encode_once(c, text, length, round == 2, n + round, sums + round);
+    const long from = fail_from;
+    fail_from = -1;
+    if (status == BPE_NO_MEMORY) /* the cache is as good as new */
+        for (int round = 0; round < 3; round++)
+            CHECK(encode_once(c, text, length, round == 2, n + round, sums + round) == BPE_OK);
+    if (status == BPE_OK || status == BPE_NO_MEMORY) {
+        bpe_cache_free(c);
+        CHECK(bpe_cache_new(e, &c) == BPE_OK && encode_once(c, text, length, 0, n + 3, sums + 3) == BPE_OK);
+        for (int i = 0; i < 4; i++)
+            CHECK(n[i] <= length && n[i] == n[0] && sums[i] == sums[0]);
+    }
+    bpe_cache_free(c);
+    fail_from = from;
     *sum = sums[0];
     return status;
 }
@@ -151,6 +179,24 @@ static int copy_list(bpe_words *to, const bpe_words *from)
     return status;
 }
 
+/* after an error, the words are either all there, or used up; never some of them */
+static void check_words(bpe_words *words, const uint8_t *text, size_t length, int status)
+{
+    const long from = fail_from;
+    bpe_totals before, after;
+    size_t bad;
+    fail_from = -1;
+    bpe_words_totals(words, &before);
+    if (status != BPE_OK)
+        CHECK(bpe_words_scan(words, text, length, &bad) == BPE_USED_UP && !before.words && !before.pretokens);
+    else {
+        CHECK(bpe_words_scan(words, text, length, &bad) == BPE_OK);
+        bpe_words_totals(words, &after);
+        CHECK(after.words == before.words && after.pretokens == 2 * before.pretokens);
+    }
+    fail_from = from;
+}
+
 /* scan, list, copy into another table, train, encode: all that allocates */
 static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
 {
@@ -158,10 +204,14 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     size_t bad;
     uint64_t encoded = 0;
     bpe_encoder *encoder = NULL;
-    bpe_words *memory = NULL;
-    bpe_words *words = bpe_words_new(special_bytes, special_lengths, 2, pattern, 7);
-    bpe_words *copy = bpe_words_new(NULL, NULL, 0, pattern, 7);
-    int status = words && copy ? bpe_words_scan(words, text, length, &bad) : BPE_NO_MEMORY;
+    bpe_words *words = NULL, *copy = NULL;
+    int status = new_words(2, &words);
+    if (status == BPE_OK)
+        status = new_words(0, &copy);
+    if (status == BPE_OK) {
+        status = bpe_words_scan(words, text, length, &bad);
+        check_words(words, text, length, status);
+    }
     if (status == BPE_OK)
         status = copy_list(copy, words);
     if (status == BPE_OK)
@@ -171,11 +221,9 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     if (status == BPE_OK)
         status = new_encoder(&list, &encoder);
     if (status == BPE_OK)
-        status = (memory = bpe_words_new(special_bytes, special_lengths, 2, pattern, 5))
-                     ? encode(encoder, memory, text, length, &encoded) : BPE_NO_MEMORY;
+        status = encode(encoder, text, length, &encoded);
     *sum = list.sum + encoded;
     bpe_encoder_free(encoder);
-    bpe_words_free(memory);
     bpe_words_free(words);
     bpe_words_free(copy);
     return status;
@@ -184,7 +232,7 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
 static void fail_everywhere(const uint8_t *text, size_t length)
 {
     uint64_t expected, sum;
-    long n = 0;
+    long n = 0, n_failed = 0;
     CHECK(whole_run(text, length, &expected) == BPE_OK);
     for (int all = 0; all < 2; all++)
         for (n = 0;; n++) {
@@ -195,8 +243,10 @@ static void fail_everywhere(const uint8_t *text, size_t length)
             status = whole_run(text, length, &sum);
             if (calls <= n)
                 break; /* it made fewer calls than that, so none failed */
-            CHECK(status == BPE_NO_MEMORY);
+            CHECK(status == BPE_NO_MEMORY || (status == BPE_OK && sum == expected)); /* a cache can do without */
+            n_failed += status != BPE_OK;
         }
+    CHECK(n_failed > n);
     fail_from = -1;
     CHECK(whole_run(text, length, &sum) == BPE_OK && sum == expected);
     printf("alloc: %ld allocations failed one by one, and all after each\n", n);
@@ -221,9 +271,7 @@ static void *count_job(void *argument)
 static void *encode_job(void *argument)
 {
     job *j = argument;
-    bpe_words *memory = bpe_words_new(special_bytes, special_lengths, 2, pattern, 5);
-    CHECK(memory && encode(j->encoder, memory, j->text, j->length, &j->sum) == BPE_OK);
-    bpe_words_free(memory);
+    CHECK(encode(j->encoder, j->text, j->length, &j->sum) == BPE_OK);
     return NULL;
 }
 
@@ -242,15 +290,15 @@ static void count_in_threads(const uint8_t *text, size_t length)
     static merge_list one, four;
     job jobs[N];
     bpe_encoder *encoder;
-    bpe_words *single = bpe_words_new(special_bytes, special_lengths, 2, pattern, 7);
+    bpe_words *single;
     size_t start = 0, bad;
-    CHECK(single);
+    CHECK(new_words(2, &single) == BPE_OK);
     for (size_t i = 0; i < N; i++) {
         size_t end = length * (i + 1) / N;
         while (end < length && (text[end] & 0xC0) == 0x80)
             end++;
-        jobs[i] = (job){bpe_words_new(special_bytes, special_lengths, 2, pattern, 7), text + start, end - start, NULL, 0};
-        CHECK(jobs[i].words && bpe_words_scan(single, text + start, end - start, &bad) == BPE_OK);
+        jobs[i] = (job){NULL, text + start, end - start, NULL, 0};
+        CHECK(new_words(2, &jobs[i].words) == BPE_OK && bpe_words_scan(single, text + start, end - start, &bad) == BPE_OK);
         start = end;
     }
     in_threads(jobs, N, count_job);
@@ -322,8 +370,10 @@ static int train_large(uint64_t *sum)
             bytes[i * LENGTH + k] = (uint8_t)(state >> 60 | (state >> 40 & 0xF0));
         }
     }
-    bpe_words *words = bpe_words_new(NULL, NULL, 0, BPE_GPT2, 9);
-    int status = words ? bpe_words_put(words, bytes, lengths, counts, N) : BPE_NO_MEMORY;
+    bpe_words *words;
+    int status = new_words(0, &words);
+    if (status == BPE_OK)
+        status = bpe_words_put(words, bytes, lengths, counts, N);
     if (status == BPE_OK) {
         status = train(words, 50, &list);
         *sum = list.sum;
@@ -353,12 +403,32 @@ static void large_arrays(void)
     printf("large: no allocation that failed was missed\n");
 }
 
+/* more long words than the arena of a cache may hold; encode_once() checks how large it gets */
+static void long_words(void)
+{
+    enum { N = 20000, LENGTH = 100 };
+    static merge_list none;
+    uint8_t *text = malloc(N * LENGTH);
+    uint64_t state = 1, sum;
+    bpe_encoder *encoder;
+    CHECK(text && new_encoder(&none, &encoder) == BPE_OK);
+    for (size_t i = 0; i < N * LENGTH; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        text[i] = i % LENGTH ? (uint8_t)('a' + (state >> 60)) : ' ';
+    }
+    CHECK(encode(encoder, text, N * LENGTH, &sum) == BPE_OK);
+    bpe_encoder_free(encoder);
+    free(text);
+    printf("long words: a cache stays within its limits\n");
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
     if (!strcmp(argv[1], "random")) {
         random_texts(atol(argv[2]));
         large_arrays();
+        long_words();
         return 0;
     }
     FILE *file = fopen(argv[2], "rb");

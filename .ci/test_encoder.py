@@ -31,20 +31,16 @@ PARTS += ["low", " lower", " newest", "x" * 70, "ab" * 40, "字" * 30, "aaa", "-
 def engine(request, tmp_path_factory):
     if request.param == "as it is built":
         return BUILT
-    return compile_engine(tmp_path_factory.mktemp("forgets"), ["-O2", "-DMEMORY_SLOTS=64", "-DMEMORY_ARENA=300"])
+    return compile_engine(tmp_path_factory.mktemp("forgets"), ["-O2", "-DCACHE_SLOTS=64"])
 
 
-def new_memory(engine, encoder):
-    return engine.ffi.gc(engine.lib.bpe_words_new(*encoder.arguments), engine.lib.bpe_words_free)
-
-
-def encode(engine, encoder, data, memory):
+def encode(engine, data, cache):
     """(status, ids, offset of a bad byte); nothing is written behind the room for the ids."""
     ffi = engine.ffi
-    ids, n, bad = ffi.new("uint32_t[]", len(data) + 1), ffi.new("size_t *"), ffi.new("size_t *")
-    ids[len(data)] = MARK
-    status = engine.lib.bpe_encode(encoder.handle, memory, ffi.from_buffer("uint8_t[]", data), len(data), ids, n, bad, 0)
-    assert ids[len(data)] == MARK
+    ids, n, bad = ffi.new("uint32_t[]", len(data) + 3), ffi.new("size_t *"), ffi.new("size_t *")
+    ids[len(data) + 2] = MARK
+    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), len(data), ids, n, bad, 0)
+    assert ids[len(data) + 2] == MARK
     return status, array.array("I", ffi.buffer(ids)[: 4 * n[0]]).tolist(), bad[0]
 
 
@@ -52,11 +48,11 @@ def check(engine, tokenizer, texts):
     """The ids of some texts are those of Python: with words that are new, with words that are known, and by encode()."""
     tokenizer.__dict__["coder"] = None  # so that it encodes in Python
     encoder = engine.encoder(tokenizer)
-    memory = new_memory(engine, encoder)
+    cache = encoder.new_cache()
     for text in texts:
         data, expected = text.encode(), tokenizer.encode(text)
-        for used in (new_memory(engine, encoder), memory, memory):
-            assert encode(engine, encoder, data, used)[:2] == (engine.lib.BPE_OK, expected), text
+        for used in (encoder.new_cache(), cache, cache):
+            assert encode(engine, data, used)[:2] == (engine.lib.BPE_OK, expected), text
         assert encoder.encode(data).tolist() == expected
 
 
@@ -109,7 +105,7 @@ def test_ids_are_those_of_python_for_merges_that_no_training_gives(engine):
         for text in [random_text(rng, "aaab cb"[: 5 + 2 * (b"c" in alphabet)], 300) for _ in range(3)]:
             missing = [place for place, byte in enumerate(text.encode()) if byte not in alphabet]
             if missing:
-                status, _, offset = encode(engine, encoder, text.encode(), new_memory(engine, encoder))
+                status, _, offset = encode(engine, text.encode(), encoder.new_cache())
                 assert (status, offset) == (lib.BPE_NO_TOKEN, missing[0])
             else:
                 check(engine, tokenizer, [text])
@@ -185,14 +181,6 @@ def test_a_memory_that_is_full_is_emptied():
         assert bytes(ids) == data.replace(b"ab", b"\xff")
 
 
-def test_a_memory_that_was_another_encoders_starts_anew(engine):
-    first, second = (engine.encoder(bpe.Tokenizer(*model)) for model in ((BYTES, []), ({**BYTES, 256: b"ab"}, [(b"a", b"b")])))
-    memory = new_memory(engine, first)
-    assert encode(engine, first, b"ab ab", memory)[1] == list(b"ab ab")
-    assert encode(engine, second, b"ab ab", memory)[1] == [256, 32, 256]
-    assert encode(engine, first, b"ab ab", memory)[1] == list(b"ab ab")
-
-
 def test_threads_share_an_encoder(engine):
     rng = random.Random(5)
     tokenizer = trained([random_text(rng, PARTS, 500)], 100, ["<|"])
@@ -218,24 +206,24 @@ def test_threads_share_an_encoder(engine):
 @pytest.mark.parametrize("bad", [b"\xff", b"\xe5\xad", b"\xed\xa0\x80", b"\xc0\x80", b"\x80", b"\xf4\x90\x80\x80"])
 def test_bytes_that_are_not_utf8_are_found(engine, bad):
     encoder = engine.encoder(trained(["low lower newest"], 5, ["<|end|>"]))
-    memory = new_memory(engine, encoder)
+    cache = encoder.new_cache()
     for before in ("", "low", "low lower<|end|>", "字" * 50, "x" * 100, "<|end|>" * 3, "a" * 63, "a" * 64, "é " * 40):
         for after in ("", " low", "<|end|>", " " * 100):
             data = before.encode() + bad + after.encode()
-            status, _, offset = encode(engine, encoder, data, memory)
+            status, _, offset = encode(engine, data, cache)
             assert (status, offset, encoder.encode(data)) == (engine.lib.BPE_BAD_UTF8, len(before.encode()), None)
 
 
 def test_a_byte_without_a_token_is_found(engine):
     vocab = {0: b"a", 1: b"b", 2: b" ", 3: b"ab", 9: b"<|end|>"}
     encoder = engine.encoder(bpe.Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"]))
-    memory = new_memory(engine, encoder)
+    cache = encoder.new_cache()
     for before in ("", "ab", "ab a<|end|>", "a" * 100, "ab " * 100, "<|end|>" * 2):
         for after in ("", "ab", "c" * 100, "<|end|>", " ab c"):
             data = (before + "c" + after).encode()
-            status, _, offset = encode(engine, encoder, data, memory)
+            status, _, offset = encode(engine, data, cache)
             assert (status, offset, encoder.encode(data)) == (engine.lib.BPE_NO_TOKEN, len(before), None)
-    assert encode(engine, encoder, b"ab<|end|>a", memory)[1] == [3, 9, 0]  # the special token's bytes need none
+    assert encode(engine, b"ab<|end|>a", cache)[1] == [3, 9, 0]  # the special token's bytes need none
 
 
 # --- narrow ids ------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ TRIALS = int(os.environ.get("TRIALS", 3000))
 WHOLE = bool(os.environ.get("WHOLE"))
 PATTERNS = ["gpt2", "cl100k", "o200k"]
 EXPRESSIONS = {pattern: regex.compile(bpe.PATTERNS[pattern]) for pattern in PATTERNS}
-BUILDS = {"vector": ["-O2", "-march=native"], "portable": ["-O1"]}
+BUILDS = {"default": ["-O2"], "native": ["-O2", "-march=native"], "plain": ["-O1", "-DPLAIN_C"]}
 
 # Texts lie one after the other. Each is scanned as if memory ended behind it, or as if the other texts followed behind a
 # wall, or by walk_word alone, which reads character by character.
@@ -40,13 +40,17 @@ RECORDER = """
 enum { MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER };
 typedef struct { const uint8_t *at; uint32_t *lengths; size_t n; } recorder;
 
-static int record(void *state, const uint8_t *word, size_t length)
+static int record(void *state, pending *words, size_t n)
 {
     recorder *r = state;
-    if (!length || memcmp(word, r->at, length))
-        return -1;
-    r->at += length;
-    r->lengths[r->n++] = (uint32_t)length;
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *key = (const uint8_t *)words[i].key;
+        const size_t length = words[i].length;
+        if (!length || words[i].word != r->at || (length <= 15 && (key[15] != length || memcmp(key, r->at, length))))
+            return -1;
+        r->at += length;
+        r->lengths[r->n++] = (uint32_t)length;
+    }
     return BPE_OK;
 }
 
@@ -55,20 +59,34 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
 {
     const uint8_t *end = text, *where = text;
     recorder r = {text, of_words, 0};
-    int status = BPE_OK;
+    table slots = {0}; /* which a batch asks for */
+    batch b;
+    int status = new_table(&slots, 64, 1);
+    b.n = 0;
+    b.table = &slots;
+    b.sink = record;
+    b.state = &r;
     for (size_t i = 0; i < n; i++)
         end += lengths[i];
     for (size_t i = 0; i < n && status == BPE_OK; text += lengths[i++]) {
-        const uint8_t *wall = text + lengths[i];
+        const uint8_t *piece_end = text + lengths[i];
         if (how != CHARACTER_BY_CHARACTER)
-            status = scan_piece(pattern, text, wall, how == MEMORY_ENDS ? wall : end, &where, record, &r);
-        while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < wall)
-            status = record(&r, r.at, walk_word(pattern, r.at, wall));
+            status = scan_piece(&b, pattern, text, piece_end, how == MEMORY_ENDS ? piece_end : end, &where);
+        if (status == BPE_OK)
+            status = end_batch(&b);
+        while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
+            const size_t length = walk_word(pattern, r.at, piece_end);
+            if (!length)
+                status = -1;
+            r.at += length;
+            r.lengths[r.n++] = (uint32_t)length;
+        }
         *bad = (size_t)(where - text);
-        if (status == BPE_OK && r.at != wall)
+        if (status == BPE_OK && r.at != piece_end)
             status = -2;
     }
     *n_words = r.n;
+    free_table(&slots);
     return status;
 }
 """

@@ -7,6 +7,7 @@ a test has:
     TRIALS=200000 PYTHONPATH=. python -m pytest -q .ci/test_tables.py
 """
 
+import bisect
 import collections
 import itertools
 import os
@@ -98,6 +99,52 @@ def test_fifty_thousand_special_tokens_cost_little(form):
     assert words.to_dict() == expected
 
 
+@pytest.mark.parametrize("tokens", [
+    ["a" * 15_999 + "b"], ["b" + "a" * 15_999], ["aa", "a" * 15_999 + "b"], ["aaa", "aaab", "a" * 16_000],
+    ["a" * n for n in range(2, 600)], ["a" * n + "b" for n in range(2, 600)], ["aba", "abab" * 4000 + "c"],
+], ids=range(7))  # fmt: skip
+@pytest.mark.parametrize("letters", ["a", "ab", "aab"])
+def test_special_tokens_that_overlap_themselves_take_linear_time(tokens, letters):
+    text = letters * (200_000 // len(letters))
+    words, ends = ENGINE.words(tokens, "gpt2"), regex.compile("|".join(sorted(tokens, key=len, reverse=True)))
+    words.table()
+    start = time.process_time()
+    assert words.scan(text.encode())
+    assert time.process_time() - start < 0.2  # it took 14 s when each place was searched separately
+    if len(tokens) < 10 and max(map(len, tokens)) < 10_000:
+        assert words.to_dict() == collections.Counter(w.encode() for piece in ends.split(text) for w in regex.findall(bpe.GPT2, piece))
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tokens, lengths", [(b"a", [1]), (b"ab", [0, 2]), (b"abcab", [3, 2]), (b"abab", [2, 2]), (b"abb", [2, 1])])
+def test_special_tokens_that_are_short_or_not_in_order_are_a_return_code(tokens, lengths):
+    new, lib = ENGINE.ffi.new("bpe_words **"), ENGINE.lib
+    assert lib.bpe_words_new(tokens, lengths, len(lengths), 0, 1, new) == lib.BPE_BAD_ARGUMENT
+    assert not new[0]
+
+
+@pytest.mark.parametrize("pattern", [-1, 3, 2**31 - 1])
+def test_an_unknown_pattern_is_a_return_code(pattern):
+    words, encoder, lib = ENGINE.ffi.new("bpe_words **"), ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
+    pattern += lib.BPE_PATTERNS - 3 if pattern == 3 else 0
+    assert lib.bpe_words_new(b"", [], 0, pattern, 1, words) == lib.BPE_BAD_ARGUMENT
+    assert lib.bpe_encoder_new(list(range(256)), 256, [], 0, b"", [], [], 0, pattern, 1, encoder) == lib.BPE_BAD_ARGUMENT
+
+
+@pytest.mark.parametrize("n_ids, merges, status", [
+    (256, [], "OK"), (257, [97, 98, 256], "OK"), (255, [], "BAD_ARGUMENT"), (257, [97, 98, 257], "BAD_ARGUMENT"),
+    (257, [2**32 - 1, 98, 256], "BAD_ARGUMENT"), (2**21, [], "OVERFLOW"),
+])  # fmt: skip
+def test_a_vocabulary_that_does_not_fit_is_a_return_code(n_ids, merges, status):
+    new, lib = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
+    arguments = list(range(n_ids)), n_ids, merges, len(merges) // 3, b"", [], [], 0, 0, 1
+    assert lib.bpe_encoder_new(*arguments, new) == getattr(lib, f"BPE_{status}")
+    assert bool(new[0]) == (status == "OK")
+    lib.bpe_encoder_free(new[0])
+
+
 # --- the hash --------------------------------------------------------------------------------------------------------
 
 
@@ -133,6 +180,27 @@ def test_words_with_a_pattern_cost_what_random_words_cost(kind):
     assert len(words) == 20_000
     others = {rng.randbytes(max(len(word), 4)): 1 for word in words}
     assert seconds_to_put(words) < 4 * seconds_to_put(others)
+
+
+def seconds_to_index(merges):
+    """The time that an encoder takes to make its table of pairs."""
+    new, lib, rows, times = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib, [n for pair in merges for n in (*pair, 256)], []
+    for _ in range(3):
+        start = time.process_time()
+        ENGINE.check(lib.bpe_encoder_new(list(range(60_000)), 60_000, rows, len(merges), b"", [], [], 0, 0, ENGINE.seed, new))
+        times.append(time.process_time() - start)
+        lib.bpe_encoder_free(new[0])
+    return min(times)
+
+
+def test_chosen_merges_cost_what_random_merges_cost():
+    """Pairs that a product with the usual factor, 2**64 over the golden ratio, puts into one bucket."""
+    factor, rng = 0x9E3779B97F4A7C15, random.Random(3)
+    products = sorted((right * factor % 2**64, right) for right in range(60_000))
+    keys = [product for product, _ in products]
+    chosen = [(left, products[bisect.bisect(keys, -(left << 21) * factor % 2**64) % 60_000][1]) for left in range(30_000)]
+    others = [(left, rng.randrange(60_000)) for left in range(30_000)]
+    assert seconds_to_index(chosen) < 4 * seconds_to_index(others)
 
 
 def test_tables_with_different_seeds_hold_the_same(monkeypatch):

@@ -25,6 +25,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+INSTALLED = os.path.basename(HERE) in ("site-packages", "dist-packages")
+COMMAND = "python -m build_ffi" if INSTALLED else "python build_ffi.py"  # in messages
 VERSION = 9  # of the interface: a module built for another version is not used
 
 
@@ -51,7 +53,7 @@ class Engine:
         built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
         if built_with != regex.__version__ and class_digest() != self.ffi.string(self.lib.bpe_class_digest).decode():
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
-            warnings.warn(text + "using regex instead (python build_ffi.py rebuilds the engine)", stacklevel=2)
+            warnings.warn(text + f"using regex instead ({COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
         return {"gpt2": self.lib.BPE_GPT2, "cl100k": self.lib.BPE_CL100K, "o200k": self.lib.BPE_O200K}
 
@@ -246,7 +248,7 @@ def load_engine() -> tuple[Engine | None, str]:
 
     spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [HERE])
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
-        return None, "the C engine is not built: python build_ffi.py builds one that is many times faster"
+        return None, f"the C engine is not built: {COMMAND} builds one that is many times faster"
     try:
         module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -254,13 +256,13 @@ def load_engine() -> tuple[Engine | None, str]:
     except ImportError as error:
         if "_cffi_backend" in str(error):
             return None, "the C engine is built, but cffi is missing: pip install cffi"
-        return None, f"the C engine is built, but does not load ({error}): python build_ffi.py rebuilds it"
+        return None, f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it"
     if version != VERSION:
-        return None, "the C engine is built, but for another version: python build_ffi.py rebuilds it"
+        return None, f"the C engine is built, but for another version: {COMMAND} rebuilds it"
     source_path = os.path.join(HERE, "bpe_fast.c")
     built_from = module.ffi.string(module.lib.bpe_source_digest).decode()
     if os.path.exists(source_path) and built_from != digest(read(source_path)):
-        text = "bpe_fast.c has changed since the C engine was built: python build_ffi.py rebuilds it"
+        text = f"bpe_fast.c has changed since the C engine was built: {COMMAND} rebuilds it"
         warnings.warn(text, stacklevel=2)
     return Engine(module), ""
 
@@ -336,6 +338,17 @@ def source() -> str:
     code = read(os.path.join(HERE, "bpe_fast.c"))
     head = f"#include <stdint.h>\nenum {{ BPE_VERSION = {VERSION} }};\n" + class_table()
     return head + f'const char bpe_source_digest[] = "{digest(code)}";\n#line 1 "bpe_fast.c"\n' + code.decode("utf-8")
+
+
+def optional_module() -> Any:
+    """Describe the module to setup.py, which goes on without it if compiling fails."""
+    from cffi import FFI
+
+    ffi = FFI()
+    ffi.cdef(prototypes())
+    flags = ["/O2"] if sys.platform == "win32" else ["-O3", "-fvisibility=hidden"]
+    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags, optional=True)
+    return ffi
 
 
 def build(flags: str | None) -> str:

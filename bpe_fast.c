@@ -230,6 +230,16 @@ static inline unsigned lowest_bit(uint64_t x) { return highest_bit(x & (~x + 1))
 #endif
 #endif
 
+/* whether this processor can run functions marked AVX2 */
+static inline int has_avx2(void)
+{
+#if defined(AVX2)
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
+#else
+    return 0;
+#endif
+}
+
 static inline uint64_t load8(const void *p)
 {
     uint64_t x;
@@ -1132,30 +1142,6 @@ ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t 
     return c;
 }
 
-typedef cut (*starts_finder)(int pattern, const uint8_t *window, size_t left);
-
-static NOINLINE cut find_starts_portable(int pattern, const uint8_t *window, size_t left)
-{
-    return find_starts(in_range_portable, pattern, window, left);
-}
-
-#if defined(AVX2)
-static NOINLINE AVX2 cut find_starts_avx2(int pattern, const uint8_t *window, size_t left)
-{
-    return find_starts(in_range_avx2, pattern, window, left);
-}
-#endif
-
-/* the best one for this processor */
-static starts_finder choose_finder(void)
-{
-#if defined(AVX2)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
-        return find_starts_avx2;
-#endif
-    return find_starts_portable;
-}
-
 /*
  * Words leave the scanner in batches: as each is found, its key is made, and the place of its slot is asked for from
  * memory. When the batch is full, the slots have come, and a sink looks all of them up. An error ends the scan.
@@ -1198,11 +1184,10 @@ ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *read
     return LIKELY(b->n < BATCH) ? BPE_OK : end_batch(b);
 }
 
-/* Give the words of text..end to a batch; text may be read up to limit. *bad is set where it is not UTF-8. */
-static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
-                      const uint8_t **bad)
+/* Give the words of text..end to a batch; text may be read up to limit. After BPE_BAD_UTF8, *bad is where. */
+ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, int pattern, const uint8_t *text, const uint8_t *end,
+                            const uint8_t *limit, const uint8_t **bad)
 {
-    const starts_finder starts_of = choose_finder();
     uint8_t copy[READABLE];
     int status = BPE_OK;
     while (text < end && status == BPE_OK) {
@@ -1214,7 +1199,7 @@ static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t 
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }
-        c = starts_of(pattern, window, left);
+        c = find_starts(in_range, pattern, window, left);
         if (c.bad_byte) {
             *bad = text + c.bad_byte - 1;
             return BPE_BAD_UTF8;
@@ -1232,6 +1217,28 @@ static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t 
         text += at;
     }
     return status;
+}
+
+static NOINLINE int scan_portable(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
+                                  const uint8_t **bad)
+{
+    return scan_with(in_range_portable, b, pattern, text, end, limit, bad);
+}
+
+#if defined(AVX2)
+static NOINLINE AVX2 int scan_avx2(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
+                                   const uint8_t **bad)
+{
+    return scan_with(in_range_avx2, b, pattern, text, end, limit, bad);
+}
+#else
+#define scan_avx2 scan_portable
+#endif
+
+static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
+                      const uint8_t **bad)
+{
+    return (has_avx2() ? scan_avx2 : scan_portable)(b, pattern, text, end, limit, bad);
 }
 
 /* Give the words of a text to a batch, and the indexes of special tokens, if `special` is given, between them. */
@@ -1894,7 +1901,7 @@ static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e-
  * Merge n ids, at most SHORT: -> how many are left. keys[i] is the rank of the pair that begins at place i, and i
  * itself, so that the least is the leftmost pair of lowest rank. A bit of `live` is a place where a token begins.
  */
-static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
+ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t n)
 {
     const uint32_t last = (uint32_t)n + 1, padded = (last + 7) & ~7u;
     uint32_t ids[SHORT + 2], keys[SHORT + 2], least = UINT32_MAX;
@@ -1926,6 +1933,17 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
         out[n++] = ids[lowest_bit(live)];
     return n;
 }
+
+static NOINLINE size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n) { return merge_in_array(e, out, n); }
+
+#if defined(AVX2)
+static NOINLINE AVX2 size_t merge_short_avx2(const bpe_encoder *e, uint32_t *out, size_t n)
+{
+    return merge_in_array(e, out, n);
+}
+#else
+#define merge_short_avx2 merge_short
+#endif
 
 typedef struct { uint32_t id, before, after; } place;
 
@@ -1985,7 +2003,7 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
         out[(*n)++] = id;
     }
     if (*n <= SHORT)
-        *n = merge_short(e, out, *n);
+        *n = has_avx2() ? merge_short_avx2(e, out, *n) : merge_short(e, out, *n);
     else
         status = merge_long(e, out, n);
     for (size_t i = 0; i < *n && status == BPE_OK; i++)

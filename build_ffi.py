@@ -358,31 +358,26 @@ def build(flags: str | None) -> str:
 
     from cffi import FFI
 
-    attempts = ["-O3 -march=native", "-O3 -mcpu=native", "-O3"]  # some compilers for ARM accept only the second
-    if flags is not None or sys.platform == "win32":
-        attempts = [flags or "/O2"]
-    errors = []
-    for attempt in attempts:
-        ffi = FFI()
-        ffi.cdef(prototypes())
-        ffi.set_source("_bpe_fast", source(), extra_compile_args=attempt.split())
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                built = ffi.compile(tmpdir=folder)
-            except Exception as error:  # the class depends on the platform's compiler
-                errors.append(f"{attempt}: {error}")
-                continue
-            target = os.path.join(HERE, os.path.basename(built))
-            try:
-                shutil.copy(built, target + ".tmp")
-                os.replace(target + ".tmp", target)
-            except OSError as error:
-                raise SystemExit(f"build_ffi.py: {HERE} can't be written to: {error.strerror}") from None
-            return f"built {target} ({attempt})"
-    raise SystemExit(
-        f"build_ffi.py: compiling failed ({errors[-1]}); this requires a C compiler and `pip install regex cffi "
-        "setuptools` (bpe.py works without it, but more slowly)"
-    )
+    if flags is None:
+        flags = "/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden"
+    ffi = FFI()
+    ffi.cdef(prototypes())
+    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags.split())
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            built = ffi.compile(tmpdir=folder)
+        except Exception as error:  # the class depends on the platform's compiler
+            raise SystemExit(
+                f"build_ffi.py: compiling failed ({flags}: {error}); this requires a C compiler and `pip install regex "
+                "cffi setuptools` (bpe.py works without it, but more slowly)"
+            ) from None
+        target = os.path.join(HERE, os.path.basename(built))
+        try:
+            shutil.copy(built, target + ".tmp")
+            os.replace(target + ".tmp", target)
+        except OSError as error:
+            raise SystemExit(f"build_ffi.py: {HERE} can't be written to: {error.strerror}") from None
+    return f"built {target} ({flags})"
 
 
 def main() -> None:
@@ -390,7 +385,7 @@ def main() -> None:
     import argparse
 
     parser = argparse.ArgumentParser(description="Build the C engine next to bpe.py.")
-    parser.add_argument("--flags", help="compiler flags (default: optimize for this machine's processor)")
+    parser.add_argument("--flags", help="compiler flags (default: fast on any processor)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")
     args = parser.parse_args()
     try:

@@ -67,6 +67,7 @@ import json
 import operator
 import os
 import re
+import shlex
 import stat
 import sys
 import time
@@ -221,8 +222,8 @@ def learn_merges(
             pair_counts[pair] += counts[index]
             words_with[pair].add(index)
 
-    def heap_entry(pair: str) -> tuple[int, Any, Any, str]:
-        return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair  # the tie rule is the order of this tuple
+    def heap_entry(pair: str) -> tuple[int, Any, Any, str]:  # the tie rule is the order of this tuple
+        return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
@@ -342,9 +343,9 @@ def check_merges(merges: Iterable[tuple[Any, Any]]) -> None:
     taken: set[Any] = set()
     for number, (left, right) in enumerate(merges):
         if (left, right) in seen:
-            raise ValueError(f"merge {number} (from 0), ({left!r}, {right!r}), is a duplicate")
+            raise ValueError(f"merge {number} (from 0), {(left, right)}, is a duplicate")
         if left + right in taken:
-            raise ValueError(f"merge {number} (from 0), ({left!r}, {right!r}), makes a token that an earlier merge takes")
+            raise ValueError(f"merge {number} (from 0), {(left, right)}, makes a token that an earlier merge takes")
         seen.add((left, right))
         taken.update((left, right))
 
@@ -684,15 +685,20 @@ def compile_special_tokens(special_tokens: tuple[str, ...], newlines: str = "kee
     return re.compile(f"({expression})")
 
 
-def any_of(texts: Iterable[str]) -> str:
+def any_of(texts: Iterable[str], depth: int = 0) -> str:
     """Make a tree of texts, so that thousands are found as fast as one: ["ab", "abc", "b"] -> "(?:ab(?:c)?|b)"."""
     texts, branches = sorted(texts), []
+    if depth == 50:  # Python's compiler of expressions can't go much deeper
+        return f"(?:{'|'.join(map(re.escape, reversed(texts)))})"
     for _, group in itertools.groupby(filter(None, texts), key=operator.itemgetter(0)):
         branch = list(group)
         shared = os.path.commonprefix(branch)
-        rest = any_of(text[len(shared) :] for text in branch) if len(branch) > 1 else ""
+        rest = any_of((text[len(shared) :] for text in branch), depth + 1) if len(branch) > 1 else ""
         branches.append(re.escape(shared) + rest)
     return f"(?:{'|'.join(branches)})" + "?" * (texts[0] == "")
+
+
+MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "no token" there
 
 
 class Tokenizer:
@@ -717,18 +723,23 @@ class Tokenizer:
     def __init__(self, vocab: Vocab, merges: Merges, special_tokens: Specials = None, pattern: str = "gpt2") -> None:
         self.options = check_options(special_tokens, pattern=pattern)
         self.merges = [(left, right) for left, right in merges]
+        check_merges(self.merges)
         ids, specials = ids_of(vocab), [special.encode("utf-8") for special in self.options.special_tokens]
         ids.update(zip((token for token in specials if token not in ids), itertools.count(max(vocab, default=-1) + 1)))
         self.vocab = {token_id: token for token, token_id in ids.items()}
         self.special_ids = {token.decode("utf-8"): ids[token] for token in specials}
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
-        check_merges(self.merges)
         try:
             self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
             self.merged = [ids[left + right] for left, right in self.merges]  # rank -> the id of the new token
         except KeyError:
             unknown = (pair for pair in self.merges if not {*pair, pair[0] + pair[1]} <= ids.keys())
             raise ValueError(f"merge {next(unknown)} uses or creates a token that is not in the vocabulary") from None
+        made = set(self.merged)
+        for special, token_id in self.special_ids.items():
+            if token_id in made:
+                rank = self.merged.index(token_id)
+                raise ValueError(f"special token {special!r} is also made by merge {rank} (from 0)")
         self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> Any:
@@ -776,8 +787,9 @@ class Tokenizer:
         """Save the model in a folder, which is created if it does not exist.
 
         tokenizer.json is the model. vocab.json and merges.txt are GPT-2's two files, and a small
-        tokenizer_config.json lets transformers find its class. All files are complete before the
-        first one replaces an earlier file, and tokenizer.json is replaced first.
+        tokenizer_config.json lets transformers find its class. All files are complete, and on the disk,
+        before the first one replaces an earlier file, and tokenizer.json is replaced first. If the
+        power fails between two of these steps, load() says that the files do not match.
         """
         save_model(Model(self.vocab, self.merges, *self.options[:2]), folder)
 
@@ -797,7 +809,7 @@ class Tokenizer:
     def encode_part(self, text: str, offset: int) -> list[int]:
         """Encode text that is `offset` characters into a longer text; errors count from its beginning."""
         ids = self.encoder.encode(to_utf8(text)) if self.encoder else None
-        return self.encode_in_python(text, offset) if ids is None else ids.tolist()  # type: ignore[no-any-return]
+        return self.encode_in_python(text, offset) if ids is None else ids.tolist()
 
     def encode_in_python(self, text: str, offset: int = 0) -> list[int]:
         """Encode text without the C engine, which comes here too for its error messages."""
@@ -845,7 +857,8 @@ class Tokenizer:
 
         output  a .npy file, which numpy.load opens (also with mmap_mode="r"), or a .bin file with the
                 bare numbers, for numpy.memmap; uint16 if every id fits, else uint32. It replaces an
-                earlier file when it is complete.
+                earlier file when it is complete. It is not flushed to the disk, so after a power
+                failure it has to be written again.
 
         The other arguments are those that train_bpe and count_words take. No word continues from one
         file into the next. Memory does not grow with the files, except with a custom pattern.
@@ -868,16 +881,26 @@ class Tokenizer:
 
 
 def ids_of(vocab: Vocab) -> dict[bytes, int]:
-    """Return the id of each token; raises ValueError if two ids have the same bytes."""
-    ids = {token: token_id for token_id, token in vocab.items()}
+    """Return the id of each token.
+
+    Raises TypeError if the vocabulary does not map ids to bytes, and ValueError for an id that is out
+    of range, or for two ids with the same bytes.
+    """
+    for token_id, token in vocab.items():
+        if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
+            example = "vocab must map token ids to bytes, as in {256: b' t'} (Tokenizer.from_files reads GPT-2's files)"
+            raise TypeError(f"{example}, not {token_id!r} to {token!r:.40}")
+        require(0 <= token_id <= MAX_ID, f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
+    ids = {token: operator.index(token_id) for token_id, token in vocab.items()}
     if len(ids) < len(vocab):
         for token_id, token in vocab.items():
             require(ids[token] == token_id, f"the ids {token_id} and {ids[token]} have the same bytes, {token!r}")
     return ids
 
 
-# The files of a model. tokenizer.json is the model, in the format of Hugging Face's tokenizers package: pattern, special
-# tokens, ids and merges. vocab.json and merges.txt are GPT-2's two files, which know nothing of pattern and special tokens.
+# The files of a model. tokenizer.json is the model, in the format of Hugging Face's tokenizers package: pattern,
+# special tokens, ids and merges. vocab.json and merges.txt are GPT-2's two files, which have no pattern and don't tell
+# special tokens from others.
 #
 # All of them write each byte as a printable character. Bytes that are printable in Latin-1 stand for themselves, the 68
 # others become U+0100, U+0101, ... in order: the space is "Ġ", the newline "Ċ". So every token is one word to any text
@@ -892,9 +915,14 @@ MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.
 # The patterns as tokenizer.json has them. Its library would read {1,3}+ as one or more times {1,3}; as nothing follows
 # the {1,3} in these patterns, it need not be possessive.
 HF_PATTERNS = {name: expression.replace("{1,3}+", "{1,3}") for name, expression in PATTERNS.items()}
-NOT_SUPPORTED = (  # settings of a BPE model in tokenizer.json; null, false and 0 are supported
-    "dropout", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
-)  # fmt: skip
+BPE_SETTINGS = {  # settings of the model in tokenizer.json that Tokenizer has no others for
+    "dropout": None,
+    "continuing_subword_prefix": None,
+    "end_of_word_suffix": None,
+    "fuse_unk": False,
+    "byte_fallback": False,
+    "ignore_merges": False,
+}
 
 
 class Model(NamedTuple):
@@ -947,7 +975,7 @@ def occurs_in_utf8(token: bytes) -> bool:
     """Return whether a token can be a part of UTF-8 text, or is one of the 256 bytes."""
     if len(token) == 1:
         return True
-    continued = token.lstrip(CONTINUATION_BYTES)  # the end of a character
+    continued = token.lstrip(bytes(range(0x80, 0xC0)))  # the end of a character
     try:
         codecs.getincrementaldecoder("utf-8")().decode(continued)  # allows for the beginning of one at the end
     except UnicodeDecodeError:
@@ -974,6 +1002,7 @@ def save_model(model: Model, folder: Path) -> None:
             file = stack.enter_context(new_file(os.path.join(folder, name)))
             file.write(texts[name].encode("utf-8") + b"\n")
             file.flush()
+            os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
 
 
 def tokenizer_json(model: Model, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
@@ -1000,13 +1029,8 @@ def tokenizer_json(model: Model, ids: Mapping[str, int], merges: list[list[str]]
         "decoder": byte_level,
         "model": {
             "type": "BPE",
-            "dropout": None,
             "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
+            **BPE_SETTINGS,
             "vocab": {specials.get(text, text): token_id for text, token_id in ids.items()},
             "merges": merges,
         },
@@ -1022,7 +1046,8 @@ def load_model(path: Path) -> Model:
         content = read_tokenizer_json(json_path)
         if os.path.exists(vocab_path) and os.path.exists(merges_path):
             same = is_same_model(content, read_vocab(vocab_path), read_merges(merges_path))
-            require(same, "mixes files from different training runs: tokenizer.json, vocab.json and merges.txt do not match")
+            files = "tokenizer.json, vocab.json and merges.txt"
+            require(same, f"mixes files from different training runs: {files} do not match")
         with error_prefix(json_path):
             return model_of(content)
     if not os.path.exists(vocab_path):
@@ -1092,7 +1117,7 @@ def check_supported(content: dict[str, Any]) -> None:
     """Check that Tokenizer encodes and decodes as a tokenizer.json says; raises ValueError with what it does not do."""
     model, byte_characters = content["model"], set(CHARACTERS)
     require(model.get("type", "BPE") == "BPE", f"model type {model.get('type')!r} is not supported")
-    settings = {name: model.get(name) for name in NOT_SUPPORTED}
+    settings = {name: model.get(name) for name in BPE_SETTINGS}  # null, false, 0 and "" mean the same
     settings["normalizer"] = content.get("normalizer")
     if not byte_characters <= model["vocab"].keys():  # else no byte is unknown
         settings["unk_token"] = model.get("unk_token")
@@ -1151,14 +1176,13 @@ def pattern_of(pre_tokenizer: Any) -> str:
             raise ValueError("add_prefix_space is not supported")
         case _:
             raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer):.100}")
+    require(len(splits) + uses_gpt2 < 2, "several splits are not supported in pre_tokenizer")
     match splits:
         case [] if uses_gpt2:
             return "gpt2"
-        case [{"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}] if not uses_gpt2:
+        case [{"type": "Split", "pattern": {"Regex": str(split)}, "behavior": "Isolated", "invert": False}]:
             names = {expression: name for name, expression in HF_PATTERNS.items()}
-            return names.get(expression, expression)
-        case [_, *_] if len(splits) + uses_gpt2 > 1:
-            raise ValueError("several splits are not supported in pre_tokenizer")
+            return names.get(split, split)
     raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer):.100}")
 
 
@@ -1199,6 +1223,7 @@ def is_same_model(content: dict[str, Any], vocab: dict[str, int], merges: list[t
 
 SLICE_BYTES = 8 << 20  # about how much text is counted at a time; in Python that takes some 20 times as much memory
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
+HEAD_BYTES = 512  # of a file, which tell what kind of file it is
 BLOCK = 1 << 16  # characters; encode_iterable takes longer strings apart
 
 # For all named patterns, a word ends after a letter or digit and before anything that is not a letter, digit, mark or
@@ -1206,8 +1231,8 @@ BLOCK = 1 << 16  # characters; encode_iterable takes longer strings apart
 # the cut depends on the text after it, since only whitespace looks ahead, in `\s+(?!\S)` and in cl100k's `\s++$`.
 # Before a newline would be wrong: "a \n\nb" has the words "a", " \n", "\n", "b", while "a " and "\n\nb" have the words
 # "a", " ", "\n", "\n", "b".
-CONTINUATION_BYTES = bytes(range(0x80, 0xC0))  # of a character in UTF-8, after its first
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
+NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text with lone surrogates for the bytes that are not UTF-8
 
 
 def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int, options: Options) -> int:
@@ -1225,12 +1250,11 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     if options.errors == "replace" and "\ufffd" in "".join(options.special_tokens):
         return 0  # bytes that are not UTF-8 may be a part of a special token
     specials = compile_special_tokens(options.special_tokens, options.newlines)
-    margin = 2 * max(map(len, options.special_tokens), default=0) + 2  # "\r\n" may be read as one character
+    margin = 2 * max(map(len, options.special_tokens), default=0) + 4  # "\r\n" may be read as one character
     named, word_ends = options.pattern in PATTERNS, compile_pattern(WORD_END)
     for begin in (max(start, end - WINDOW_BYTES - 4 * margin), start):
-        try:
-            text, begin = decode_window(read, begin, start, end, options)
-        except UnicodeDecodeError:
+        text = bytes(read(begin, end)).decode("utf-8", "surrogateescape")  # wrong bytes become lone surrogates
+        if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # its ends may divide characters
             return end
         last = max(len(text) - margin, 1)
         if named and not word_ends.search(text, 1, last):
@@ -1250,19 +1274,6 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
         if not spans or spans[-1][1] <= place:
             return begin + len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
-
-
-def decode_window(
-    read: Callable[[int, int], bytes | bytearray], begin: int, start: int, end: int, options: Options
-) -> tuple[str, int]:
-    """Decode a part of a slice without the parts of characters at both ends: (text, offset of its first byte).
-
-    Raises UnicodeDecodeError if it is not UTF-8; with errors="replace", wrong bytes become lone surrogates.
-    """
-    data = bytes(read(begin, end))
-    divided = 3 - len(data[:3].lstrip(CONTINUATION_BYTES)) if begin > start else 0
-    errors = "strict" if options.errors == "strict" else "surrogateescape"
-    return codecs.utf_8_decode(data[divided:], errors, False)[0], begin + divided
 
 
 def find_known_place(text: str, options: Options) -> int | None:
@@ -1309,6 +1320,10 @@ def paths_of(paths: Any) -> list[str]:
     single = isinstance(paths, (str, bytes, os.PathLike))
     listed = [os.fsdecode(path) for path in ([paths] if single else paths)]
     require(listed, "no corpus file given")
+    for path in listed:
+        if "\n" in path or len(path) > 1000:
+            raise ValueError(f"{path[:40]!r}... is not a file name; pass text as texts=[...]")
+        require(not os.path.isdir(path), f"{path} is a folder: give its files, {shlex.quote(path)}/*")
     return listed
 
 
@@ -1334,12 +1349,12 @@ def slices_of_file(path: str, options: Options) -> Iterator[Slice]:
     if not stamp[0]:
         for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
             if start == 0:
-                warn_of_mark(path, data)
+                warn_of_head(path, data[:HEAD_BYTES])
             yield Slice(path, start, start + len(data), texts=(data,))
             start += len(data)
         return
     read = functools.partial(read_bytes, path)
-    warn_of_mark(path, read(0, 3))
+    warn_of_head(path, read(0, HEAD_BYTES))
     while end < stamp[0]:
         if cut := last_cut(read, start, end, options):
             yield Slice(path, start, cut, stamp)
@@ -1368,7 +1383,9 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
     for number, text in enumerate(texts):
         try:
             bundle.append(to_utf8(text) if options.errors == "replace" else check_text(text).encode("utf-8"))
-        except (TypeError, UnicodeEncodeError) as error:
+        except TypeError:
+            raise ValueError(f"texts[{number}] must be a str, not {type(text).__name__}") from None
+        except UnicodeEncodeError as error:
             raise ValueError(f"texts[{number}]: {error}") from None
         size += len(bundle[-1])
         if size >= SLICE_BYTES:
@@ -1377,10 +1394,12 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
     yield Slice(f"texts up to {number}", 0, size, texts=tuple(bundle))
 
 
-def warn_of_mark(path: str, data: bytes) -> None:
-    """Warn of a byte-order mark, which is text like any other, though hardly ever meant to be."""
-    if data.startswith(codecs.BOM_UTF8):
+def warn_of_head(path: str, head: bytes) -> None:
+    """Warn of a byte-order mark, which is text like any other, and of files that hardly are text."""
+    if head.startswith(codecs.BOM_UTF8):
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
+    if b"\0" in head and (hint := hint_for(path, head)):
+        warnings.warn(f"{path}: {hint}", stacklevel=2)
 
 
 def read_bytes(path: str, start: int, end: int) -> bytes:
@@ -1405,14 +1424,37 @@ def read_slice(piece: Slice, options: Options) -> list[bytes]:
     return [data.replace(b"\r\n", b"\n") for data in texts] if options.newlines == "lf" else texts
 
 
-NOT_TEXT = {  # by first bytes: what a file is, and the tool that makes text of it
+NOT_TEXT = {  # by first bytes: a kind of file, and the tool that makes text of it
     b"\x1f\x8b": ("compressed", "zcat"),
     b"BZh": ("compressed", "bzcat"),
     b"\xfd7zXZ": ("compressed", "xzcat"),
     b"\x28\xb5\x2f\xfd": ("compressed", "zstdcat"),
-    b"\xff\xfe": ("like UTF-16", "iconv -f utf-16 -t utf-8"),
-    b"\xfe\xff": ("like UTF-16", "iconv -f utf-16 -t utf-8"),
+    b"PK\x03\x04": ("like a zip archive", "unzip -p"),
+    b"PAR1": ("like Parquet", ""),
+    b"\x7fELF": ("like a program", ""),
+    b"%PDF": ("like PDF", "pdftotext"),
+    codecs.BOM_UTF16_LE: ("like UTF-16", "iconv -f utf-16 -t utf-8"),
+    codecs.BOM_UTF16_BE: ("like UTF-16", "iconv -f utf-16 -t utf-8"),
 }
+
+
+def hint_for(path: str, head: bytes) -> str:
+    """Say what a file is that does not begin like text, and how to make text of it; "" if it begins like text."""
+    kind, tool = "", ""
+    for magic, found in NOT_TEXT.items():
+        if head.startswith(magic):
+            kind, tool = found
+    if not kind and head[257:262] == b"ustar":
+        kind, tool = "like a tar archive", "tar -xOf"
+    if not kind and b"\0" in head:
+        little = head[1::2].count(0) > len(head) // 4
+        big = head[0::2].count(0) > len(head) // 4
+        kind = "like UTF-16 without a byte-order mark" if little or big else "like binary data (it has NUL bytes)"
+        tool = f"iconv -f utf-16{'le' if little else 'be'} -t utf-8" if little or big else ""
+    if not kind:
+        return ""
+    command = f"; try: {tool} {shlex.quote(path)} | python bpe.py - 1000" if tool else ""
+    return f"looks {kind}{command}"
 
 
 def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
@@ -1420,10 +1462,9 @@ def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
     try:
         return data.decode("utf-8", options.errors)
     except UnicodeDecodeError as error:
-        hint = "use --errors replace to read it anyway"
-        for magic, (kind, tool) in NOT_TEXT.items():
-            if data.startswith(magic) and not piece.start_byte:
-                hint = f"looks {kind}; try: {tool} {piece.path} | python bpe.py - 1000"
+        head = read_bytes(piece.path, 0, HEAD_BYTES) if piece.stamp else b"" if piece.start_byte else data[:HEAD_BYTES]
+        other = f"iconv -f latin1 -t utf-8 {shlex.quote(piece.path)} | python bpe.py - 1000"
+        hint = hint_for(piece.path, head) or f"if it is Latin-1, try: {other}; or use --errors replace"
         place = f"byte {piece.start_byte + error.start} (0x{data[error.start]:02x}, {error.reason})"
         raise ValueError(f"{piece.path}: not valid UTF-8 at {place}; {hint}") from None
 
@@ -1462,7 +1503,8 @@ def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int)
     try:
         while True:
             for piece in itertools.islice(slices, ahead - len(waiting)):
-                future, done = executor.submit(task, piece), queue.SimpleQueue()
+                done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+                future = executor.submit(task, piece)
                 future.add_done_callback(done.put)
                 waiting.append((piece, future, done))
             if not waiting:
@@ -1482,10 +1524,10 @@ def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int)
             future.cancel()
 
 
-# The code of a worker process. It loads this file, under the name by which pickle knows its functions here, and never
-# the script that imported it: so workers start alike on every system, from a script without a guard, from standard input
-# or in a notebook. The name in the spec is "bpe", so the command line at the end of this file does not run. It ends
-# when its parent does, whose other children then get another parent.
+# The code of a worker process. It loads this file, under the name that pickle has for its functions here, and never the
+# script that imported it: so workers start alike on every system, from a script without a guard, from standard input or
+# in a notebook. The name in the spec is "bpe", so the command line at the end of this file does not run. A worker ends
+# with its parent, because it gets another parent then.
 WORKER = """
 import importlib.util, os, sys, threading, time
 parent, name, path, *sys.path = sys.argv[1:]
@@ -1582,6 +1624,8 @@ def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any 
         carriage_returns += counted.carriage_returns
         if counted.words:
             words.update(counted.words)
+    if unmatched:
+        warnings.warn(f"the pattern leaves out {unmatched:,} bytes, which are not counted", stacklevel=3)
     return Counted(words, n_bytes, unmatched, carriage_returns)
 
 
@@ -1636,9 +1680,11 @@ def encode_corpus(
     tokenizer: Tokenizer, paths: Any, output: Path, options: Options, executor: Any = None
 ) -> tuple[int, int]:
     """Write the token ids of files; return (how many ids, how many bytes were read)."""
+    paths = paths_of(paths)
+    check_output(output, paths)
     kind, bare = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
     in_c = options.engine != "python" and tokenizer.encoder is not None
-    slices, total = slices_of_files(paths_of(paths), options)
+    slices, total = slices_of_files(paths, options)
     task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=tokenizer)
     results = itertools.starmap(Encoded, run_tasks(task, slices, options, in_c, executor))
     n_ids = n_bytes = 0
@@ -1651,6 +1697,16 @@ def encode_corpus(
         file.seek(0)
         file.write(b"" if bare else npy_header(kind, n_ids))
     return n_ids, n_bytes
+
+
+def check_output(output: Path, paths: Iterable[str]) -> None:
+    """Check that token ids can be written to a file, before any work."""
+    name = os.fspath(output)
+    require(name.endswith((".npy", ".bin")), f"the file name {name!r} must end in .npy or .bin")
+    for path in paths:
+        if os.path.exists(output) and path != "-" and os.path.exists(path) and os.path.samefile(path, output):
+            raise ValueError(f"refusing to overwrite {name}: it is one of the files to encode")
+    check_writable(output)
 
 
 class Encoded(NamedTuple):
@@ -1808,7 +1864,12 @@ def plural(n: int, noun: str) -> str:
 def readable(tokens: Iterable[bytes]) -> str:
     r"""Write tokens so that each byte can be seen: readable([b"\n", b" the", b"\xe4"]) -> "\\n ␣the \\xe4"."""
     text = " ".join(token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens)
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return visible(text).replace("\n", "\\n")
+
+
+def visible(text: str) -> str:
+    r"""Escape control characters, except for line feeds, so that text can't do anything to a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1819,6 +1880,30 @@ USAGE = "bpe.py CORPUS [CORPUS ...] VOCAB_SIZE [options]"
 EXAMPLES = """examples:
   python bpe.py corpus.txt 10000            train, and write the model into the folder bpeModel
   python bpe.py --show "Hello, world!"      show how that model splits text into tokens"""
+MISTAKES = {  # options that others have
+    "--vocab-size": "the size comes after the corpus: bpe.py corpus.txt 10000",
+    "--special-tokens": "use --special-token, once for each",
+}
+ONLY_FOR_TRAINING = ("min_frequency", "max_token_length", "like", "explain", "log_every")
+SIZE = r"-?\d+[kK]?"
+LIKE_A_SIZE = r"-?\d[\d.,_]*([eE]\d+)?[kKmMgG]?"
+
+
+def positive(text: str) -> int:
+    """Read the number of an option."""
+    import argparse
+
+    if not re.fullmatch(r"\d+", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+    return int(text)
+
+
+def refuse(message: str) -> None:
+    """Report what argparse finds wrong as a ValueError."""
+    for option, hint in MISTAKES.items():
+        if f"unrecognized arguments: {option}" in message:
+            message = f"unknown option {option}: {hint}"
+    raise ValueError(re.sub(r"^argument (\S+): must", r"\1 must", message))
 
 
 def make_parser() -> Any:
@@ -1829,7 +1914,7 @@ def make_parser() -> Any:
         usage=USAGE, description="Train a BPE tokenizer on UTF-8 text.", epilog=EXAMPLES, add_help=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.error = functools.partial(require, False)  # type: ignore[method-assign, assignment]
+    parser.error = refuse  # type: ignore[method-assign, assignment]
     group = parser.add_argument_group("input")
     add, add_one = group.add_argument, group.add_mutually_exclusive_group().add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then a size")
@@ -1839,28 +1924,53 @@ def make_parser() -> Any:
     add("--errors", choices=CHOICES["errors"], help="replace: read invalid UTF-8 as U+FFFD")
     add("--newlines", choices=CHOICES["newlines"], help=r"lf: read \r\n as \n")
     add = parser.add_argument_group("training").add_argument
-    add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs less often")
-    add("--max-token-length", type=int, metavar="BYTES", help="merge no pair into a longer token")
+    add("--min-frequency", type=positive, metavar="N", help="merge no pair that occurs less often")
+    add("--max-token-length", type=positive, metavar="BYTES", help="merge no pair into a longer token")
     add("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
-    add("--workers", type=int, metavar="N", help="processes or threads that count words (default: one per core)")
+    add("--workers", type=positive, metavar="N", help="processes or threads that count words (default: one per core)")
     add("--engine", choices=CHOICES["engine"], help="auto: the C engine if it is built (default)")
     add = parser.add_argument_group("output").add_argument
     add("--output-dir", metavar="FOLDER", help="the folder of the model (default: bpeModel)")
     add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file, or raw to a .bin file")
-    add("--log-every", type=int, metavar="N", help="print every Nth merge")
+    add("--log-every", type=positive, metavar="N", help="print every Nth merge")
     add("--quiet", action="store_false", dest="progress", help="no progress and no summary")
     add = parser.add_argument_group("looking").add_argument
-    add("--explain", type=int, default=0, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
+    add("--explain", type=positive, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
     add("--show", metavar="TEXT", help="show the tokens of TEXT (-: standard input) in the model in --output-dir")
     add("--version", action="version", version=f"bpe.py {__version__}")
     add("--help", "-h", action="help", help="print this")
     return parser
 
 
+def check_command(args: Any) -> None:
+    """Check what was typed, and set args.vocab_size to the size at the end of the corpus, or None."""
+    typed, args.vocab_size = " ".join(args.corpus), None
+    if typed and re.fullmatch(SIZE, args.corpus[-1]):
+        args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
+    elif typed and re.fullmatch(LIKE_A_SIZE, args.corpus[-1]) and not os.path.exists(args.corpus[-1]):
+        raise ValueError(f"{args.corpus[-1]!r} is not a size: write 1000 or 1k")
+    options = {"--" + name.replace("_", "-").replace("tokens", "token"): value for name, value in vars(args).items()}
+    for name in ("--output-dir", "--encode", "--pattern"):
+        require(options[name] != "", f"{name} must not be empty")
+    given = [name for name in options if options[name] not in (None, True, False) and name != "--corpus"]
+    if args.show is not None:
+        require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
+        others = [name for name in given if name not in ("--show", "--output-dir")]
+        require(not others, f"--show can't be combined with {', '.join(others)}")
+        return
+    require(typed, f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}")
+    valid = args.corpus and (args.vocab_size is not None or args.encode)
+    usage = "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"
+    require(valid, f"{usage} (a size is not required with --encode); not bpe.py {typed}")
+    if args.vocab_size is None:
+        for name in ONLY_FOR_TRAINING:
+            option = "--" + name.replace("_", "-")
+            require(getattr(args, name) is None, f"{option} is for training; without a size, --encode uses a model")
+
+
 def options_of(args: Any, special_tokens: Sequence[str], pattern: str = "gpt2") -> Options:
     """Return the checked options of a command line; special tokens and pattern are used if none are given."""
-    given = {name: getattr(args, name, None) for name in Options._fields}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: getattr(args, name) for name in Options._fields if getattr(args, name) is not None}
     given["progress"] = args.progress and not (args.explain or args.log_every)  # one line at a time on a terminal
     return check_options(**{"special_tokens": special_tokens, "pattern": pattern, **given})
 
@@ -1887,13 +1997,22 @@ class Summary:
         """Add the lines about the run as a whole."""
         self.add("time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in self.seconds.items()))
         with contextlib.suppress(ImportError):  # not on Windows
-            from resource import RUSAGE_SELF, getrusage
+            from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
             unit = 1 if sys.platform == "darwin" else 1024
-            self.add("peak memory", f"{getrusage(RUSAGE_SELF).ru_maxrss * unit / 1e6:,.0f} MB")
-        engine, why_not = find_engine() if options.engine != "python" else (None, "")
-        self.add("engine", "C" if engine else f"Python ({why_not})" if why_not else "Python")
+            here, worker = (getrusage(who).ru_maxrss * unit / 1e6 for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
+            in_worker = f", and {worker:,.0f} MB in a worker process" if worker else ""
+            self.add("peak memory", f"{here:,.0f} MB{in_worker}")
+        self.add("engine", engine_used(options))
         self.add("saved", saved)
+
+
+def engine_used(options: Options) -> str:
+    """Say which engine did the work, and why it was not another one."""
+    engine, why_not = find_engine() if options.engine != "python" else (None, "")
+    if not engine:
+        return f"Python ({why_not})" if why_not else "Python"
+    return "C" if options.pattern in engine.patterns else "C, but Python for the words of this pattern"
 
 
 def speed(n_bytes: int, seconds: float) -> str:
@@ -1904,24 +2023,25 @@ def speed(n_bytes: int, seconds: float) -> str:
 def train_command(args: Any, summary: Summary) -> None:
     """Train on the corpus, save the model, and encode the corpus if that is asked for."""
     options = options_of(args, special_tokens=["<|endoftext|>"])
-    for path in args.corpus if args.encode else ():
-        require(stamp_of(path)[0], f"{path} can't be read twice, to train on it and to encode it")
+    if args.encode:
+        for path in args.corpus:
+            require(stamp_of(path)[0], f"{path} can't be read twice, to train on it and to encode it")
+        check_output(args.encode, args.corpus)
     folder = args.output_dir or ("" if args.explain else "bpeModel")
     if folder:
         check_savable(options, folder)
     counted = count_corpus(args.corpus, None, options)
     summary.add("read", speed(counted.n_bytes, summary.end_step("counting")))
+    distinct, total, in_words = counted.words.totals()
+    require(total, "the corpus has no words, so there is nothing to learn from; nothing was saved")
+    require(not (args.encode and counted.unmatched), "--encode requires a pattern that leaves no text out")
     if counted.carriage_returns and options.newlines == "keep":
         summary.add("note", f"{plural(counted.carriage_returns, 'carriage return')}: --newlines lf reads \\r\\n as \\n")
-    if counted.unmatched:
-        summary.add("not matched", f"{counted.unmatched:,} bytes, which the pattern leaves out")
-    distinct, total, _ = counted.words.totals()
-    summary.add("pre-tokens", f"{total:,}, {distinct:,} of them distinct" if total else "none: nothing to learn from")
-    in_words = counted.words.totals()[2]
+    summary.add("pre-tokens", f"{total:,}, {distinct:,} of them distinct")
     spelled = spell_words(counted.words) if args.explain else {}
     trainer = Trainer(counted.words, options)
     for number, merge in enumerate(trainer, 1):
-        if number <= args.explain:
+        if number <= (args.explain or 0):
             spelled = explain(trainer, number, merge, spelled)
         if args.log_every and number % args.log_every == 0:
             left, right, count = merge
@@ -1990,7 +2110,9 @@ def spell_words(words: Any) -> dict[Word, int]:
     return {tuple(bytes([byte]) for byte in word): count for word, count in words.to_dict().items()}
 
 
-def explain(trainer: Trainer, number: int, merge: tuple[bytes, bytes, int], spelled: dict[Word, int]) -> dict[Word, int]:
+def explain(
+    trainer: Trainer, number: int, merge: tuple[bytes, bytes, int], spelled: dict[Word, int]
+) -> dict[Word, int]:
     """Print why a merge was chosen, and two words that it changes; return the words after it."""
     left, right, count = merge
     longest = trainer.options.max_token_length or sys.maxsize
@@ -2022,36 +2144,36 @@ def show_command(text: str, folder: str) -> None:
     text = b"".join(blocks_of_pipe("-")).decode("utf-8") if text == "-" else text
     tokenizer = load_for_command_line(folder)
     ids = tokenizer.encode(text)
-    tokens = [tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids]
+    tokens = [visible(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace")) for token_id in ids]
     if sys.stdout and sys.stdout.isatty():
         shown = "".join(f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
     else:
         shown = "|".join(tokens)
     n_bytes = len(tokenizer.decode_bytes(ids))
-    summary = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {n_bytes / max(len(ids), 1):.2f} bytes per token"
-    say(f"{shown}\n{' '.join(map(str, ids))}\n{summary}")
+    ratio = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
+    numbers = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {ratio}"
+    with contextlib.suppress(BrokenPipeError):  # a reader may have seen enough
+        print(shown, " ".join(map(str, ids)), numbers, sep="\n", flush=True)
+
+
+def end_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end this process in order, so that temporary files and worker processes go."""
+    import signal
+
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # Windows has no SIGHUP
+        if number and signal.getsignal(number) == signal.SIG_DFL:
+            with contextlib.suppress(ValueError):  # not in the main thread
+                signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 def run(args: Any) -> Summary:
     """Do what a command line asks for; return the summary."""
     summary = Summary()
-    typed, size = " ".join(args.corpus), None
-    if typed and re.fullmatch(r"-?\d+[kK]?", args.corpus[-1]):
-        size = int(args.corpus.pop().lower().replace("k", "000"))
-    args.vocab_size = size
+    check_command(args)
     if args.show is not None:
-        require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
         show_command(args.show, args.output_dir or "bpeModel")
-        return summary
-    require(typed, f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}")
-    valid = args.corpus and (size is not None or args.encode)
-    require(valid, f"give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000; not bpe.py {typed}")
-    require(args.log_every is None or args.log_every > 0, f"--log-every must be at least 1, not {args.log_every}")
-    if args.encode is not None:
-        endings = args.encode.endswith((".npy", ".bin"))
-        require(endings, f"the file name {args.encode!r} must end in .npy or .bin")
-        check_writable(args.encode)
-    if size is None:
+    elif args.vocab_size is None:
         encode_command(args, summary)
     else:
         train_command(args, summary)
@@ -2059,22 +2181,26 @@ def run(args: Any) -> Summary:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, 1 (out of memory, a worker killed), 2 (bad input) or 130 (Ctrl-C)."""
-    warnings.showwarning = lambda message, *rest: say(f"warning: {message}", "stderr")
+    """Run the command line.
+
+    Returns 0, 1 (out of memory, a worker process killed), 2 (bad input) or 130 (Ctrl-C).
+    """
+    warnings.showwarning = lambda message, *rest: say(f"warning: {visible(str(message))}", "stderr")
     for stream in filter(None, (sys.stdout, sys.stderr)):  # show a token even if the terminal lacks its letters
         with contextlib.suppress(AttributeError):  # a stream of the caller's
             stream.reconfigure(errors="backslashreplace")
     try:
+        end_on_signals()
         args = make_parser().parse_intermixed_args(argv)
         require("regex" in globals(), "the package regex is missing: pip install regex")
-        lines = [f"{name:14} {line}" for name, line in run(args).lines]
+        lines = [f"{name:14} {visible(line)}" for name, line in run(args).lines]
         status, text = 0, "\n".join(lines) if args.progress else ""
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (RuntimeError, OverflowError, MemoryError) as error:
-        status, text = 1, f"error: {str(error) or 'out of memory'}"
+        status, text = 1, f"error: {visible(str(error)) or 'out of memory'}"
     except (ValueError, TypeError, OSError) as error:
-        status, text = 2, f"error: {error}"
+        status, text = 2, f"error: {visible(str(error))}"
     say(text, "stderr")
     return status
 

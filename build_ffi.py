@@ -25,8 +25,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-INSTALLED = os.path.basename(HERE) in ("site-packages", "dist-packages")
-COMMAND = "python -m build_ffi" if INSTALLED else "python build_ffi.py"  # in messages
+COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 VERSION = 9  # of the interface: a module built for another version is not used
 
 
@@ -340,37 +339,31 @@ def source() -> str:
     return head + f'const char bpe_source_digest[] = "{digest(code)}";\n#line 1 "bpe_fast.c"\n' + code.decode("utf-8")
 
 
-def optional_module() -> Any:
-    """Describe the module to setup.py, which goes on without it if compiling fails."""
+FLAGS = "/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden"
+NEEDS = "this requires a C compiler and `pip install regex cffi setuptools` (bpe.py works without it, more slowly)"
+
+
+def module(flags: str = FLAGS, optional: bool = True) -> Any:
+    """Describe the module to cffi. setup.py uses the defaults: if compiling fails, pip installs Python only."""
     from cffi import FFI
 
     ffi = FFI()
     ffi.cdef(prototypes())
-    flags = ["/O2"] if sys.platform == "win32" else ["-O3", "-fvisibility=hidden"]
-    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags, optional=True)
+    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags.split(), optional=optional)
     return ffi
 
 
-def build(flags: str | None) -> str:
+def build(flags: str) -> str:
     """Compile the module and install it next to this file; returns a summary line."""
     import shutil
     import tempfile
 
-    from cffi import FFI
-
-    if flags is None:
-        flags = "/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden"
-    ffi = FFI()
-    ffi.cdef(prototypes())
-    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags.split())
+    ffi = module(flags, optional=False)
     with tempfile.TemporaryDirectory() as folder:
         try:
             built = ffi.compile(tmpdir=folder)
         except Exception as error:  # the class depends on the platform's compiler
-            raise SystemExit(
-                f"build_ffi.py: compiling failed ({flags}: {error}); this requires a C compiler and `pip install regex "
-                "cffi setuptools` (bpe.py works without it, but more slowly)"
-            ) from None
+            raise SystemExit(f"build_ffi.py: compiling failed ({flags}: {error}); {NEEDS}") from None
         target = os.path.join(HERE, os.path.basename(built))
         try:
             shutil.copy(built, target + ".tmp")
@@ -385,7 +378,7 @@ def main() -> None:
     import argparse
 
     parser = argparse.ArgumentParser(description="Build the C engine next to bpe.py.")
-    parser.add_argument("--flags", help="compiler flags (default: fast on any processor)")
+    parser.add_argument("--flags", default=FLAGS, help="compiler flags (default: %(default)s)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")
     args = parser.parse_args()
     try:
@@ -395,10 +388,7 @@ def main() -> None:
         else:
             print(build(args.flags))
     except ImportError as error:
-        raise SystemExit(
-            f"build_ffi.py: {error}; `pip install regex cffi setuptools` installs the requirements "
-            "(bpe.py works without it, but more slowly)"
-        ) from None
+        raise SystemExit(f"build_ffi.py: {error}; {NEEDS}") from None
 
 
 if __name__ == "__main__":

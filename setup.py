@@ -18,7 +18,7 @@ class BuildPython(build_py):
 
 no_stable_abi = sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Python has none yet
 setup(
-    cffi_modules=["build_ffi.py:optional_module"],
+    cffi_modules=["build_ffi.py:module"],
     cmdclass={"build_py": BuildPython},
     options={} if no_stable_abi else {"bdist_wheel": {"py_limited_api": "cp310"}},
 )

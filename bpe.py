@@ -68,6 +68,7 @@ import operator
 import os
 import re
 import shlex
+import shutil
 import stat
 import sys
 import time
@@ -431,11 +432,11 @@ def train_bpe(
     texts             instead of input_path: an iterable of strings, each a separate text. It is
                       consumed as it is counted, so it may be larger than memory.
     output_dir        a folder to save the result in, as Tokenizer.save does.
-    pattern           "gpt2", "cl100k", "o200k" (or tiktoken's "r50k_base", "cl100k_base",
-                      "o200k_base"), or a custom pattern of the regex package. A custom pattern may
-                      match across any place, so text is cut only at special tokens: the pieces between
-                      them must fit into memory, several times over. Text that it does not match is not
-                      counted.
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2" (or tiktoken's "r50k_base",
+                      "cl100k_base", "o200k_base"), or a custom pattern of the regex package. A custom
+                      pattern may match across any place, so text is cut only at special tokens: the
+                      pieces between them must fit into memory, several times over. Text that it does
+                      not match is not counted.
     workers           how many threads (with the C engine) or processes count words; at most, and by
                       default, one per core.
     min_frequency     the lowest count at which a pair is still merged.
@@ -449,7 +450,8 @@ def train_bpe(
                       The smaller pair of ids wins a tie; special tokens come first.
     engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The
                       result is the same.
-    progress          whether to show progress on standard error, if that is a terminal.
+    progress          whether to show progress on standard error: in one line on a terminal, elsewhere in
+                      a line every ten seconds.
 
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with the file and
     the byte offset), OSError for files that can't be read or written, RuntimeError if a worker process
@@ -635,14 +637,27 @@ PATTERNS = {
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+# The patterns as tokenizer.json has them. Its library would read {1,3}+ as one or more times {1,3}; as nothing follows
+# the {1,3} in these patterns, it need not be possessive.
+HF_PATTERNS = {name: expression.replace("{1,3}+", "{1,3}") for name, expression in PATTERNS.items()}
+SPELLINGS = {  # of the named patterns, which users pass and tokenizer.json files have
+    **{expression: name for name, expression in PATTERNS.items()},
+    **{expression: name for name, expression in HF_PATTERNS.items()},
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",  # GPT-2's own
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",  # tiktoken's
 }
 TIKTOKEN_NAMES = {"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 
 
 def check_pattern(pattern: str) -> str:
-    """Check a name or a custom pattern; tiktoken's names become ours."""
+    """Check a pattern; tiktoken's names, and expressions that are a named pattern, become the name."""
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
-    pattern = TIKTOKEN_NAMES.get(pattern, pattern)
+    pattern = SPELLINGS.get(pattern) or TIKTOKEN_NAMES.get(pattern, pattern)
     if pattern in PATTERNS:
         return pattern
     operators = r"\.^$*+?{}[]()|"
@@ -725,8 +740,9 @@ class Tokenizer:
         self.merges = [(left, right) for left, right in merges]
         check_merges(self.merges)
         ids, specials = ids_of(vocab), [special.encode("utf-8") for special in self.options.special_tokens]
-        ids.update(zip((token for token in specials if token not in ids), itertools.count(max(vocab, default=-1) + 1)))
-        self.vocab = {token_id: token for token, token_id in ids.items()}
+        next_id = itertools.count(max(ids.values(), default=-1) + 1)
+        ids.update((token, next(next_id)) for token in specials if token not in ids)
+        self.ids, self.vocab = ids, {token_id: token for token, token_id in ids.items()}
         self.special_ids = {token.decode("utf-8"): ids[token] for token in specials}
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
         try:
@@ -747,6 +763,19 @@ class Tokenizer:
 
     def __len__(self) -> int:
         return len(self.vocab)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self.vocab)
+
+    def token_to_id(self, token: str | bytes) -> int | None:
+        """Return the id of a token, or None if the vocabulary does not have it."""
+        return self.ids.get(to_utf8(token) if isinstance(token, str) else token)
+
+    def id_to_token(self, token_id: int) -> bytes | None:
+        """Return the bytes of a token, or None if the vocabulary does not have its id."""
+        return self.vocab.get(token_id)
 
     def __repr__(self) -> str:
         kind = f"{len(self.special_ids)} of them special, pattern {self.options.pattern!r}"
@@ -850,25 +879,33 @@ class Tokenizer:
             offset += len(text)
 
     def encode_files(
-        self, paths: Paths, output: Path, *, executor: Any = None, workers: int | None = None, progress: bool = False,
-        errors: str = "strict", newlines: str = "keep", engine: str = "auto",
-    ) -> int:  # fmt: skip
-        """Encode files into one array of token ids on disk; return how many ids it has.
+        self, paths: Paths | None, output: Path, *, texts: Texts = None, executor: Any = None, **options: Any
+    ) -> int:
+        """Encode files, or texts, into one array of token ids on disk; return how many ids it has.
 
-        output  a .npy file, which numpy.load opens (also with mmap_mode="r"), or a .bin file with the
-                bare numbers, for numpy.memmap; uint16 if every id fits, else uint32. It replaces an
-                earlier file when it is complete. It is not flushed to the disk, so after a power
-                failure it has to be written again.
+        paths    as in train_bpe; None with texts=..., an iterable of strings
+        output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or a .bin file with the
+                 bare numbers, for numpy.memmap; uint16 if every id fits, else uint32. It replaces an
+                 earlier file when it is complete. It is not flushed to the disk, so after a power
+                 failure it has to be written again.
+        options  workers, progress, errors, newlines and engine, as in train_bpe; executor as in
+                 count_words
 
-        The other arguments are those that train_bpe and count_words take. No word continues from one
-        file into the next. Memory does not grow with the files, except with a custom pattern.
+        No word continues from one file or text into the next, and no token is put between them. Memory
+        does not grow with the corpus, except with a custom pattern.
         """
-        given = {"workers": workers, "progress": progress, "errors": errors, "newlines": newlines, "engine": engine}
-        options = check_options(self.options.special_tokens, self.options.pattern, **given)
-        return encode_corpus(self, paths, output, options, executor)[0]
+        for name in options:
+            allowed = ("workers", "progress", "errors", "newlines", "engine")
+            if name not in allowed:
+                raise TypeError(f"{name!r} is not an option of encode_files; the options are {', '.join(allowed)}")
+        checked = check_options(self.options.special_tokens, self.options.pattern, **options)
+        return encode_corpus(self, paths, texts, output, checked, executor)[0]
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
+        if skip_special_tokens:
+            special_ids = set(self.special_ids.values())
+            ids = [token_id for token_id in ids if token_id not in special_ids]
         return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
@@ -888,8 +925,8 @@ def ids_of(vocab: Vocab) -> dict[bytes, int]:
     """
     for token_id, token in vocab.items():
         if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
-            example = "vocab must map token ids to bytes, as in {256: b' t'} (Tokenizer.from_files reads GPT-2's files)"
-            raise TypeError(f"{example}, not {token_id!r} to {token!r:.40}")
+            found = f"{{{token_id!r}: {token!r:.40}}}"
+            raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
         require(0 <= token_id <= MAX_ID, f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
     ids = {token: operator.index(token_id) for token_id, token in vocab.items()}
     if len(ids) < len(vocab):
@@ -912,9 +949,6 @@ CHARACTERS = "".join(CHARACTER_OF[byte] for byte in range(256))
 BYTE_OF = codecs.charmap_build(CHARACTERS)
 
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
-# The patterns as tokenizer.json has them. Its library would read {1,3}+ as one or more times {1,3}; as nothing follows
-# the {1,3} in these patterns, it need not be possessive.
-HF_PATTERNS = {name: expression.replace("{1,3}+", "{1,3}") for name, expression in PATTERNS.items()}
 BPE_SETTINGS = {  # settings of the model in tokenizer.json that Tokenizer has no others for
     "dropout": None,
     "continuing_subword_prefix": None,
@@ -1181,8 +1215,7 @@ def pattern_of(pre_tokenizer: Any) -> str:
         case [] if uses_gpt2:
             return "gpt2"
         case [{"type": "Split", "pattern": {"Regex": str(split)}, "behavior": "Isolated", "invert": False}]:
-            names = {expression: name for name, expression in HF_PATTERNS.items()}
-            return names.get(split, split)
+            return check_pattern(split)
     raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer):.100}")
 
 
@@ -1321,14 +1354,20 @@ def paths_of(paths: Any) -> list[str]:
     listed = [os.fsdecode(path) for path in ([paths] if single else paths)]
     require(listed, "no corpus file given")
     for path in listed:
-        if "\n" in path or len(path) > 1000:
+        if not os.path.exists(path) and ("\n" in path or len(path) > 1000):
             raise ValueError(f"{path[:40]!r}... is not a file name; pass text as texts=[...]")
-        require(not os.path.isdir(path), f"{path} is a folder: give its files, {shlex.quote(path)}/*")
+        require(path, "the name of a corpus file must not be empty")
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"{path} is a folder: give its files, {shlex.quote(path)}/*")
     return listed
 
 
-def slices_of_files(paths: list[str], options: Options) -> tuple[Iterator[Slice], int | None]:
-    """Return (the slices of text files, their size in bytes if it is known)."""
+def slices_of_corpus(input_path: Any, texts: Texts, options: Options) -> tuple[Iterator[Slice], int | None]:
+    """Return (the slices of files, or of texts, their size in bytes if it is known)."""
+    require((input_path is None) != (texts is None), "pass either paths or texts, and not both")
+    if texts is not None:
+        return slices_of_texts(texts, options), None
+    paths = paths_of(input_path)
     sizes = [stamp_of(path)[0] for path in paths]  # an error now, if one can't be read
     slices = (piece for path in paths for piece in slices_of_file(path, options))
     return slices, sum(sizes) if all(sizes) else None
@@ -1398,8 +1437,8 @@ def warn_of_head(path: str, head: bytes) -> None:
     """Warn of a byte-order mark, which is text like any other, and of files that hardly are text."""
     if head.startswith(codecs.BOM_UTF8):
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
-    if b"\0" in head and (hint := hint_for(path, head)):
-        warnings.warn(f"{path}: {hint}", stacklevel=2)
+    if b"\0" in head and not NOT_UTF8.search(head.decode("utf-8", "surrogateescape")):  # else it is an error
+        warnings.warn(f"{path}: {hint_for(path, head)}", stacklevel=2)
 
 
 def read_bytes(path: str, start: int, end: int) -> bytes:
@@ -1607,12 +1646,7 @@ class Counted(NamedTuple):
 
 def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any = None) -> Counted:
     """Count the words of files, or of texts."""
-    require((input_path is None) != (texts is None), "pass either paths or texts, and not both")
-    total: int | None = None
-    if texts is None:
-        slices, total = slices_of_files(paths_of(input_path), options)
-    else:
-        slices = slices_of_texts(texts, options)
+    slices, total = slices_of_corpus(input_path, texts, options)
     words = new_words(options)
     in_c = not isinstance(words, Words) and not executor
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
@@ -1677,14 +1711,13 @@ def count_texts(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int
 
 
 def encode_corpus(
-    tokenizer: Tokenizer, paths: Any, output: Path, options: Options, executor: Any = None
+    tokenizer: Tokenizer, input_path: Any, texts: Texts, output: Path, options: Options, executor: Any = None
 ) -> tuple[int, int]:
-    """Write the token ids of files; return (how many ids, how many bytes were read)."""
-    paths = paths_of(paths)
-    check_output(output, paths)
+    """Write the token ids of files, or of texts; return (how many ids, how many bytes were read)."""
+    slices, total = slices_of_corpus(input_path, texts, options)
+    check_output(output, paths_of(input_path) if texts is None else ())
     kind, bare = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
     in_c = options.engine != "python" and tokenizer.encoder is not None
-    slices, total = slices_of_files(paths, options)
     task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=tokenizer)
     results = itertools.starmap(Encoded, run_tasks(task, slices, options, in_c, executor))
     n_ids = n_bytes = 0
@@ -1717,13 +1750,16 @@ class Encoded(NamedTuple):
 
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> Encoded:
-    """Encode a slice of a file as ids of kind "u2" or "u4"."""
-    data = read_slice(piece, options)[0]  # a slice of a file is one text
-    ids = tokenizer.encoder.encode(data, kind) if options.engine != "python" and tokenizer.encoder else None
-    if ids is None:
-        text = decode_slice(piece, data, options)
-        with error_prefix(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
-            ids = array("H" if kind == "u2" else "I", tokenizer.encode_in_python(text))
+    """Encode the texts of a slice as ids of kind "u2" or "u4"."""
+    ids = bytearray()
+    for data in read_slice(piece, options):
+        encoder = tokenizer.encoder if options.engine != "python" else None
+        found = encoder.encode(data, kind) if encoder else None
+        if found is None:
+            text = decode_slice(piece, data, options)
+            with error_prefix(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
+                found = array("H" if kind == "u2" else "I", tokenizer.encode_in_python(text))
+        ids += bytes(found)
     return Encoded(bytes(ids), piece.end_byte - piece.start_byte)
 
 
@@ -1835,11 +1871,18 @@ def say(text: str, stream: str = "stdout", end: str = "\n") -> None:
 
 
 def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None, show: bool) -> Iterator[Any]:
-    """Pass items on, and show on a terminal, in one line, how many came; for MB, how many bytes they stand for."""
-    if not (show and sys.stderr and sys.stderr.isatty()):
+    """Pass items on, and show how many came: on a terminal in one line, elsewhere a line every ten seconds.
+
+    For MB, the bytes that items stand for are counted.
+    """
+    if not (show and sys.stderr):
         yield from items
         return
-    say(f"{label}: preparing", "stderr", "")
+    one_line = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    interval, width = (0.2, shutil.get_terminal_size().columns - 1) if one_line else (10, 200)
+    begin, end = ("\r", "\x1b[K") if one_line else ("", "\n")
+    if one_line:
+        say(f"{label}: preparing", "stderr", "")
     done, scale = 0, 1e6 if unit == "MB" else 1
     start = shown_at = time.monotonic()
     try:
@@ -1847,13 +1890,15 @@ def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None
             done, now = (done + item.n_bytes if unit == "MB" else number), time.monotonic()
             if not done:  # time is measured from the first merge, before which the learner counts all pairs
                 start = shown_at = now
-            elif now - shown_at > 0.2:
+            elif now - shown_at > interval:
                 shown_at, speed = now, done / (now - start)
                 left = f" ({done / total:.0%}), {(total - done) / speed:.0f} s left" if total else ""
-                say(f"\r{label}: {done / scale:,.0f} {unit}{left}, {speed / scale:,.0f} {unit}/s\x1b[K", "stderr", "")
+                text = f"{label}: {done / scale:,.0f} {unit}{left}, {speed / scale:,.0f} {unit}/s"
+                say(f"{begin}{text[:width]}{end}", "stderr", "")
             yield item
     finally:
-        say("\r\x1b[K", "stderr", "")
+        if one_line:
+            say("\r\x1b[K", "stderr", "")
 
 
 def plural(n: int, noun: str) -> str:
@@ -1878,8 +1923,9 @@ def visible(text: str) -> str:
 
 USAGE = "bpe.py CORPUS [CORPUS ...] VOCAB_SIZE [options]"
 EXAMPLES = """examples:
-  python bpe.py corpus.txt 10000            train, and write the model into the folder bpeModel
-  python bpe.py --show "Hello, world!"      show how that model splits text into tokens"""
+  python bpe.py corpus.txt 32k                    train, and write the model into the folder bpeModel
+  python bpe.py corpus.txt --encode ids.npy       write the token ids of a corpus, with that model
+  python bpe.py --show "Hello, world!"            show how that model splits text into tokens"""
 MISTAKES = {  # options that others have
     "--vocab-size": "the size comes after the corpus: bpe.py corpus.txt 10000",
     "--special-tokens": "use --special-token, once for each",
@@ -1889,12 +1935,18 @@ SIZE = r"-?\d+[kK]?"
 LIKE_A_SIZE = r"-?\d[\d.,_]*([eE]\d+)?[kKmMgG]?"
 
 
+def as_typed(text: str) -> str:
+    """Name this program as it was started: as bpe.py, or as the command that pip installs."""
+    installed = os.path.basename(sys.argv[0]).startswith("bpe-py")
+    return text.replace("python bpe.py", "bpe-py").replace("bpe.py", "bpe-py") if installed else text
+
+
 def positive(text: str) -> int:
     """Read the number of an option."""
     import argparse
 
     if not re.fullmatch(r"\d+", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text!r}")
     return int(text)
 
 
@@ -1911,16 +1963,17 @@ def make_parser() -> Any:
     import argparse
 
     parser = argparse.ArgumentParser(
-        usage=USAGE, description="Train a BPE tokenizer on UTF-8 text.", epilog=EXAMPLES, add_help=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=as_typed(USAGE), description="Train a BPE tokenizer on UTF-8 text.", epilog=as_typed(EXAMPLES),
+        add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.error = refuse  # type: ignore[method-assign, assignment]
     group = parser.add_argument_group("input")
     add, add_one = group.add_argument, group.add_mutually_exclusive_group().add_argument
-    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then a size")
-    add_one("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="(default: <|endoftext|>)")
+    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
+    help_text = "repeat for each; replaces the default, <|endoftext|>"
+    add_one("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
     add_one("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="not even <|endoftext|>")
-    add("--pattern", help="gpt2, cl100k, o200k or a custom pattern (default: gpt2)")
+    add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=CHOICES["errors"], help="replace: read invalid UTF-8 as U+FFFD")
     add("--newlines", choices=CHOICES["newlines"], help=r"lf: read \r\n as \n")
     add = parser.add_argument_group("training").add_argument
@@ -1930,13 +1983,15 @@ def make_parser() -> Any:
     add("--workers", type=positive, metavar="N", help="processes or threads that count words (default: one per core)")
     add("--engine", choices=CHOICES["engine"], help="auto: the C engine if it is built (default)")
     add = parser.add_argument_group("output").add_argument
-    add("--output-dir", metavar="FOLDER", help="the folder of the model (default: bpeModel)")
-    add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file, or raw to a .bin file")
+    folder_help = "the folder of the model, which is written or read (default: bpeModel)"
+    add("--model", "--output-dir", dest="output_dir", metavar="FOLDER", help=folder_help)
+    encode_help = "write the token ids of the corpus to a .npy or .bin file; without a size, with the model in FOLDER"
+    add("--encode", metavar="FILE", help=encode_help)
     add("--log-every", type=positive, metavar="N", help="print every Nth merge")
     add("--quiet", action="store_false", dest="progress", help="no progress and no summary")
     add = parser.add_argument_group("looking").add_argument
     add("--explain", type=positive, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
-    add("--show", metavar="TEXT", help="show the tokens of TEXT (-: standard input) in the model in --output-dir")
+    add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT (-: standard input)")
     add("--version", action="version", version=f"bpe.py {__version__}")
     add("--help", "-h", action="help", help="print this")
     return parser
@@ -1949,29 +2004,36 @@ def check_command(args: Any) -> None:
         args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
     elif typed and re.fullmatch(LIKE_A_SIZE, args.corpus[-1]) and not os.path.exists(args.corpus[-1]):
         raise ValueError(f"{args.corpus[-1]!r} is not a size: write 1000 or 1k")
-    options = {"--" + name.replace("_", "-").replace("tokens", "token"): value for name, value in vars(args).items()}
-    for name in ("--output-dir", "--encode", "--pattern"):
-        require(options[name] != "", f"{name} must not be empty")
-    given = [name for name in options if options[name] not in (None, True, False) and name != "--corpus"]
+    for name in ("output_dir", "encode", "pattern"):
+        require(getattr(args, name) != "", f"{option_of(name)} must not be empty")
     if args.show is not None:
         require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
-        others = [name for name in given if name not in ("--show", "--output-dir")]
-        require(not others, f"--show can't be combined with {', '.join(others)}")
+        require(args.special_tokens != [], "--show can't be combined with --no-special-tokens")
+        for name in ("special_tokens", "pattern", "errors", "newlines", "workers", "encode", *ONLY_FOR_TRAINING):
+            require(getattr(args, name) is None, f"--show can't be combined with {option_of(name)}")
         return
-    require(typed, f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}")
+    require(typed or not args.encode, "--encode requires a corpus: bpe.py corpus.txt --encode ids.npy")
+    require(typed, as_typed(f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}"))
     valid = args.corpus and (args.vocab_size is not None or args.encode)
     usage = "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"
     require(valid, f"{usage} (a size is not required with --encode); not bpe.py {typed}")
     if args.vocab_size is None:
         for name in ONLY_FOR_TRAINING:
-            option = "--" + name.replace("_", "-")
-            require(getattr(args, name) is None, f"{option} is for training; without a size, --encode uses a model")
+            hint = "is for training; without a size, --encode uses a model"
+            require(getattr(args, name) is None, f"{option_of(name)} {hint}")
+
+
+def option_of(name: str) -> str:
+    """Return an option as it is typed: option_of("min_frequency") -> "--min-frequency"."""
+    names = {"special_tokens": "--special-token", "output_dir": "--model"}
+    return names.get(name) or "--" + name.replace("_", "-")
 
 
 def options_of(args: Any, special_tokens: Sequence[str], pattern: str = "gpt2") -> Options:
     """Return the checked options of a command line; special tokens and pattern are used if none are given."""
     given = {name: getattr(args, name) for name in Options._fields if getattr(args, name) is not None}
-    given["progress"] = args.progress and not (args.explain or args.log_every)  # one line at a time on a terminal
+    quiet = args.explain or args.log_every or not (sys.stderr and sys.stderr.isatty())  # print one thing at a time
+    given["progress"] = args.progress and not quiet
     return check_options(**{"special_tokens": special_tokens, "pattern": pattern, **given})
 
 
@@ -2000,9 +2062,8 @@ class Summary:
             from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
             unit = 1 if sys.platform == "darwin" else 1024
-            here, worker = (getrusage(who).ru_maxrss * unit / 1e6 for who in (RUSAGE_SELF, RUSAGE_CHILDREN))
-            in_worker = f", and {worker:,.0f} MB in a worker process" if worker else ""
-            self.add("peak memory", f"{here:,.0f} MB{in_worker}")
+            largest = max(getrusage(who).ru_maxrss for who in (RUSAGE_SELF, RUSAGE_CHILDREN))  # of all processes
+            self.add("peak memory", f"{largest * unit / 1e6:,.0f} MB")
         self.add("engine", engine_used(options))
         self.add("saved", saved)
 
@@ -2037,6 +2098,8 @@ def train_command(args: Any, summary: Summary) -> None:
     require(not (args.encode and counted.unmatched), "--encode requires a pattern that leaves no text out")
     if counted.carriage_returns and options.newlines == "keep":
         summary.add("note", f"{plural(counted.carriage_returns, 'carriage return')}: --newlines lf reads \\r\\n as \\n")
+    if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
+        summary.add("note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
     summary.add("pre-tokens", f"{total:,}, {distinct:,} of them distinct")
     spelled = spell_words(counted.words) if args.explain else {}
     trainer = Trainer(counted.words, options)
@@ -2055,7 +2118,7 @@ def train_command(args: Any, summary: Summary) -> None:
     if args.encode:
         add_encoding(summary, Tokenizer(vocab, merges, options.special_tokens, options.pattern), args, options)
     saved = ", ".join(filter(None, (folder, args.encode)))
-    summary.finish(options, saved or "nothing; --explain saves only to --output-dir")
+    summary.finish(options, saved or "nothing; --explain saves only with --model")
 
 
 def encode_command(args: Any, summary: Summary) -> None:
@@ -2073,7 +2136,7 @@ def encode_command(args: Any, summary: Summary) -> None:
 
 def add_encoding(summary: Summary, tokenizer: Tokenizer, args: Any, options: Options) -> None:
     """Encode the corpus into a file, and add a line about it."""
-    n_ids, n_bytes = encode_corpus(tokenizer, args.corpus, args.encode, options)
+    n_ids, n_bytes = encode_corpus(tokenizer, args.corpus, None, args.encode, options)
     read = speed(n_bytes, summary.end_step("encoding"))
     summary.add("encoded", f"{read}: {plural(n_ids, 'token')}, {n_bytes / max(n_ids, 1):.2f} bytes per token")
 
@@ -2135,7 +2198,7 @@ def load_for_command_line(folder: str) -> Tokenizer:
     try:
         return Tokenizer.load(folder)
     except FileNotFoundError:
-        hint = "train one first, or name its folder with --output-dir"
+        hint = "train one first, or name its folder with --model"
         raise ValueError(f"no model in {folder}: {hint}") from None
 
 
@@ -2145,13 +2208,14 @@ def show_command(text: str, folder: str) -> None:
     tokenizer = load_for_command_line(folder)
     ids = tokenizer.encode(text)
     tokens = [visible(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace")) for token_id in ids]
-    if sys.stdout and sys.stdout.isatty():
+    if sys.stdout and sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
         shown = "".join(f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
     else:
         shown = "|".join(tokens)
     n_bytes = len(tokenizer.decode_bytes(ids))
     ratio = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
     numbers = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {ratio}"
+    require(sys.stdout, "standard output is closed")
     with contextlib.suppress(BrokenPipeError):  # a reader may have seen enough
         print(shown, " ".join(map(str, ids)), numbers, sep="\n", flush=True)
 

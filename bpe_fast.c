@@ -1,74 +1,70 @@
 /*
- * bpe_fast.c: the same answer as bpe.py, as fast as the machine allows.
+ * bpe_fast.c: the same results as bpe.py, as fast as the machine allows.
  *
- * The Python engine in bpe.py is the definition; read it first. This file counts words, learns merges and encodes text.
- * build_ffi.py puts the table of character classes before it, made from the installed regex package.
+ * The Python engine in bpe.py is the definition; read it first, then the interface below, then Parts 1 to 3 in order.
+ * Calls:   words_new, words_scan (once per text), learner_new, learner_run, words_get
+ *          encoder_new, cache_new, encode (once per text)
  *
- * HANDLES  No global changes, so different threads may use different handles. Nothing here prints or exits.
- *   bpe_words    a table of distinct words, and how often each occurs: the result of scanning text, or of a list from
- *                Python; or the memory of an encoder, with their ids, of which each thread has one of its own
- *   bpe_learner  takes the words over, and hands out merges, a batch at a time
- *   bpe_encoder  vocabulary and merges; never changes, so threads may share one
+ * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits.
+ *   bpe_words    distinct words and how often each occurs
+ *   bpe_learner  takes over the words and produces merges, a batch at a time
+ *   bpe_encoder  vocabulary and merges; never changes, so threads can share one
+ *   bpe_cache    the ids of words that an encoder has met; each thread has one
  *
  * RETURN CODES
- *   BPE_OK          done
- *   BPE_NO_MEMORY   an allocation failed; the handle can only be freed
- *   BPE_BAD_UTF8    text that is not UTF-8; the offset of the first bad byte is handed out
- *   BPE_NO_TOKEN    a byte that the vocabulary has no token for; its offset is handed out
- *   BPE_OVERFLOW    a count above 2^63 - 1, 2^32 or more bytes in a word, distinct words or tokens, an unknown id
- *   BPE_USED_UP     the table of words has gone into a learner: it has totals of 0, and can only be freed
+ *   BPE_OK            done
+ *   BPE_NO_MEMORY     an allocation failed; words are used up, a learner can only be freed
+ *   BPE_BAD_UTF8      the text is not UTF-8; the offset of the first bad byte is returned
+ *   BPE_NO_TOKEN      the vocabulary has no token for a byte; its offset is returned
+ *   BPE_OVERFLOW      a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
+ *                     2^21 tokens or more
+ *   BPE_DONE          no pair is left to merge
+ *   BPE_USED_UP       the words have gone into a learner, or an earlier call failed: they can only be freed
+ *   BPE_BAD_ARGUMENT  an unknown pattern, special tokens that are short or not sorted, an id that is not there
  *
- * THE TABLE  One open-addressing table serves for words, for pairs, and for what an encoder remembers. A slot is 32
- * bytes, half of them the key; words of up to 15 bytes are keys themselves:
- *     key    n e w e s t . . | . . . . . . . 6     the bytes, zeros, and the length in the last byte
- *     key    hash, 8 bytes   | length, 7 b.  255   a longer word: its bytes lie in the arena
+ * THE TABLE  A single open-addressing table type holds words, pairs, and the words of a cache. A slot has 32 bytes, and
+ * half of them are the key; a word of up to 15 bytes is its own key:
+ *     key    n e w e s t . . | . . . . . . . 6     bytes, zeros, and the length in the last byte
+ *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
- *     value  count 6         | place in the arena  of a word; of a pair, its count and its list
- *     value  n = 2 : new est .                     the ids of a known word, up to three; more lie in the arena
- * The hash of words has a secret seed, so nobody can build words that collide. What leaves a table is sorted by falling
- * count, then by bytes: neither seed nor hash can be seen in a result.
+ *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
+ *     value  n = 2 : new est .                     the ids of a cached word; more than three are in the arena
+ * The hash has a secret seed, so keys that collide can't be constructed. Words leave a table sorted by descending count
+ * and then by bytes, so no result depends on the seed.
  *
- * PART 1, WORDS. A window of 64 bytes that begins with a word is classified at once, a bit for each byte: letter,
- * number, whitespace. Shifts and ands of these masks give the bits at which words begin; the next window begins with
- * the last of them, so nothing is carried from one window to the next. What masks don't settle, walk_word reads, one
- * character at a time: words longer than a window; whitespace beyond ASCII, and in cl100k and o200k numbers; in o200k
- * marks behind other characters, and upper case behind letters of both cases.
- * GPT-2's alone: gpt2_starts; contractions in lower case only; numbers of any length; only U+0020 goes along with what
- * follows; line ends are whitespace like any other. The other two share modern_starts.
- * To add a pattern to the three (bpe.py has them as expressions):
- *   1. put its name into bpe_pattern (build_ffi.py), and a class that it alone knows into CLASSES and the enum below;
- *   2. say in walk_word what its words are, character by character: that is enough for a scanner that is right;
- *   3. let find_starts set *n and `starts` to 0 for it, so that each word is walk_word's, and test that;
- *   4. add the masks it needs to ascii_masks and wide_masks, and a function beside gpt2_starts that finds all starts
- *      below *n, for any text behind it; what that can't do, it leaves to walk_word by a smaller *n;
- *   5. put its traps, and an alphabet with all of its classes, into the tests, which compare with regex.
+ * PART 1, WORDS. The scanner classifies a window of 64 bytes that begins with a word, with one bit per byte for each
+ * class: letter, number, whitespace. Shifts and ands of these masks give the bits at which words begin. The next window
+ * begins with the last word that was found, so no state is carried over. walk_word reads the cases that the masks can't
+ * decide, character by character:
+ *   - words longer than a window
+ *   - whitespace beyond ASCII, and, except in gpt2, numbers beyond ASCII
+ *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
+ * Words leave the scanner in batches, so that the memory of their slots is fetched while later words are found.
  *
- * PART 2, LEARNING. All distinct words lie one after the other in one array, a slot for each byte, with walls
- * between them. A token's id stands in its first and in its last slot, DEAD inside:
+ * PART 2, LEARNING. One array holds all distinct words, a slot for each byte, with boundaries (#) between the words.
+ * The id of a token is stored in its first and in its last slot; the slots inside are DEAD:
  *     bytes      n e w e s t           after  e+st -> est:     seq   # n e w est dead est # ...
  *     seq      # n e w e s t # ...            (st before it)             |        |
  *                                                                   first slot  last slot
- * so the neighbours of a token at p are seq[p - 1] and seq[p + span], without links. Words of one count share blocks of
- * the array, so that the block of a place says its count. The index of a pair is a rising list of first slots; an entry
- * is stale, and skipped, if the two ids no longer stand there.
- * A merge (a, b) -> c goes through its list once and adds up, for each neighbour x on the left and y on the right, how
- * much the pairs (x, a), (b, y) lose and (x, c), (c, y) gain; then it touches the table of pairs once for each distinct
- * neighbour. Where c comes to stand beside c, the left one had an a on its right, and counted (c, a): that is taken off
- * again before anything is put into the table.
- * Counts only fall, so a pair that is too rare to be merged soon need not be known now: only pairs with a count of at
- * least `threshold` are in the table, with their lists. When they run out, the threshold goes down and the table is
- * built anew from the array. The heap holds a stale count at worst, never one that is too small.
+ * So the neighbors of a token at p are seq[p - 1] and seq[p + span], without links. Words with the same count share
+ * blocks of the array, so a count per block is enough. For each pair there is an ascending list of places (the first
+ * slot of the left token). An entry is stale, and is skipped, if the pair is no longer there.
+ * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
+ * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
+ * Counts never rise, so pairs that are too rare to be merged soon can wait: the table holds only pairs that occur at
+ * least `threshold` times. When none is left, the threshold is lowered and the table is built again from the array. The
+ * heap may hold counts that are too large, which are corrected when they reach the top, but never one too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
- * word is merged once; then the memory has its ids, until it is full and begins anew. The ranks of all pairs lie in a
- * table that is small enough for the cache. A look-up costs more than anything else, so the bytes of a character become
- * its token at once where that is safe (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the
- * least, while the look-ups of new pairs are under way.
+ * word is merged once, and then cached. The ranks of all pairs are in a table that is small enough for the processor's
+ * cache. A lookup costs more than anything else, so the bytes of a character become its token at once if that is safe
+ * (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the least, while new pairs are looked up.
  *
- * COST    Counting: a few nanoseconds a word. Learning: one pass over the array for each threshold, and for each merge
- *         its list and its distinct neighbours. Encoding: a known word as in counting, a new one 20 to 40 ns a merge.
- * MEMORY  Words: 32 bytes a slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and for each position in a list. Encoder: 24 bytes a merge, 512 KB; up to 32 MB a memory.
+ * COST    Counting: a few nanoseconds per word. Learning: three passes over the array, and for each merge its
+ *         list and its distinct neighbors. Encoding: like counting for a cached word, else 20 to 40 ns
+ *         per merge.
+ * MEMORY  Words: 32 bytes per slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
+ *         distinct words, and up to 12 for the lists. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
  */
 
 #include <stddef.h>
@@ -88,9 +84,9 @@
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
 enum bpe_status {
-    BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP, BPE_BAD_ARGUMENT
+    BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP, BPE_BAD_ARGUMENT, BPE_DONE
 };
-enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_PATTERNS };
+enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2, BPE_PATTERNS };
 
 typedef struct bpe_words bpe_words;
 typedef struct bpe_encoder bpe_encoder;
@@ -131,16 +127,18 @@ typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
  * Take over all words of a table, which is used up afterwards. tokens are the first n_tokens of the vocabulary,
- * concatenated, by id; id_of_byte is the id of each byte's token. merges_wanted is about how many merges will be made;
- * min_frequency is at least 1; smaller_ids is 1 for the tie rule of Hugging Face's trainer.
+ * concatenated, by id; id_of_byte holds the ids of all 256 bytes. merges_wanted only affects speed: it is the number
+ * of merges that the caller expects to ask for. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule of
+ * Hugging Face's trainer.
  */
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
                     size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
                     int smaller_ids, bpe_learner **learner);
 
 /*
- * Make up to `most` merges, and write how many to *made: 0 when no pair is left that may be merged. It returns earlier,
- * after some millions of replacements, so that the caller can show progress and react to Ctrl-C.
+ * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no pair is left that can be merged,
+ * and BPE_OK before that: after `most` merges, or after about 0.1 s (perhaps without any merge), so that the caller can
+ * show progress and react to Ctrl-C. After an error, every further call returns that error.
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
@@ -182,21 +180,22 @@ extern const uint8_t bpe_class_blocks[][256];
 extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast path relies on it */
 
 #ifndef HUGE_FROM
-#define HUGE_FROM ((size_t)2 << 20) /* bytes from which on a block gets huge pages */
+#define HUGE_FROM ((size_t)2 << 20) /* the size of blocks, in bytes, from which on they get huge pages */
 #endif
-#ifndef CACHE_SLOTS                   /* of an encoder's cache, at most: 32 MB for the table, and as much for its arena */
-#define CACHE_SLOTS ((size_t)1 << 20) /* a power of two */
+#ifndef CACHE_SLOTS
+#define CACHE_SLOTS ((size_t)1 << 20) /* of a cache, at most, a power of two: 32 MB, and as much for its arena */
 #endif
 #define COUNT_MAX ((uint64_t)INT64_MAX)
-#define SCRAMBLE 0x9E3779B97F4A7C15u /* a factor for hashes of what nobody chooses */
+#define SCRAMBLE 0x9E3779B97F4A7C15u /* an odd factor whose bits look random: 2^64 over the golden ratio */
 
-enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* bytes of a word that is a key, and what marks others */
-enum { CACHED_MAX = 1023 };                /* bytes of a word that an encoder's cache keeps */
-enum { ARENA_PER_SLOT = 32 };              /* bytes of the arena of such a cache for each of its slots */
-enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19, BYTES_PER_SLOT = 16 }; /* of a table, and of text */
+enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
+enum { CACHED_MAX = 1023 };                /* the longest word that a cache keeps, in bytes */
+enum { ARENA_PER_SLOT = 32 };              /* the most bytes in the arena of a cache for each of its slots */
+enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19 }; /* of a new table, and of one for a long text */
+enum { BYTES_PER_SLOT = 16 };              /* how much text a slot of that table is for */
 enum { BATCH = 32 };                       /* words that are looked up together */
-enum { WINDOW = 64, READABLE = 80 };       /* bytes, and 16 bytes from any place in it */
-enum { AHEAD = 48 };                       /* how many places ahead memory is asked for */
+enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
+enum { AHEAD = 48 };                       /* how many places ahead memory is fetched */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -255,7 +254,7 @@ static inline uint64_t load8(const void *p)
 
 static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
-/* the two halves of the product, one over the other: for hashes whose seed nobody knows */
+/* the exclusive or of both halves of the product: a hash, if one factor is secret */
 static inline uint64_t fold(uint64_t a, uint64_t b)
 {
 #if defined(__SIZEOF_INT128__) && !defined(PLAIN_C)
@@ -270,14 +269,14 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
 #endif
 }
 
-/* the order of two strings of bytes: below 0, 0, above 0 */
+/* Compare two strings of bytes: below 0, 0, above 0. */
 static int compare_bytes(const uint8_t *a, size_t length_a, const uint8_t *b, size_t length_b)
 {
     int order = memcmp(a, b, length_a < length_b ? length_a : length_b);
     return order ? order : (length_a > length_b) - (length_a < length_b);
 }
 
-/* n elements of a size, zeroed if asked for; large blocks get huge pages, where there are any */
+/* Allocate n elements, zeroed if asked for. Large blocks get huge pages if the system has them. */
 static void *allocate(size_t n, size_t size, int zero)
 {
     if (n > SIZE_MAX / 2 / size)
@@ -287,7 +286,7 @@ static void *allocate(size_t n, size_t size, int zero)
         size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
         void *block = aligned_alloc(huge, rounded);
         if (block)
-            (void)madvise(block, rounded, MADV_HUGEPAGE); /* advice; without it all is as right, and slower */
+            (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
         if (block && zero)
             memset(block, 0, n * size);
         return block;
@@ -297,7 +296,7 @@ static void *allocate(size_t n, size_t size, int zero)
     return zero ? calloc(n, size) : malloc(n * size);
 }
 
-/* make room for `needed` elements in a block that grows by half, with zeros; on failure it stays as it was */
+/* Make room for `needed` elements in a block that grows by half. On failure, it is unchanged. */
 static int grow(void *block_address, size_t *capacity, size_t needed, size_t size)
 {
     void *block;
@@ -309,7 +308,6 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
     memcpy(&block, block_address, sizeof block);
     if (wanted > SIZE_MAX / 2 / size || !(block = realloc(block, wanted * size)))
         return BPE_NO_MEMORY;
-    memset((uint8_t *)block + *capacity * size, 0, (wanted - *capacity) * size);
     memcpy(block_address, &block, sizeof block);
     *capacity = wanted;
     return BPE_OK;
@@ -321,15 +319,19 @@ typedef struct {
     uint64_t key[2]; /* key[1] is 0 in an empty slot, and only there */
     union {
         struct {
-            uint64_t count, where; /* where: of a word that is long, and lies in the arena */
+            uint64_t count, where; /* where: the offset of a long word in the arena */
         } word;
         struct {
-            uint32_t n, ids[3]; /* if they are not here, they lie at word.where, behind the bytes of a long word */
+            uint32_t n, ids[3]; /* if n has IN_ARENA, they are at word.where, after a long word */
         } known;
         struct {
             uint64_t count;
-            uint32_t *list; /* its length, then the first slots of the left tokens, rising */
+            size_t list; /* where in a learner's lists it starts; 0 if there is none */
         } pair;
+        struct {
+            uint64_t count;
+            size_t places;
+        } sum; /* of a pair */
     } is;
 } slot;
 
@@ -337,7 +339,7 @@ typedef struct {
     slot *slots;
     size_t capacity, used; /* capacity is a power of two */
     unsigned shift;        /* 64 - log2(capacity) */
-    uint64_t seed[2];      /* of the hash: nobody can build words that collide without it */
+    uint64_t seed[2];      /* of the hash, a secret */
     uint8_t *arena;
     size_t arena_size, arena_capacity;
 } table;
@@ -347,7 +349,7 @@ static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
     return (size_t)(fold(key0 ^ t->seed[0], key1 ^ t->seed[1]) >> t->shift);
 }
 
-/* the slot of a key, or the empty one where it belongs */
+/* Find the slot of a key, or the empty slot for it. */
 static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
 {
     for (size_t i = home_of(t, key0, key1);; i = (i + 1) & (t->capacity - 1)) {
@@ -357,7 +359,7 @@ static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
     }
 }
 
-/* make it a table of so many slots, a power of two, with what is in it now */
+/* Change the number of slots, a power of two; the table keeps its keys. */
 static int resize(table *t, size_t capacity)
 {
     table old = *t;
@@ -374,7 +376,7 @@ static int resize(table *t, size_t capacity)
     return BPE_OK;
 }
 
-/* a slot for a new key; NULL without memory */
+/* Add a key. Returns its slot, or NULL without memory. */
 static slot *add_key(table *t, uint64_t key0, uint64_t key1)
 {
     slot *s;
@@ -387,7 +389,7 @@ static slot *add_key(table *t, uint64_t key0, uint64_t key1)
     return s;
 }
 
-/* put bytes behind the others in the arena */
+/* Append bytes to the arena. */
 static int keep_bytes(table *t, const void *bytes, size_t n)
 {
     if (grow(&t->arena, &t->arena_capacity, t->arena_size + n + 1, 1) != BPE_OK) /* + 1: there is a block at once */
@@ -410,7 +412,7 @@ static void free_table(table *t)
     memset(t, 0, sizeof *t);
 }
 
-/* two seeds from one */
+/* Derive two seeds from one. */
 static void make_seeds(uint64_t seeds[2], uint64_t seed)
 {
     for (unsigned i = 0; i < 2; i++)
@@ -423,7 +425,7 @@ static int new_table(table *t, size_t capacity, uint64_t seed)
     return resize(t, capacity);
 }
 
-/* the key of a word of up to INLINE_MAX bytes, from the 16 bytes that begin with it */
+/* Make the key of a word of up to INLINE_MAX bytes, from 16 bytes that begin with it. */
 static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
 {
     static const uint8_t keep[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
@@ -431,7 +433,7 @@ static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2]
     key[1] = (load8(word + 8) & load8(keep + 24 - length)) | little((uint64_t)length << 56);
 }
 
-/* the key of a longer word; another word may have the same one, then find_word takes the next key */
+/* Make the key of a longer word. If two words have the same key, find_word gives one of them the next key. */
 static void long_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
 {
     const uint8_t *p = word;
@@ -443,7 +445,7 @@ static void long_key(const table *t, const uint8_t *word, size_t length, uint64_
     }
 }
 
-/* the slot that has a word with this key, or the empty one where it belongs */
+/* Find the slot of a word with this key, or the empty slot for it. */
 static slot *find_word(const table *t, uint64_t key[2], const uint8_t *word, size_t length)
 {
     for (;; key[0]++) {
@@ -453,7 +455,7 @@ static slot *find_word(const table *t, uint64_t key[2], const uint8_t *word, siz
     }
 }
 
-/* a slot for a new word with this key; NULL without memory */
+/* Add a word with this key. Returns its slot, or NULL without memory. */
 static slot *new_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
 {
     const size_t where = t->arena_size;
@@ -463,7 +465,7 @@ static slot *new_word(table *t, const uint64_t key[2], const uint8_t *word, size
     return s;
 }
 
-/* the bytes and the length of the word in a slot */
+/* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
 static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 {
     const uint8_t *bytes = (const uint8_t *)s->key;
@@ -474,9 +476,9 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
 /*
- * An automaton that reads text backward (Aho and Corasick 1975, on the reversed tokens): a node is the end of a token,
- * and the node after each byte is the longest one that the text from there on begins with. So one step per byte gives
- * the longest token that begins at each place, however the tokens overlap themselves and each other.
+ * An automaton that reads text backward (Aho and Corasick 1975, with reversed tokens). A node is the end of a token; the
+ * current one is the longest with which the text at the current byte begins. So one step per byte finds the longest
+ * token that begins at each place, however the tokens overlap themselves and each other.
  */
 typedef struct {
     uint8_t *byte;   /* by node: its first byte. The children of a node are first[node] to first[node + 1] - 1, */
@@ -602,7 +604,7 @@ static void free_specials(specials *s)
     free(s->length);
 }
 
-/* what is known of the special tokens in a text: from..to - 1 was searched */
+/* the result of a search for special tokens in from..to - 1 */
 typedef struct {
     uint32_t *token; /* at each of these places: 1 + the index of the longest token that begins there, or 0 */
     size_t room;
@@ -631,8 +633,8 @@ static void search(finder *f, const specials *s, const uint8_t *text, const uint
 }
 
 /*
- * Find the first special token at or after text, and of those that begin there the longest. Returns 1 + its index, and
- * its place in *at; or 0 if there is none, with *at = end.
+ * Find the first special token at or after text, the longest if several begin there. Returns 1 + its index, and its
+ * place in *at; or 0 and *at = end if no token follows.
  */
 static size_t find_special(finder *f, const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at)
 {
@@ -654,7 +656,7 @@ static size_t find_special(finder *f, const specials *s, const uint8_t *text, co
 
 /* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
 
-typedef struct { /* how a text is cut into words */
+typedef struct { /* how text is cut into words */
     int pattern;
     specials specials;
 } rules;
@@ -679,7 +681,7 @@ static int add_count(uint64_t *count, uint64_t more)
     return BPE_OK;
 }
 
-/* count a word of which only the key may be known */
+/* Count a word, given its key. */
 static NOINLINE int put_word(table *t, uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
     slot *s = find_word(t, key, word, length);
@@ -693,7 +695,7 @@ static NOINLINE int put_word(table *t, uint64_t key[2], const uint8_t *word, siz
     return BPE_OK;
 }
 
-/* add a word that was counted elsewhere */
+/* Add a word that was counted elsewhere. */
 static int add_word(table *t, const uint8_t *word, size_t length, uint64_t count)
 {
     uint64_t key[2] = {0, 0};
@@ -706,7 +708,7 @@ static int add_word(table *t, const uint8_t *word, size_t length, uint64_t count
     return put_word(t, key, word, length, count);
 }
 
-/* after an error, some of the words are missing: then all go, and the next call says so */
+/* After an error the counts are incomplete: drop them all, so that the next call returns BPE_USED_UP. */
 static int finish_words(bpe_words *w, int status)
 {
     if (status != BPE_OK)
@@ -760,7 +762,7 @@ int bpe_words_add(bpe_words *w, const bpe_words *other)
     if (!w->table.slots || !t->slots)
         return BPE_USED_UP;
     if (w->table.capacity < t->capacity)
-        status = resize(&w->table, t->capacity); /* in the order of their hashes, words pile up in a smaller table */
+        status = resize(&w->table, t->capacity); /* in the order of hashes, words pile up in a smaller table */
     for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
         const uint8_t *word = word_of(t, t->slots + i, &length);
         if (length)
@@ -825,14 +827,25 @@ int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_
 
 /* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
 
-/* the classes in bpe_class_blocks, and sets of them; NONE stands for the end of the text */
+/*
+ * To add a pattern, which bpe.py has as an expression:
+ *   1. add its name to bpe_pattern and to NAMES in build_ffi.py, and a class that only it uses to CLASSES there;
+ *   2. say in walk_word what its words are, character by character: that is a complete scanner;
+ *   3. let find_starts return 0 starts for it, so that walk_word reads all words, and test that;
+ *   4. add the masks that it needs to ascii_masks and wide_masks, and a function like gpt2_starts that finds all starts
+ *      among the first *n bytes, whatever text follows; a smaller *n leaves the rest to walk_word;
+ *   5. add its traps, and an alphabet with all of its classes, to the tests, which compare with regex.
+ * cl100k, llama3 and qwen2 differ only in whitespace at the end of the text, and in the digits of a number.
+ */
+
+/* the classes in bpe_class_blocks, and sets of them; NONE is the end of the text */
 enum { OTHER, UPPER, LOWER, BOTH, MARK, NUMBER, SPACE, LINE_END, NONE };
 #define SET(class) (1u << (class))
 #define LETTERS (SET(UPPER) | SET(LOWER) | SET(BOTH))
 #define SPACES (SET(SPACE) | SET(LINE_END))
 
-typedef struct { /* a bit a byte; plain_space is U+0020, tail any byte of a character but its first */
-    uint64_t of[NONE]; /* each class but OTHER: all bytes of its characters */
+typedef struct { /* one bit per byte; plain_space is U+0020, tail any byte of a character but its first */
+    uint64_t of[NONE]; /* by class, but not OTHER: all bytes of its characters */
     uint64_t high, plain_space, quote, slash, tail;
 } masks;
 
@@ -883,7 +896,7 @@ ALWAYS_INLINE void ascii_masks(range_finder in_range, int pattern, const uint8_t
     }
 }
 
-/* length in bytes of the character at p, 0 if the bytes up to end are not UTF-8, as Python's decoder has it */
+/* Decode the character at p. Returns its length in bytes, or 0 if it is not UTF-8 for Python's decoder. */
 static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *character)
 {
     static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
@@ -907,9 +920,9 @@ static inline unsigned class_of(uint32_t character)
 }
 
 /*
- * Add the characters beyond ASCII to the masks: all bytes of a character get its class. *n is how many bytes of the
- * window are known; it falls to the last whole character when the text goes on behind the window (left > n), and to
- * what walk_word has to read. Returned is 0, or 1 + the offset of what is not UTF-8.
+ * Add characters beyond ASCII to the masks: all bytes of a character get its class. *n is the number of known bytes;
+ * it is reduced to the last complete character if the text is longer than the window, and to the first byte that is for
+ * walk_word. Returns 0, or 1 + the offset of a byte that is not UTF-8.
  */
 ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint8_t *window, unsigned *n, size_t left,
                                   masks *m)
@@ -917,7 +930,7 @@ ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint
     const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
     uint64_t hard, high = m->high & bits_below(*n);
     uint64_t lead = bpe_cjk_are_letters ? in_range(window, 0, 0xE4, 6) : 0;
-    if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 with B8 or more behind it, and two more bytes */
+    if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 and then B8 or more; two more bytes follow */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
         m->of[BOTH] = lead | lead << 1 | lead << 2;
         high &= ~m->of[BOTH];
@@ -943,7 +956,7 @@ ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint
     return 0;
 }
 
-/* the length of 's 't 'm 'd 'll 've 're at a quote, with so many bytes left, or 0 */
+/* the length of 's 't 'm 'd 'll 've 're at a quote, or 0; `left` is how many bytes are left */
 static inline unsigned contraction(int pattern, const uint8_t *quote, size_t left)
 {
     unsigned lower = pattern == BPE_GPT2 ? 0 : 0x20, a = left > 1 ? quote[1] | lower : 0, b = left > 2 ? quote[2] : 0;
@@ -954,13 +967,13 @@ static inline unsigned contraction(int pattern, const uint8_t *quote, size_t lef
     return lower && b == 0xBF && quote[1] == 0xC5 ? 3 : 0; /* U+017F, an s where case is ignored */
 }
 
-/* The starts of words after contractions are taken from left to right, at quotes where there may be one. */
+/* Correct the starts at contractions, from left to right; quotes are those that can begin one. */
 ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size_t left, uint64_t quotes,
                                         uint64_t starts)
 {
     for (unsigned end = 0; quotes; quotes &= quotes - 1) {
         unsigned i = lowest_bit(quotes), length = contraction(pattern, window + i, left - i);
-        if (!LIKELY(length) || (pattern == BPE_O200K && i == end)) /* where one ended, a word begins */
+        if (!LIKELY(length) || (pattern == BPE_O200K && i == end)) /* a word begins after a contraction */
             continue;
         end = i + length;
         starts &= ~(bits_below(length) << i);
@@ -972,7 +985,7 @@ ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size
     return starts;
 }
 
-/* GPT-2: the bits at which words begin, in a window that begins with one */
+/* Find the bits at which words begin for gpt2. */
 ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
 {
     uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
@@ -982,7 +995,7 @@ ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsign
     return cut_contractions(BPE_GPT2, window, left, m->quote & starts & known, starts) & known;
 }
 
-/* every third byte of each run of numbers, all of one byte */
+/* every third byte of each run of numbers, which are ASCII */
 ALWAYS_INLINE uint64_t groups_of_three(uint64_t number)
 {
     uint64_t groups = number & ~(number << 1);
@@ -991,17 +1004,26 @@ ALWAYS_INLINE uint64_t groups_of_three(uint64_t number)
     return groups;
 }
 
-/* cl100k and o200k: the bits at which runs of whitespace begin and are cut; solid is what is no whitespace */
+/* Find the bits at which runs of whitespace begin, and at which they are cut, for the other patterns. */
 ALWAYS_INLINE uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid)
 {
     uint64_t plain = space & ~line_end, behind_line = plain & line_end << 1, x;
     uint64_t starts = (space & ~(space << 1)) | (plain & solid >> 1) | behind_line;
-    for (x = (plain + behind_line) & line_end; x; x &= x - 1) /* it was not the last line end */
+    for (x = (plain + behind_line) & line_end; x; x &= x - 1) /* a later newline follows in the same run */
         starts &= ~((uint64_t)1 << highest_bit(behind_line & bits_below(lowest_bit(x))));
     return starts;
 }
 
-/* cl100k and o200k: the same; *n falls to where the starts are known */
+/*
+ * Find the bits at which words begin for the other patterns; *n is reduced to the bytes whose starts are known. The bits
+ * of each mask for cl100k, from left to right:
+ *     text         !  \n /  .  a  b  '  s  .  .  x       (a dot is a space)
+ *     letter       0  0  0  0  1  1  0  1  0  0  1
+ *     space        0  0  0  1  0  0  0  0  1  1  0       without the newline, which is in `chain`
+ *     other        1  0  1  0  0  0  1  0  0  0  0
+ *     chain        0  1  0  0  0  0  0  0  0  0  0       belongs to the word before it; in o200k, the slash does too
+ *     starts       1  0  1  1  0  0  1  0  1  1  0       words: "!\n", "/", " ab", "'s", " ", " x"
+ */
 ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t left)
 {
     const int o200k = pattern == BPE_O200K;
@@ -1017,7 +1039,7 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
     letter &= known;
     number &= known;
     tail = m->tail & known;
-    /* line ends, and slashes behind them, that belong to the word of others before them */
+    /* newlines (and slashes after them) that belong to a word of other characters before them */
     behind = (o200k ? line_end | m->slash : line_end) & known;
     chain = behind & line_end & other << 1;
     chain |= ((behind + chain) ^ behind) & behind;
@@ -1026,23 +1048,23 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
 
     starts = other & ~(other << 1) & ~(m->plain_space << 1);
     quotes = m->quote & (o200k ? letter << 1 : starts) & known;
-    lone = starts; /* one other character goes with the letters behind it, as whitespace does */
+    lone = starts; /* a single other character joins the letters after it, as whitespace does */
     for (unsigned k = 0; tail && k < 3; k++)
         lone |= lone << 1 & tail;
     starts |= letter & ~((letter | (space & ~line_end) | lone) << 1);
     if (o200k)
         starts |= upper & m->of[LOWER] << 1 & known;
     starts |= space_starts(space, line_end & space, letter | number | other);
-    starts |= groups_of_three(number) | 1;
+    starts |= (pattern == BPE_QWEN2 ? number : groups_of_three(number)) | 1;
     starts = cut_contractions(pattern, window, left, quotes, starts);
-    if (space >> (*n - 1) & 1 && (left > *n || !o200k)) { /* not known; at the end of a text, cl100k cuts nothing */
+    if (space >> (*n - 1) & 1 && (left > *n || pattern == BPE_CL100K)) { /* unknown; at the end, cl100k cuts nothing */
         uint64_t before = ~space & known;
         starts &= bits_below(before ? highest_bit(before) + 2 : 1);
     }
     return starts & known;
 }
 
-/* the class of the character at p; NONE at the end, and where the text is no UTF-8, which the next window will find */
+/* the class of the character at p; NONE at the end, and for bytes that are not UTF-8, which the next window reports */
 static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *length)
 {
     uint32_t character;
@@ -1050,7 +1072,7 @@ static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *
     return SET(*length ? class_of(character) : NONE);
 }
 
-/* the first character behind p that is in none of the classes */
+/* Skip characters of some classes. */
 static const uint8_t *skip(const uint8_t *p, const uint8_t *end, unsigned set)
 {
     unsigned length;
@@ -1059,7 +1081,7 @@ static const uint8_t *skip(const uint8_t *p, const uint8_t *end, unsigned set)
     return p;
 }
 
-/* behind the letters of a word, and in o200k the contraction that goes with them */
+/* Skip the letters of a word, and in o200k the contraction that belongs to them. */
 static const uint8_t *skip_letters(int pattern, const uint8_t *p, const uint8_t *end)
 {
     unsigned class, length, both = SET(BOTH) | SET(MARK);
@@ -1071,12 +1093,12 @@ static const uint8_t *skip_letters(int pattern, const uint8_t *p, const uint8_t 
             behind_both = p + length;
     if (class == SET(LOWER))
         p = skip(p, end, SET(LOWER) | both);
-    else if (behind_both) /* where no lower case follows, the last that can be lower case is the end */
+    else if (behind_both) /* without lowercase after it, the word ends with the last letter that can be lowercase */
         p = behind_both;
     return p < end && *p == '\'' ? p + contraction(pattern, p, (size_t)(end - p)) : p;
 }
 
-/* behind the whitespace that begins a word and is not taken along by what follows */
+/* Skip the whitespace that a word begins with and that does not belong to the next one. */
 static const uint8_t *skip_spaces(int pattern, const uint8_t *text, const uint8_t *end)
 {
     const uint8_t *p = text, *last = text, *behind_line = NULL;
@@ -1090,7 +1112,7 @@ static const uint8_t *skip_spaces(int pattern, const uint8_t *text, const uint8_
     return p < end && last > text ? last : p;
 }
 
-/* The length of the word at text, character by character: for what the masks don't settle, and as the plain reading. */
+/* Read the word at text character by character, for cases that the masks can't decide. Returns its length. */
 static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
 {
     unsigned letters = pattern == BPE_O200K ? LETTERS | SET(MARK) : LETTERS, others = SET(OTHER) | SET(MARK);
@@ -1108,7 +1130,7 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     else if (gpt2 && (first == SET(NUMBER) || (plain_space && next == SET(NUMBER))))
         p = skip(p, end, SET(NUMBER));
     else if (first == SET(NUMBER))
-        for (unsigned k = 0; k < 2 && class_at(p, end, &length) == SET(NUMBER); k++)
+        for (unsigned k = pattern == BPE_QWEN2 ? 2 : 0; k < 2 && class_at(p, end, &length) == SET(NUMBER); k++)
             p += length;
     else if (first & others || (plain_space && next & others)) {
         p = skip(p, end, others);
@@ -1119,13 +1141,13 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     return (size_t)(p - text);
 }
 
-/* what a window begins with: in its first `known` bytes, all words' starts; 1 + the offset of what is not UTF-8, or 0 */
+/* the words of a window: all starts among its first `known` bytes; 1 + the offset of a byte that is not UTF-8, or 0 */
 typedef struct {
     uint64_t starts;
     unsigned known, bad_byte;
 } cut;
 
-/* Find the bits at which words begin, after the first, in a window that begins with one; `left` is to the text's end. */
+/* Find all starts of words except the first in a window that begins with a word; `left` bytes of text remain. */
 ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left)
 {
     masks m = {0};
@@ -1135,16 +1157,16 @@ ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t 
         c.bad_byte = wide_masks(in_range, pattern, window, &c.known, left, &m);
     if (c.bad_byte || !c.known)
         return c;
-    c.starts = pattern == BPE_GPT2     ? gpt2_starts(window, &m, c.known, left)
-               : pattern == BPE_CL100K ? modern_starts(BPE_CL100K, window, &m, &c.known, left)
-                                       : modern_starts(BPE_O200K, window, &m, &c.known, left);
+    c.starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, c.known, left)
+               : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &c.known, left)
+                                      : modern_starts(pattern, window, &m, &c.known, left);
     c.starts &= ~(uint64_t)1;
     return c;
 }
 
 /*
- * Words leave the scanner in batches: as each is found, its key is made, and the place of its slot is asked for from
- * memory. When the batch is full, the slots have come, and a sink looks all of them up. An error ends the scan.
+ * A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
+ * slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan.
  */
 typedef struct {
     uint64_t key[2];
@@ -1169,7 +1191,7 @@ static int end_batch(batch *b)
     return b->sink(b->state, b->words, n);
 }
 
-/* add a word; readable has the same bytes, and 16 of them may be read whatever the length */
+/* Add a word. 16 bytes can be read from `readable`, which begins with the same bytes, whatever their number. */
 ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *readable, size_t length)
 {
     pending *p = b->words + b->n++;
@@ -1184,7 +1206,7 @@ ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *read
     return LIKELY(b->n < BATCH) ? BPE_OK : end_batch(b);
 }
 
-/* Give the words of text..end to a batch; text may be read up to limit. After BPE_BAD_UTF8, *bad is where. */
+/* Give the words of text..end to a batch; bytes up to limit can be read. After BPE_BAD_UTF8, *bad is the bad one. */
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, int pattern, const uint8_t *text, const uint8_t *end,
                             const uint8_t *limit, const uint8_t **bad)
 {
@@ -1241,7 +1263,7 @@ static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t 
     return (has_avx2() ? scan_avx2 : scan_portable)(b, pattern, text, end, limit, bad);
 }
 
-/* Give the words of a text to a batch, and the indexes of special tokens, if `special` is given, between them. */
+/* Give all words to a batch; `special`, if it is not NULL, gets the index of each special token between them. */
 static int scan_text(batch *b, const rules *r, finder *f, const uint8_t *text, size_t length, size_t *bad_offset,
                      void (*special)(void *state, size_t index))
 {
@@ -1261,7 +1283,7 @@ static int scan_text(batch *b, const rules *r, finder *f, const uint8_t *text, s
     return status;
 }
 
-/* count the words of a batch */
+/* the sink that counts */
 static int count_batch(void *state, pending *words, size_t n)
 {
     table *t = state;
@@ -1277,7 +1299,7 @@ static int count_batch(void *state, pending *words, size_t n)
     return status;
 }
 
-/* Make a table large enough for the words of a text of some length, so that it need not grow so often. */
+/* Give a table the size that text of this length usually needs, so that it grows less often. */
 static int fit_table(table *t, size_t length, size_t most)
 {
     size_t capacity = t->capacity;
@@ -1301,47 +1323,59 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
 
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
 
-enum { WALL = 0, DEAD = 1, FIRST_ID = 2 }; /* inside, the ids are those outside + 2 */
-enum { BLOCK = 128 };                      /* slots of the array, in words of the same count */
+enum { BOUNDARY = 0, DEAD = 1, FIRST_ID = 2 };   /* inside the learner, each id is the caller's + 2 */
+enum { BLOCK = 128 };                            /* slots of the array that share a count */
+enum { WRITING, COUNTING, LISTING, MERGING };    /* what bpe_learner_run does next */
+enum { STEP = 1 << 21, WORK_PER_CALL = 2 * STEP }; /* slots or places; about 0.1 s per call */
+enum { SQUARE = 1 << 17 };                       /* slots in a square array of pairs */
 
 typedef struct { uint64_t key, count; } heap_entry;
 
-typedef struct { /* of one token beside another: how often, in how many places, and where the next of these goes */
+typedef struct { /* a neighbor of the pair being merged: its total count, its places, and its entry in the lists */
     uint64_t count;
-    uint32_t *list;
+    size_t list; /* where the next place goes; 0 if the new pair has no list */
     uint32_t n;
-} neighbour;
+} neighbor;
 
 typedef struct {
     uint32_t span, length; /* in slots of the array, in bytes */
-    size_t where;          /* of the bytes */
-    uint64_t start;        /* the first 8 bytes as a number, with zeros behind: decides nearly all comparisons */
+    size_t where;          /* offset of the bytes */
+    uint64_t start;        /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
 } token;
 
 struct bpe_learner {
-    uint32_t *seq;
+    int phase, status; /* after an error, every call returns it again */
+    table words;       /* while writing: an array of n_words slots, sorted by descending count */
+    size_t n_words, next_word;
+    uint32_t id_of_byte[256];
+    uint32_t *seq; /* the array of all words */
     size_t n_slots;
-    uint64_t *counts; /* of the words in each block */
+    uint64_t *counts; /* per block */
+    size_t at;        /* where in seq the current phase continues */
     token *tokens;
     size_t n_tokens, token_capacity;
-    uint32_t n_single; /* tokens below are one slot long */
+    uint32_t n_single; /* smaller ids have tokens of one slot */
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
-    neighbour (*beside)[2]; /* by id, on the left and on the right of what is being merged; all zero between merges */
-    uint32_t (*met)[2];     /* the ids that are not zero there */
-    uint32_t (*replaced)[2]; /* the neighbours on both sides of each pair that is replaced */
+    neighbor (*beside)[2];   /* by id: to the left and to the right of the pair; all zero between merges */
+    uint32_t (*met)[2];      /* the ids whose entry in `beside` is in use */
+    uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
     size_t n_met[2], beside_capacity, met_capacity, replaced_capacity;
-    table pairs; /* those that occur at least `threshold` times; the key is the pair, and 1 */
+    table sums;    /* while counting and listing: every pair in the array */
+    size_t square; /* sums is a square array with this many rows; 0 if it is a hash table */
+    table pairs;   /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
+    uint32_t *lists; /* of places: for each pair the length, then the places in ascending order; grows until rebuilt */
+    size_t n_lists, lists_capacity;
     heap_entry *heap;
     size_t n_heap, heap_capacity;
     uint64_t threshold, least;
     size_t longest;
-    int smaller_ids; /* who wins a tie: the greater bytes, or, as in Hugging Face's trainer, the smaller pair of ids */
+    int smaller_ids; /* what wins a tie: the greater bytes, or the smaller pair of ids as in Hugging Face's trainer */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
 
-/* the order of two tokens' bytes: below 0, 0, above 0 */
+/* compare two tokens by their bytes: negative, 0 or positive */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
 {
     const token *x = l->tokens + a, *y = l->tokens + b;
@@ -1350,7 +1384,7 @@ static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
     return a == b ? 0 : compare_bytes(l->bytes + x->where, x->length, l->bytes + y->where, y->length);
 }
 
-/* the rule: the larger count first; then the greater left token, then the greater right one */
+/* the order of merges: the larger count first, then the greater left token, then the greater right token */
 static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry *y)
 {
     int order;
@@ -1375,39 +1409,133 @@ static void heap_down(bpe_learner *l, size_t i)
     l->heap[i] = moving;
 }
 
-/* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
-
-/* a token was met on one side of a pair that is merged */
-static inline void meet(bpe_learner *l, unsigned k, uint32_t id, uint64_t count)
+/* add a token, whose bytes are already in place after those of the others */
+static int add_token(bpe_learner *l, size_t length, size_t span)
 {
-    neighbour *one = &l->beside[id][k];
-    if (!one->n++)
-        l->met[l->n_met[k]++][k] = id;
-    one->count += count;
+    const size_t n = l->n_tokens + 1, where = l->n_bytes;
+    uint64_t start = 0;
+    if (n >= UINT32_MAX || length > UINT32_MAX)
+        return BPE_OVERFLOW;
+    if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
+        grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
+        grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
+        return BPE_NO_MEMORY;
+    for (size_t i = 0; i < 8; i++)
+        start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
+    memset(l->beside + l->n_tokens, 0, sizeof *l->beside);
+    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, where, start};
+    l->n_bytes += length;
+    return BPE_OK;
 }
 
-/* put a new pair into the table, with room for its list, and into the heap, if it may be merged */
-static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbour *sum)
+/* ---- 2. learning: the array -------------------------------------------------------------------------------------- */
+
+/*
+ * Turn a table of words into an array, sorted by descending count. This is a radix sort, one byte of the count at a
+ * time, so no choice of counts makes it slow.
+ */
+static int sort_words(table *t, size_t *n_words)
+{
+    uint64_t all_bits = 0;
+    size_t n = 0;
+    slot *from, *to;
+    for (size_t i = 0; i < t->capacity; i++)
+        if (t->slots[i].key[1]) {
+            all_bits |= t->slots[i].is.word.count;
+            t->slots[n++] = t->slots[i];
+        }
+    if ((from = realloc(t->slots, (n + 1) * sizeof *from))) /* gives back half of the memory or more */
+        t->slots = from;
+    if (!(to = allocate(n, sizeof *to, 0)))
+        return BPE_NO_MEMORY;
+    for (unsigned shift = 0; shift < 64 && all_bits >> shift; shift += 8) {
+        size_t ends[256] = {0};
+        from = t->slots;
+        for (size_t i = 0; i < n; i++)
+            ends[from[i].is.word.count >> shift & 255]++;
+        for (unsigned byte = 255; byte > 0; byte--)
+            ends[byte - 1] += ends[byte];
+        for (size_t i = n; i-- > 0;)
+            to[--ends[from[i].is.word.count >> shift & 255]] = from[i];
+        t->slots = to;
+        to = from;
+    }
+    free(to);
+    *n_words = n;
+    return BPE_OK;
+}
+
+/* where the next word goes that does not fit at p: words with different counts don't share a block */
+static size_t place_of_word(const slot *word, const slot *last, size_t p)
+{
+    return word->is.word.count == last->is.word.count ? p : (p + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+/* allocate the array, with boundaries everywhere */
+static int new_array(bpe_learner *l)
+{
+    size_t p = BLOCK, length;
+    for (const slot *s = l->words.slots, *last = s; s < l->words.slots + l->n_words; last = s++) {
+        (void)word_of(&l->words, s, &length);
+        p = place_of_word(s, last, p) + length + 1;
+    }
+    l->n_slots = (p + BLOCK - 1) / BLOCK * BLOCK;
+    if (l->n_slots >= UINT32_MAX)
+        return BPE_OVERFLOW;
+    l->at = BLOCK;
+    l->seq = allocate(l->n_slots, sizeof *l->seq, 1);
+    l->counts = allocate(l->n_slots / BLOCK, sizeof *l->counts, 1);
+    return l->seq && l->counts ? BPE_OK : BPE_NO_MEMORY;
+}
+
+/* write words into the array until its slots before `end` are full, or no words are left */
+static int write_words(bpe_learner *l, size_t end)
+{
+    for (; l->next_word < l->n_words && l->at < end; l->next_word++) {
+        const slot *s = l->words.slots + l->next_word;
+        size_t length;
+        const uint8_t *word = word_of(&l->words, s, &length);
+        const size_t p = place_of_word(s, s - (l->next_word > 0), l->at);
+        for (size_t block = p / BLOCK; block <= (p + length) / BLOCK; block++)
+            l->counts[block] = s->is.word.count;
+        for (size_t i = 0; i < length; i++) {
+            const uint32_t id = l->id_of_byte[word[i]];
+            if (id >= l->n_tokens - FIRST_ID)
+                return BPE_OVERFLOW;
+            l->seq[p + i] = id + FIRST_ID;
+        }
+        l->at = p + length + 1; /* a boundary follows the word */
+    }
+    return BPE_OK;
+}
+
+/* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
+
+/* put a new pair into the heap and the table, with room for its list; skip a pair that can't be merged, or not yet */
+static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbor *sum)
 {
     const heap_entry entry = {pair_key(left, right), sum->count};
-    size_t i = l->n_heap, n = sum->n;
+    size_t i = l->n_heap;
     slot *s;
-    if (left == WALL || right == WALL || sum->count < l->threshold ||
+    if (left == BOUNDARY || right == BOUNDARY || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
-    if (!(s = add_key(&l->pairs, entry.key, 1)) || !(s->is.pair.list = malloc((n + 1) * sizeof(uint32_t))) ||
+    if (!(s = add_key(&l->pairs, entry.key, 1)) ||
+        grow(&l->lists, &l->lists_capacity, l->n_lists + 1 + sum->n, sizeof *l->lists) != BPE_OK ||
         grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
         return BPE_NO_MEMORY;
     s->is.pair.count = sum->count;
-    s->is.pair.list[0] = sum->n;
-    sum->list = s->is.pair.list + 1;
+    s->is.pair.list = l->n_lists;
+    l->lists[l->n_lists] = sum->n;
+    sum->list = l->n_lists + 1;
+    l->n_lists += 1 + sum->n;
     for (l->n_heap++; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
         l->heap[i] = l->heap[(i - 1) / 2];
     l->heap[i] = entry;
     return BPE_OK;
 }
 
-/* take a pair out; the entries behind it move up, so that no search ends early */
+/* remove a pair; later entries move up, so that no search ends too early */
 static void drop_pair(bpe_learner *l, slot *s)
 {
     table *t = &l->pairs;
@@ -1422,92 +1550,123 @@ static void drop_pair(bpe_learner *l, slot *s)
     t->used--;
 }
 
-static void clear_pairs(bpe_learner *l)
-{
-    for (size_t i = 0; i < l->pairs.capacity; i++)
-        free(l->pairs.slots[i].is.pair.list);
-    clear_table(&l->pairs);
-    l->n_heap = 0;
-}
-
-/* the slots of a token; most are one slot long, and the guess saves waiting for the next place */
+/* the slots of a token; most tokens take one slot, and this guess saves waiting for the next place */
 static inline size_t span_of(const bpe_learner *l, uint32_t id)
 {
     return LIKELY(id < l->n_single) ? 1 : l->tokens[id].span;
 }
 
-/* where the sums of a pair are: in a square if there is room for all pairs of ids, which is faster, else in a table */
-static inline slot *sums_of(const table *all, size_t square, uint32_t left, uint32_t right)
+/* the slot for the sum of a pair; a square array of them is faster, but has room for a few hundred ids only */
+static inline slot *sum_of(const bpe_learner *l, uint32_t left, uint32_t right)
 {
-    return square ? all->slots + left * square + right : find(all, pair_key(left, right), 1);
+    return l->square ? l->sums.slots + left * l->square + right : find(&l->sums, pair_key(left, right), 1);
 }
 
-/* count all pairs in the array */
-static int count_pairs(bpe_learner *l, table *all, size_t square)
+/* count the pairs that begin before `end` */
+static int count_pairs(bpe_learner *l, size_t end)
 {
     const uint32_t *seq = l->seq;
-    for (size_t p = 1, next; p < l->n_slots - 1; p = next) {
+    for (size_t p = l->at, next; p < end; l->at = p = next) {
         const uint32_t left = seq[p], right = seq[next = p + span_of(l, left)];
-        slot *s = sums_of(all, square, left, right);
-        if (!s->key[1] && !square && !(s = add_key(all, pair_key(left, right), 1)))
+        slot *s = sum_of(l, left, right);
+        if (!s->key[1] && !l->square && !(s = add_key(&l->sums, pair_key(left, right), 1)))
             return BPE_NO_MEMORY;
         s->key[0] = pair_key(left, right);
         s->key[1] = 1;
-        s->is.word.where++; /* in how many places */
-        s->is.word.count += l->counts[p / BLOCK];
-        if (s->is.word.count > COUNT_MAX && left != WALL && right != WALL)
+        s->is.sum.places++;
+        s->is.sum.count += l->counts[p / BLOCK];
+        if (s->is.sum.count > COUNT_MAX && left != BOUNDARY && right != BOUNDARY)
             return BPE_OVERFLOW;
     }
     return BPE_OK;
 }
 
-/* replace the table by one of all pairs that are in the array now and occur at least threshold times */
-static int index_pairs(bpe_learner *l)
+/* add all pairs that occur often enough, with empty lists */
+static int add_pairs(bpe_learner *l)
 {
-    const size_t n = l->n_tokens, square = n <= 362 && n < l->n_slots / n ? n : 0; /* n * n slots have room in 2^17 */
-    table all = {0};
-    int status = new_table(&all, square ? 1 << 17 : 1 << 12, 1); /* another seed: in the order of one, keys pile up */
-    clear_pairs(l);
-    if (status == BPE_OK)
-        status = count_pairs(l, &all, square);
-    for (size_t i = 0; i < all.capacity && status == BPE_OK; i++) {
-        slot *s = all.slots + i;
-        neighbour sum = {s->is.word.count, NULL, (uint32_t)s->is.word.where};
+    int status = BPE_OK;
+    l->at = BLOCK - 1;
+    l->phase = LISTING;
+    for (size_t i = 0; i < l->sums.capacity && status == BPE_OK; i++) {
+        slot *s = l->sums.slots + i;
+        neighbor sum = {s->is.sum.count, 0, (uint32_t)s->is.sum.places};
         status = add_pair(l, (uint32_t)(s->key[0] >> 32), (uint32_t)s->key[0], &sum);
         s->is.pair.list = sum.list;
     }
-    for (size_t p = 1, next; p < l->n_slots - 1 && status == BPE_OK; p = next) {
-        slot *s = sums_of(&all, square, l->seq[p], l->seq[next = p + span_of(l, l->seq[p])]);
+    return status;
+}
+
+/* list the places of these pairs, as far as they begin before `end` */
+static void list_pairs(bpe_learner *l, size_t end)
+{
+    for (size_t p = l->at, next; p < end; l->at = p = next) {
+        slot *s = sum_of(l, l->seq[p], l->seq[next = p + span_of(l, l->seq[p])]);
         if (s->is.pair.list)
-            *s->is.pair.list++ = (uint32_t)p;
+            l->lists[s->is.pair.list++] = (uint32_t)p;
     }
-    free_table(&all);
+}
+
+/* start building the table of pairs from the array */
+static int start_counting(bpe_learner *l)
+{
+    const size_t n = l->n_tokens;
+    clear_table(&l->pairs);
+    l->n_heap = 0;
+    l->n_lists = 1; /* 0 stands for no list */
+    l->at = BLOCK - 1;
+    l->phase = COUNTING;
+    l->square = n * n <= SQUARE && n * n < l->n_slots ? n : 0;
+    /* not the seed of l->pairs: there, keys that come in the order of its own hash would cluster */
+    return new_table(&l->sums, l->square ? SQUARE : 1 << 12, l->pairs.seed[0]);
+}
+
+/* do a part of the work before the first merge, or before the next one if all pairs in the table are merged */
+static int prepare(bpe_learner *l, size_t *work)
+{
+    const size_t last = l->n_slots - 1, end = l->at + STEP < last ? l->at + STEP : last;
+    int status = BPE_OK;
+    *work += end > l->at ? end - l->at : 0;
+    if (l->phase == WRITING) {
+        status = write_words(l, end);
+        if (status == BPE_OK && l->next_word == l->n_words) {
+            free_table(&l->words);
+            status = start_counting(l);
+        }
+    } else if (l->phase == COUNTING) {
+        status = count_pairs(l, end);
+        if (status == BPE_OK && l->at >= last)
+            status = add_pairs(l);
+    } else {
+        list_pairs(l, end);
+        if (l->at >= last) {
+            free_table(&l->sums);
+            l->phase = MERGING;
+        }
+    }
     return status;
 }
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* add a token, whose bytes stand behind those of the others already */
-static int add_token(bpe_learner *l, size_t length, size_t span)
+/* count a neighbor of a replaced pair: on the left (side 0) or on the right (side 1) */
+static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t count)
 {
-    const size_t n = l->n_tokens + 1, where = l->n_bytes;
-    uint64_t start = 0;
-    if (n >= UINT32_MAX || length > UINT32_MAX)
-        return BPE_OVERFLOW;
-    if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
-        grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
-        grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
-        return BPE_NO_MEMORY;
-    for (size_t i = 0; i < 8; i++)
-        start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
-    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, where, start};
-    l->n_bytes += length;
-    return BPE_OK;
+    neighbor *one = &l->beside[id][side];
+    if (!one->n++)
+        l->met[l->n_met[side]++][side] = id;
+    one->count += count;
+}
+
+static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t span)
+{
+    PREFETCH(l->seq + p - 1);
+    PREFETCH(l->seq + p + span);
+    PREFETCH(l->counts + p / BLOCK);
 }
 
 /*
- * Write c over the pairs (a, b) in the list, of which the places remain where it was done: -> how many. Their sum,
- * weighted by the counts of the words, goes to *weight, those of the neighbours to l->beside, and these to l->replaced.
+ * Replace the pair (a, b) by c at the n places in the list, keep only the places where it was still there, and return
+ * their number. *weight is the sum of the counts there; the neighbors go to l->beside and l->replaced.
  */
 static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
@@ -1516,13 +1675,12 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
     const size_t span_a = l->tokens[a].span, span = l->tokens[c].span;
     size_t made = 0;
     *weight = 0;
+    for (size_t i = 0; i < n && i < AHEAD; i++)
+        prefetch_place(l, list[i], span);
     for (size_t i = 0; i < n; i++) {
         const uint32_t p = list[i];
-        if (i + AHEAD < n) {
-            PREFETCH(seq + list[i + AHEAD] - 1);
-            PREFETCH(seq + list[i + AHEAD] + span);
-            PREFETCH(l->counts + list[i + AHEAD] / BLOCK);
-        }
+        if (i + AHEAD < n)
+            prefetch_place(l, list[i + AHEAD], span);
         if (seq[p] == a && seq[p + span_a] == b) {
             const uint64_t count = l->counts[p / BLOCK];
             meet(l, 0, l->replaced[made][0] = seq[p - 1], count);
@@ -1536,172 +1694,160 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
     return made;
 }
 
-/* bring the table up to date after (a, b) became c at n places */
-static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c, const uint32_t *list, size_t n)
+/* subtract what (x, a) and (b, y) lost for each neighbor x on the left and y on the right */
+static void lower_counts(bpe_learner *l, uint32_t a, uint32_t b)
 {
-    int status = BPE_OK;
-    for (unsigned k = 0; k < 2; k++)
-        for (size_t i = 0; i < l->n_met[k]; i++) {
-            const uint32_t id = l->met[i][k];
-            slot *s = find(&l->pairs, k ? pair_key(b, id) : pair_key(id, a), 1);
+    for (unsigned side = 0; side < 2; side++)
+        for (size_t i = 0; i < l->n_met[side]; i++) {
+            const uint32_t id = l->met[i][side];
+            PREFETCH(l->pairs.slots + home_of(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1));
+        }
+    for (unsigned side = 0; side < 2; side++)
+        for (size_t i = 0; i < l->n_met[side]; i++) {
+            const uint32_t id = l->met[i][side];
+            slot *s = find(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1);
             if (!s->key[1])
                 continue; /* it was too rare already */
-            s->is.pair.count -= l->beside[id][k].count;
-            if (s->is.pair.count < l->threshold) {
-                free(s->is.pair.list);
+            s->is.pair.count -= l->beside[id][side].count;
+            if (s->is.pair.count < l->threshold)
                 drop_pair(l, s);
-            }
         }
-    l->beside[a][1].count -= l->beside[c][0].count; /* c beside c: the left one saw an a, and counted (c, a) */
-    for (unsigned k = 0; k < 2; k++)
-        for (size_t i = 0; i < l->n_met[k] && status == BPE_OK; i++) {
-            const uint32_t id = l->met[i][k];
-            status = add_pair(l, k ? c : id, k ? id : c, &l->beside[id][k]);
+}
+
+/*
+ * Add the pairs (x, c) and (c, y). Two new tokens c can be next to each other: when a + a -> c in `aaaa`, the first
+ * replacement sees the third a on its right and counts (c, a); the second turns that a into c, sees the first c on its
+ * left and counts (c, c). So (c, a) is too large by the count of (c, c).
+ */
+static int add_new_pairs(bpe_learner *l, uint32_t a, uint32_t c)
+{
+    int status = BPE_OK;
+    l->beside[a][1].count -= l->beside[c][0].count;
+    for (unsigned side = 0; side < 2; side++)
+        for (size_t i = 0; i < l->n_met[side] && status == BPE_OK; i++) {
+            const uint32_t id = l->met[i][side];
+            status = add_pair(l, side ? c : id, side ? id : c, &l->beside[id][side]);
         }
-    for (size_t i = 0; i < n && status == BPE_OK; i++) {
-        const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
-        if (l->beside[x][0].list)
-            *l->beside[x][0].list++ = list[i] - l->tokens[x].span;
-        if (l->beside[y][1].list)
-            *l->beside[y][1].list++ = list[i];
-    }
-    for (unsigned k = 0; k < 2; k++)
-        while (l->n_met[k])
-            l->beside[l->met[--l->n_met[k]][k]][k] = (neighbour){0, NULL, 0};
     return status;
 }
 
-/* merge the pair in a slot of the table, which goes; what was merged goes to *merge */
+/* fill the lists of the new pairs from the n places where c is now, and forget the neighbors */
+static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
+        if (l->beside[x][0].list)
+            l->lists[l->beside[x][0].list++] = places[i] - l->tokens[x].span;
+        if (l->beside[y][1].list)
+            l->lists[l->beside[y][1].list++] = places[i];
+    }
+    for (unsigned side = 0; side < 2; side++)
+        while (l->n_met[side])
+            l->beside[l->met[--l->n_met[side]][side]][side] = (neighbor){0, 0, 0};
+}
+
+/* merge a pair, which leaves the table */
 static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
     const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
     const token x = l->tokens[a], y = l->tokens[b];
-    const size_t length = (size_t)x.length + y.length, where = l->n_bytes;
-    uint32_t *list = pair->is.pair.list;
-    int status = grow(&l->bytes, &l->bytes_capacity, where + length, 1);
+    const size_t length = (size_t)x.length + y.length, end = l->n_bytes, list = pair->is.pair.list + 1;
+    size_t n = l->lists[list - 1];
+    int status;
     *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->is.pair.count, 0};
     drop_pair(l, pair);
-    if (status == BPE_OK) {
-        memcpy(l->bytes + where, l->bytes + x.where, x.length);
-        memcpy(l->bytes + where + x.length, l->bytes + y.where, y.length);
-        status = add_token(l, length, (size_t)x.span + y.span);
-    }
+    if (grow(&l->bytes, &l->bytes_capacity, end + length, 1) != BPE_OK ||
+        grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced) != BPE_OK)
+        return BPE_NO_MEMORY;
+    memcpy(l->bytes + end, l->bytes + x.where, x.length);
+    memcpy(l->bytes + end + x.length, l->bytes + y.where, y.length);
+    if ((status = add_token(l, length, (size_t)x.span + y.span)) != BPE_OK)
+        return status;
+    n = replace_pairs(l, l->lists + list, n, a, b, c, &merge->replaced);
+    lower_counts(l, a, b);
+    status = add_new_pairs(l, a, c);
     if (status == BPE_OK)
-        status = grow(&l->replaced, &l->replaced_capacity, list[0], sizeof *l->replaced);
-    if (status == BPE_OK)
-        status = update_pairs(l, a, b, c, list + 1, replace_pairs(l, list + 1, list[0], a, b, c, &merge->replaced));
-    free(list);
+        list_new_pairs(l, l->lists + list, n);
     return status;
 }
 
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {
     size_t work = 0;
-    int status = BPE_OK;
-    for (*made = 0; *made < most && work < 4000000 && status == BPE_OK;) {
+    for (*made = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
         heap_entry *top = l->heap;
-        slot *s = l->n_heap ? find(&l->pairs, top->key, 1) : NULL;
-        if (s && s->key[1] && s->is.pair.count == top->count) {
-            work += s->is.pair.list[0];
-            status = make_merge(l, s, merges + (*made)++);
-        } else if (s) { /* it fell since it was put in, or is merged */
-            if (s->key[1])
-                top->count = s->is.pair.count;
-            else
-                *top = l->heap[--l->n_heap];
-            heap_down(l, 0);
-        } else if (l->threshold > l->least) {
+        slot *s;
+        if (l->phase != MERGING) {
+            l->status = prepare(l, &work);
+        } else if (!l->n_heap && l->threshold <= l->least) {
+            return BPE_DONE;
+        } else if (!l->n_heap) {
             l->threshold = l->threshold / 8 > l->least ? l->threshold / 8 : l->least;
-            status = index_pairs(l);
-        } else
-            break;
-    }
-    return status;
-}
-
-/* ---- 2. learning: from words to the array ------------------------------------------------------------------------ */
-
-/* write a word from *at on, and leave a wall behind it */
-static int write_word(bpe_learner *l, const uint8_t *word, size_t length, const uint32_t *id_of_byte, uint64_t *at)
-{
-    for (size_t i = 0; i < length; i++) {
-        const uint32_t id = id_of_byte[word[i]];
-        if (id >= l->n_tokens - FIRST_ID)
-            return BPE_OVERFLOW;
-        l->seq[(*at)++] = id + FIRST_ID;
-    }
-    ++*at;
-    return BPE_OK;
-}
-
-/* give the words of each count their blocks; `counts` has how many slots they take, and gets where they begin */
-static int lay_out(bpe_learner *l, table *counts)
-{
-    l->n_slots = BLOCK;
-    for (size_t i = 0; i < counts->capacity; i++) {
-        uint64_t *where = &counts->slots[i].is.word.where, n = (*where + BLOCK - 1) / BLOCK * BLOCK;
-        *where = l->n_slots;
-        l->n_slots += n;
-    }
-    if (l->n_slots >= UINT32_MAX)
-        return BPE_OVERFLOW;
-    l->seq = allocate(l->n_slots, sizeof *l->seq, 1);
-    l->counts = allocate(l->n_slots / BLOCK, sizeof *l->counts, 0);
-    if (!l->seq || !l->counts)
-        return BPE_NO_MEMORY;
-    for (size_t i = counts->capacity, end = l->n_slots; i--; end = counts->slots[i].is.word.where)
-        for (size_t p = counts->slots[i].is.word.where; p < end; p += BLOCK)
-            l->counts[p / BLOCK] = counts->slots[i].key[0];
-    return BPE_OK;
-}
-
-/* all words; the threshold is a guess at the count of the last merge: a wrong one costs time only */
-static int write_words(bpe_learner *l, const table *words, const uint32_t *id_of_byte, uint64_t merges_wanted)
-{
-    table counts = {0};
-    uint64_t pairs = 0;
-    int status = new_table(&counts, 1 << 12, 0);
-    for (int pass = 0; pass < 2 && status == BPE_OK; pass++) {
-        for (size_t i = 0; i < words->capacity && status == BPE_OK; i++) {
-            const uint64_t count = words->slots[i].is.word.count;
-            size_t length;
-            const uint8_t *word = word_of(words, words->slots + i, &length);
-            slot *s = find(&counts, count, 1);
-            if (!length)
-                continue;
-            if (pass)
-                status = write_word(l, word, length, id_of_byte, &s->is.word.where);
-            else if (s->key[1] || (s = add_key(&counts, count, 1))) {
-                s->is.word.where += length + 1;
-                pairs += (length - 1) * count;
-            } else
-                status = BPE_NO_MEMORY;
+            l->status = start_counting(l);
+        } else if (!(s = find(&l->pairs, top->key, 1))->key[1]) { /* it was merged, or became too rare */
+            *top = l->heap[--l->n_heap];
+            heap_down(l, 0);
+        } else if (s->is.pair.count != top->count) { /* its count fell */
+            top->count = s->is.pair.count;
+            heap_down(l, 0);
+        } else {
+            work += l->lists[s->is.pair.list];
+            l->status = make_merge(l, s, merges + *made);
+            *made += l->status == BPE_OK;
         }
-        if (!pass && status == BPE_OK)
-            status = lay_out(l, &counts);
     }
-    pairs = pairs / 64 / (merges_wanted + 1);
-    l->threshold = pairs > l->least ? pairs : l->least;
-    free_table(&counts);
-    return status;
+    return l->status;
 }
+
+/* ---- 2. learning: a learner -------------------------------------------------------------------------------------- */
 
 void bpe_learner_free(bpe_learner *l)
 {
     if (!l)
         return;
-    if (l->pairs.slots)
-        clear_pairs(l);
+    free_table(&l->words);
+    free_table(&l->sums);
     free_table(&l->pairs);
     free(l->seq);
     free(l->counts);
     free(l->tokens);
     free(l->bytes);
-    free(l->heap);
     free(l->beside);
     free(l->met);
     free(l->replaced);
+    free(l->lists);
+    free(l->heap);
     free(l);
+}
+
+/* add the two ids that are used inside the learner, and the first tokens of the vocabulary */
+static int add_first_tokens(bpe_learner *l, const uint8_t *tokens, const size_t *lengths, size_t n_tokens)
+{
+    int status = n_tokens < UINT32_MAX - FIRST_ID ? BPE_OK : BPE_OVERFLOW;
+    for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
+        const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
+        status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1);
+        if (status == BPE_OK && length)
+            memcpy(l->bytes + l->n_bytes, tokens, length);
+        if (status == BPE_OK)
+            status = add_token(l, length, 1);
+        tokens += length;
+    }
+    l->n_single = (uint32_t)l->n_tokens;
+    return status;
+}
+
+/*
+ * Choose the threshold. The count of the word with rank n + 256 is a lower bound for the first n merges: each merge
+ * completes at most one word and at most 256 words are single bytes, so before each of these merges one of the n + 256
+ * most frequent words still has a pair. If a limit such as max_token_length makes the bound wrong, the merges are the
+ * same and only take longer.
+ */
+static uint64_t choose_threshold(const bpe_learner *l, uint64_t merges_wanted)
+{
+    const uint64_t rank = merges_wanted < l->n_words ? merges_wanted + 256 : l->n_words;
+    const uint64_t bound = rank < l->n_words ? l->words.slots[rank].is.word.count : 1;
+    return bound > l->least ? bound : l->least;
 }
 
 int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
@@ -1709,26 +1855,25 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
                     int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
-    int status = !w->table.slots ? BPE_USED_UP : l ? new_table(&l->pairs, 1 << 12, 0) : BPE_NO_MEMORY;
-    for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
-        const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
-        status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1); /* + 1: there is a block at once */
-        if (status == BPE_OK) {
-            memcpy(l->bytes + l->n_bytes, tokens, length);
-            tokens += length;
-            status = add_token(l, length, 1);
-        }
-    }
+    int status = !w->table.slots ? BPE_USED_UP : l ? BPE_OK : BPE_NO_MEMORY;
     if (status == BPE_OK) {
-        l->n_single = (uint32_t)l->n_tokens;
-        l->least = min_frequency;
+        l->words = w->table;
+        memset(&w->table, 0, sizeof w->table);
+        memcpy(l->id_of_byte, id_of_byte, sizeof l->id_of_byte);
+        l->least = min_frequency ? min_frequency : 1;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        status = write_words(l, &w->table, id_of_byte, merges_wanted);
-    }
-    free_table(&w->table);
+        status = new_table(&l->pairs, 1 << 12, l->words.seed[0]);
+    } else
+        free_table(&w->table);
     if (status == BPE_OK)
-        status = index_pairs(l);
+        status = add_first_tokens(l, tokens, lengths, n_tokens);
+    if (status == BPE_OK)
+        status = sort_words(&l->words, &l->n_words);
+    if (status == BPE_OK) {
+        l->threshold = choose_threshold(l, merges_wanted);
+        status = new_array(l);
+    }
     if (status != BPE_OK) {
         bpe_learner_free(l);
         *learner = NULL;
@@ -1738,21 +1883,21 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
 
 /* ---- 3. encoding: the vocabulary --------------------------------------------------------------------------------- */
 
-/* The caller has numbered the tokens: the id of a byte's token is the byte, and those of the merges' tokens follow. */
+/* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_MADE = 4 };
 enum { IDS_IN_SLOT = 3, COMING_BACK = 4 }; /* a cache grows if each of its words was looked up so often on average */
 #define IN_ARENA (1u << 31)                /* marks the number of ids of a long word, or of more than three */
 
-typedef struct { /* what is known of a token so far; its bytes, if safe merges alone made it */
+typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
     uint8_t flags, n_bytes, bytes[3];
 } token_facts;
 
 struct bpe_encoder {
-    uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones where it is empty */
+    uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones if empty */
     size_t n_buckets;
     uint32_t *made;    /* by rank: the token that the merge makes */
-    int plain;         /* that is 256 + rank for all of them: a look-up less for each merge */
+    int plain;         /* that is 256 + rank for all of them: one lookup less per merge */
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     rules rules;
@@ -1787,7 +1932,7 @@ static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t rig
     }
 }
 
-/* a safe merge makes c of a and b: if such merges alone make a character, keep its token */
+/* A safe merge makes c of a and b. If only such merges make a character, note its token. */
 static void note_character(bpe_encoder *e, const token_facts *a, const token_facts *b, token_facts *c, uint32_t id)
 {
     unsigned n = (unsigned)a->n_bytes + b->n_bytes;
@@ -1802,10 +1947,10 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 }
 
 /*
- * Fill the table of pairs, and that of characters. A merge (a, b) -> c is safe, so that it may be made at once wherever
- * a stands before b, if no earlier merge has a on its right or b on its left, and a is not b: nothing can take one of
- * them away before its turn comes. That needs an ordered list, where no merge uses a token that a later one makes: else
- * a pair with c could come before it.
+ * Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
+ * if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
+ * This requires a list in which no merge uses a token that a later merge makes. Otherwise a pair with c could have a
+ * lower rank than the merge that makes c.
  */
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
@@ -1848,7 +1993,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e);
 }
 
-/* check the merges, and copy the arguments that are kept */
+/* Check the merges, and copy the arguments that are kept. */
 static int fill_encoder(bpe_encoder *e, const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
                         const uint32_t *special_ids, size_t n_specials)
 {
@@ -1874,9 +2019,9 @@ static int fill_encoder(bpe_encoder *e, const uint32_t *ids, size_t n_ids, const
     return e->special_ids ? BPE_OK : BPE_NO_MEMORY;
 }
 
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *special_bytes,
-                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern, uint64_t seed,
-                    bpe_encoder **encoder)
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
+                    const uint8_t *special_bytes, const size_t *lengths, const uint32_t *special_ids, size_t n_specials,
+                    int pattern, uint64_t seed, bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     int status = e ? new_rules(&e->rules, special_bytes, lengths, n_specials, pattern) : BPE_NO_MEMORY;
@@ -1893,12 +2038,12 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
 
 /* ---- 3. encoding: one word --------------------------------------------------------------------------------------- */
 
-enum { SHORT = 62 }; /* ids that are merged within an array, with a wall on each side */
+enum { SHORT = 62 }; /* ids that are merged within an array, with NO_ID on each side */
 
 static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e->plain ? 256 + rank : e->made[rank]; }
 
 /*
- * Merge n ids, at most SHORT: -> how many are left. keys[i] is the rank of the pair that begins at place i, and i
+ * Merge n ids, at most SHORT, and return how many remain. keys[i] is the rank of the pair that begins at place i, and i
  * itself, so that the least is the leftmost pair of lowest rank. A bit of `live` is a place where a token begins.
  */
 ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t n)
@@ -1906,7 +2051,7 @@ ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t 
     const uint32_t last = (uint32_t)n + 1, padded = (last + 7) & ~7u;
     uint32_t ids[SHORT + 2], keys[SHORT + 2], least = UINT32_MAX;
     uint64_t live = bits_below(last + 1);
-    ids[0] = ids[last] = NO_ID; /* the walls */
+    ids[0] = ids[last] = NO_ID;
     memcpy(ids + 1, out, n * sizeof *out);
     memset(keys, 255, padded * sizeof *keys);
     for (uint32_t i = 1; i + 1 < last; i++) {
@@ -1947,7 +2092,7 @@ static NOINLINE AVX2 size_t merge_short_avx2(const bpe_encoder *e, uint32_t *out
 
 typedef struct { uint32_t id, before, after; } place;
 
-/* set the leaf of the pair at a place; a node is the lesser of its two children, so node 1 is the least leaf */
+/* Set the leaf of the pair at a place. A node is the lesser of its two children, so node 1 is the least leaf. */
 static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
 {
     size_t i = places + at;
@@ -1955,7 +2100,7 @@ static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
         tree[i / 2] = lesser(tree[i], tree[i ^ 1]);
 }
 
-/* the same for any number of ids, in n log n: they are linked, and a tree finds the least pair */
+/* Merge any number of ids in n log n: they are linked, and a tree finds the least pair. */
 static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
@@ -1984,7 +2129,7 @@ static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
     return BPE_OK;
 }
 
-/* the ids of a word: *n of them to out, which has room for `length` */
+/* Encode a word of `length` bytes, for whose ids there is as much room. */
 static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *out, size_t *n)
 {
     int status = BPE_OK;
@@ -2047,7 +2192,7 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
     return status;
 }
 
-/* write ids after those of the text so far; there is room for two more */
+/* Append ids to the output. */
 ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narrow)
 {
     uint8_t *out = c->ids + c->n * (narrow ? 2 : 4);
@@ -2060,8 +2205,8 @@ ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narr
 }
 
 /*
- * Make room for a word, and for some bytes in the arena. A full table grows if its words come back; else, and without
- * memory, it is emptied.
+ * Make room for a word with n_bytes in the arena; returns 0 if they are too many. A full table grows if its words were
+ * looked up often enough since it last did. Otherwise, or without memory, it is emptied.
  */
 static int make_room(bpe_cache *c, size_t n_bytes)
 {
@@ -2077,7 +2222,7 @@ static int make_room(bpe_cache *c, size_t n_bytes)
     return 1;
 }
 
-/* keep the ids of a word; without memory, they are not kept */
+/* Cache the ids of a word, if there is memory. */
 static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
 {
     table *t = &c->table;
@@ -2099,7 +2244,7 @@ static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t 
         memcpy(s->is.known.ids, ids, n * sizeof *ids);
 }
 
-/* encode a word that is not in the slot of its hash, with up to three ids */
+/* Encode a word that is not in its home slot with up to three ids. */
 static NOINLINE int encode_other(bpe_cache *c, pending *p)
 {
     const slot *s = find_word(&c->table, p->key, p->word, p->length);
@@ -2121,7 +2266,7 @@ static NOINLINE int encode_other(bpe_cache *c, pending *p)
     return BPE_OK;
 }
 
-/* encode the words of a batch */
+/* the sink that encodes */
 ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narrow)
 {
     int status = BPE_OK;
@@ -2129,7 +2274,7 @@ ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narro
         pending *p = words + i;
         const slot *s = c->table.slots + p->home;
         if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && s->is.known.n <= IDS_IN_SLOT)) {
-            put_ids(c, s->is.known.ids, IDS_IN_SLOT, narrow); /* all three, so that there is no loop */
+            put_ids(c, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
             c->n += s->is.known.n;
         } else
             status = encode_other(c, p);

@@ -26,7 +26,8 @@ from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
-VERSION = 9  # of the interface: a module built for another version is not used
+NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
+VERSION = 11  # of the interface: a module built for another version is not used
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ class Engine:
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
             warnings.warn(text + f"using regex instead ({COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
-        return {"gpt2": self.lib.BPE_GPT2, "cl100k": self.lib.BPE_CL100K, "o200k": self.lib.BPE_O200K}
+        return {name: getattr(self.lib, f"BPE_{name.upper()}") for name in NAMES}
 
     def check(self, status: int) -> None:
         """Turn a return code into an exception; codes that callers handle themselves pass."""
@@ -106,9 +107,10 @@ class Engine:
         self.check(lib.bpe_learner_new(table.handle(), *alphabet, wanted, least, longest, smaller_ids, new))
         learner = ffi.gc(new[0], lib.bpe_learner_free)
         while wanted > 0:
-            self.check(lib.bpe_learner_run(learner, batch, min(wanted, len(batch)), made))
+            status = lib.bpe_learner_run(learner, batch, min(wanted, len(batch)), made)
+            self.check(status)
             yield from struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]])
-            if not made[0]:
+            if status == lib.BPE_DONE:
                 return
             wanted -= made[0]
 

@@ -79,8 +79,6 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     status = bpe_learner_new(words, ids, bytes, lengths, 256, merges, 1, SIZE_MAX, 0, &learner);
     while (status == BPE_OK && list->n < merges) {
         status = bpe_learner_run(learner, batch, merges - list->n < 64 ? merges - list->n : 64, &made);
-        if (status != BPE_OK || !made)
-            break;
         for (size_t i = 0; i < made; i++) {
             uint32_t *row = list->rows + 3 * list->n++;
             row[0] = batch[i].left;
@@ -89,6 +87,9 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
             list->sum = list->sum * 31 + batch[i].left * 7 + batch[i].right * 3 + batch[i].count + batch[i].replaced;
         }
     }
+    if (learner && status != BPE_OK) /* nothing more can be learned */
+        CHECK(bpe_learner_run(learner, batch, 1, &made) == status && !made);
+    status = status == BPE_DONE ? BPE_OK : status;
     bpe_learner_free(learner);
     size_t bad;
     bpe_totals totals;
@@ -138,7 +139,8 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
     for (int round = 0; round < 3 && status == BPE_OK; round++)
         status = encode_once(c, text, length, round == 2, n + round, sums + round);
     const long from = fail_from;
-    fail_from = -1;
+    if (from >= 0) /* not in threads */
+        fail_from = -1;
     if (status == BPE_NO_MEMORY) /* the cache is as good as new */
         for (int round = 0; round < 3; round++)
             CHECK(encode_once(c, text, length, round == 2, n + round, sums + round) == BPE_OK);
@@ -149,7 +151,8 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
             CHECK(n[i] <= length && n[i] == n[0] && sums[i] == sums[0]);
     }
     bpe_cache_free(c);
-    fail_from = from;
+    if (from >= 0)
+        fail_from = from;
     *sum = sums[0];
     return status;
 }

@@ -30,8 +30,10 @@ import build_ffi
 FIXTURES = pathlib.Path(bpe.__file__).resolve().parent / "fixtures"
 TRIALS = int(os.environ.get("TRIALS", 3000))
 WHOLE = bool(os.environ.get("WHOLE"))
-PATTERNS = ["gpt2", "cl100k", "o200k"]
-EXPRESSIONS = {pattern: regex.compile(bpe.PATTERNS[pattern]) for pattern in PATTERNS}
+PATTERNS = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
+LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS}
+EXPRESSIONS = {pattern: regex.compile(KNOWN[pattern]) for pattern in PATTERNS}
 BUILDS = {"default": ["-O2"], "native": ["-O2", "-march=native"], "plain": ["-O1", "-DPLAIN_C"]}
 
 # Texts lie one after the other. Each is scanned as if memory ended behind it, or as if the other texts followed behind a
@@ -213,8 +215,11 @@ ALPHABETS = {
     "gpt2": "aAéſ中\u03011\u0663 \u3000\n'!—stlevr",
     "cl100k": "aAſ中\u03011\u0663 \t\u3000\n\r'!—/sTlLeV",
     "o200k": "aAéǅſ中ʰ\u03011\u0663 \u3000\n'!—/sLe",
+    "llama3": "aAſ中\u03011\u0663 \t\u3000\n\r'!—/sTlLeV",
+    "qwen2": "aAſ中\u03011\u0663 \t\u3000\n\r'!—/sTlLeV",
 }
 SHORT = {"gpt2": "aſ中1 \u3000\n'!sle", "cl100k": "aA1 \t\u3000\n\r'!—sLl", "o200k": "aA中\u03011 \u3000\n'!/sT"}
+SHORT |= dict.fromkeys(["llama3", "qwen2"], SHORT["cl100k"])
 
 
 @functools.cache

@@ -275,6 +275,62 @@ def test_counts_near_the_limit_are_exact_among_many_words_or_an_overflow():
         learn(table({**words, b"ab": MOST, b"abc": 1}), 1)
 
 
+# --- the learner's hash ----------------------------------------------------------------------------------------------
+
+
+def fold(a, b):
+    """The halves of the product of two numbers of 64 bits, one over the other: fold() in bpe_fast.c."""
+    return (a * b ^ a * b >> 64) & 2**64 - 1
+
+
+def pair_hash(seed):
+    """The hash that a learner's table with this seed has for keys like a pair's, and its two secrets."""
+    first = fold(seed ^ 0x9E3779B97F4A7C15, 2 * 0x9E3779B97F4A7C15 & 2**64 - 1 ^ seed) | 1
+    second = fold(first ^ 0x9E3779B97F4A7C15, 3 * 0x9E3779B97F4A7C15 & 2**64 - 1 ^ first) | 1
+    return lambda key: fold(key ^ first, second ^ 1), first, second ^ 1
+
+
+def colliding_counts(n, seed):
+    """Counts below 2**46 whose hashes with this seed begin with 14 zeros: steps that change only their lower bits."""
+    hashed, first, factor = pair_hash(seed)
+    (larger, above), (step_moves, step) = (2**64, 0), (factor, 1)
+    while (larger // step_moves * step) + above < 2**32:  # Euclid's algorithm: multiples of the factor near 2**64
+        quotient = larger // step_moves
+        (larger, above), (step_moves, step) = (step_moves, step), (larger % step_moves, above + quotient * step)
+    rng, low, counts = random.Random(n), first & 2**46 - 1, set()
+    while len(counts) < n:
+        start = rng.randrange(2**44)
+        if hashed(start) >> 52 == 0:
+            steps = ((start ^ low) + step * i for i in range(4096))
+            counts |= {number ^ low for number in steps if number < 2**46 and hashed(number ^ low) >> 50 == 0}
+    return sorted(counts)[:n]
+
+
+def seconds_to_learn(words, merges):
+    times = []
+    for _ in range(3):
+        made, start = table(words), time.process_time()
+        learn(made, merges)
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def test_counts_that_collide_without_a_secret_cost_what_other_counts_cost():
+    names = [b"%05d" % number for number in range(10_000)]
+    others = random.Random(1).sample(range(1, 2**46), len(names))
+    chosen = dict(zip(names, colliding_counts(len(names), 0)))
+    assert seconds_to_learn(chosen, 1) < 4 * seconds_to_learn(dict(zip(names, others)), 1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_pairs_that_collide_without_a_secret_cost_what_other_pairs_cost(seed):
+    hashed = pair_hash(seed)[0]
+    pairs = sorted(itertools.product(range(256), repeat=2), key=lambda pair: hashed(pair[0] + 2 << 32 | pair[1] + 2))
+    chosen = dict.fromkeys(map(bytes, pairs[:4096]), 1)
+    others = dict.fromkeys(map(bytes, random.Random(1).sample(pairs, 4096)), 1)
+    assert seconds_to_learn(chosen, 4096) < 4 * seconds_to_learn(others, 4096)
+
+
 # --- the learner -----------------------------------------------------------------------------------------------------
 
 
@@ -311,3 +367,56 @@ def test_a_byte_with_an_id_that_is_not_there_is_an_error():
     assert learn(table({b"abc": 1}), 1) == [(98, 99, 1, 1)]
     with pytest.raises(OverflowError):
         learn(table({b"abc\xff": 1}), 1, tokens=BYTES[:255])
+
+
+def new_learner(words, n_tokens=256, merges_wanted=1000, least=1, longest=MOST):
+    """(return code, learner), without the checks and limits of Engine.learn."""
+    ffi, lib, new = ENGINE.ffi, ENGINE.lib, ENGINE.ffi.new("bpe_learner **")
+    tokens = b"".join(BYTES[:n_tokens]), [1] * n_tokens, n_tokens
+    status = lib.bpe_learner_new(words.handle(), list(range(256)), *tokens, merges_wanted, least, longest, 0, new)
+    return status, ffi.gc(new[0], lib.bpe_learner_free)
+
+
+def run(learner, most):
+    """(return code, [(left_id, right_id, count, replaced), ...]) of one call."""
+    made, batch = ENGINE.ffi.new("size_t *", 77), ENGINE.ffi.new("bpe_merge[]", most)
+    status = ENGINE.lib.bpe_learner_run(learner, batch, most, made)
+    return status, [(merge.left, merge.right, merge.count, merge.replaced) for merge in batch[0 : made[0]]]
+
+
+@pytest.mark.parametrize("limits", [
+    {"merges_wanted": 0}, {"merges_wanted": 2**64 - 1}, {"merges_wanted": 2**64 - 256}, {"least": 0}, {"longest": 3},
+], ids=str)  # fmt: skip
+def test_limits_at_their_ends_are_not_undefined(limits):
+    status, learner = new_learner(table({b"abab": 2, b"c": 1, LONG: 1}), **limits)
+    assert status == ENGINE.lib.BPE_OK
+    assert run(learner, 0) == (ENGINE.lib.BPE_OK, [])
+    assert run(learner, 1) == (ENGINE.lib.BPE_OK, [(97, 98, 4, 4)])
+    assert all(merge[2] > 0 for merge in run(learner, 1000)[1])
+    assert run(learner, 1000) == (ENGINE.lib.BPE_DONE, [])
+
+
+@pytest.mark.parametrize("words, status", [({}, "BPE_DONE"), ({b"a": 1}, "BPE_OVERFLOW")])
+def test_no_tokens_are_too_few_for_any_word(words, status):
+    created, learner = new_learner(table(words), n_tokens=0)
+    assert created == ENGINE.lib.BPE_OK
+    assert run(learner, 10) == run(learner, 10) == (getattr(ENGINE.lib, status), [])
+
+
+def test_after_an_overflow_every_call_returns_it_again():
+    created, learner = new_learner(table({b"ab": MOST, b"abc": 1}))
+    assert created == ENGINE.lib.BPE_OK
+    assert run(learner, 10) == run(learner, 10) == (ENGINE.lib.BPE_OVERFLOW, [])
+
+
+def test_a_learner_returns_often_enough_to_be_interrupted():
+    """Before the first merge there is as much to do as for many merges: it takes several calls."""
+    rng, times = random.Random(5), []
+    words = {rng.randbytes(12): 1 for _ in range(10)} | {b"%x" % rng.getrandbits(150): 1 for _ in range(400_000)}
+    made, start = table(words), time.process_time()
+    learner = new_learner(made)[1]
+    times.append(time.process_time() - start)
+    while not (result := run(learner, 1))[1]:
+        assert result[0] == ENGINE.lib.BPE_OK
+        times.append(time.process_time() - start - sum(times))
+    assert len(times) > 5 and max(times) < 0.4 * sum(times) + 0.05, times

@@ -21,7 +21,7 @@ import sys
 import threading
 import zlib
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -124,7 +124,7 @@ class Words:
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine, self.local = engine, threading.local()
         self.tables: list[Any] = []
-        specials, lengths, _ = special_arguments(special_tokens)
+        specials, lengths = special_arguments(special_tokens)
         self.arguments = specials, lengths, len(lengths), engine.patterns.get(pattern, 0), engine.seed
 
     def table(self) -> Any:
@@ -202,8 +202,8 @@ class Encoder:
         merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
-        specials, lengths, order = special_arguments(tokenizer.special_ids)
-        rules = specials, lengths, [tokenizer.special_ids[token] for token in order], len(order)
+        special_ids = tokenizer.special_ids
+        rules = *special_arguments(special_ids), list(special_ids.values()), len(special_ids)
         pattern = engine.patterns.get(tokenizer.options.pattern, 0)
         new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
         engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, *rules, pattern, engine.seed, new))
@@ -234,11 +234,10 @@ class Encoder:
         return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
 
 
-def special_arguments(special_tokens: Collection[str]) -> tuple[bytes, list[int], list[str]]:
-    """Special tokens for a C function: their bytes, concatenated; their lengths; the tokens in the same order."""
-    order = sorted(special_tokens, key=lambda token: token.encode("utf-8")[::-1])  # by their bytes, read backward
-    tokens = [token.encode("utf-8") for token in order]
-    return b"".join(tokens), list(map(len, tokens)), order
+def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int]]:
+    """Special tokens for a C function: their bytes, concatenated, and their lengths."""
+    tokens = [token.encode("utf-8") for token in special_tokens]
+    return b"".join(tokens), list(map(len, tokens))
 
 
 def load_engine() -> tuple[Engine | None, str]:

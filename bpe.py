@@ -225,7 +225,7 @@ def learn_merges(
     while heap:
         # Every pair that a merge creates contains the new token, so the count of an older pair can only fall, and its
         # entry can only be too high. An entry that was too low would come up too late, and another pair would be
-        # merged in its place; one that is too high comes up too early, and goes back with the count that is right now.
+        # merged in its place; one that is too high comes up too early, and goes back with its current count.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
@@ -295,9 +295,9 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    This is fast encoding: of 50,000 merges, only those of pairs in the word are looked at. It equals replaying all of
-    them if no merge makes a token that an earlier merge takes (see check_merges): then a merge can't bring up a pair
-    of lower rank, so the merges are made in the order of the list.
+    This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. It equals replaying all of them if
+    no merge makes a token that an earlier merge takes (see check_merges): then a merge can't bring up a pair of lower
+    rank, so the merges are made in the order of the list.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was merged into the one
     before it becomes None; links lead from each remaining token to its neighbors.
@@ -497,7 +497,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # the options with a fixed set of value
 
 
 def check_options(special_tokens: Specials, pattern: str = "gpt2", **given: Any) -> Options:
-    """Check everything that a user passes in, before any work; raises ValueError or TypeError with the bad value."""
+    """Check everything that a user passes in, before any work; an error shows the bad value."""
     for name, value in given.items():
         if name not in Options._fields:
             raise TypeError(f"unknown option {name!r}; the options are {', '.join(Options._fields)}")
@@ -621,7 +621,7 @@ PATTERNS = {
 # The patterns as tokenizer.json has them. Its library would read {1,3}+ as one or more times {1,3}; as nothing follows
 # the {1,3} in these patterns, it need not be possessive.
 HF_PATTERNS = {name: expression.replace("{1,3}+", "{1,3}") for name, expression in PATTERNS.items()}
-SPELLINGS = {  # of the named patterns: tiktoken's names, and expressions in tokenizer.json files
+SPELLINGS = {  # of the named patterns, in tiktoken and in tokenizer.json files
     "r50k_base": "gpt2",
     "cl100k_base": "cl100k",
     "o200k_base": "o200k",
@@ -759,7 +759,7 @@ class Tokenizer:
         cls, input_path: Paths | None = None, vocab_size: int | None = None, special_tokens: Specials = None, *,
         pattern: str = "gpt2", **options: Any,
     ) -> Tokenizer:  # fmt: skip
-        """Train a tokenizer on files, or on texts=...; the arguments are those that train_bpe takes."""
+        """Train a tokenizer on files, or on texts=..., with the arguments of train_bpe."""
         specials = check_special_tokens(special_tokens)
         return cls(*train_bpe(input_path, vocab_size, specials, pattern=pattern, **options), specials, pattern)
 
@@ -903,7 +903,7 @@ class Tokenizer:
 
 
 def ids_of(vocab: Vocab) -> dict[bytes, int]:
-    """Return the id of each token; raises TypeError or ValueError for a vocabulary that does not map ids to tokens."""
+    """Return the id of each token; the vocabulary must map different ids, from 0 to MAX_ID, to different bytes."""
     for token_id, token in vocab.items():
         if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
             found = f"{{{token_id!r}: {token!r:.40}}}"
@@ -1125,7 +1125,7 @@ def overlap(a: str, b: str) -> bool:
 
 
 def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
-    """Return the pattern of a tokenizer.json: GPT-2's in a ByteLevel step, or that of one Split before it."""
+    """Return the pattern of a tokenizer.json: GPT-2's for a ByteLevel step alone, or the one in a Split before it."""
     match pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
         case [{"type": "ByteLevel", "add_prefix_space": False, **others}] if others.get("use_regex", True):
             return "gpt2"
@@ -1263,7 +1263,7 @@ def paths_of(paths: Any) -> list[str]:
 
 
 def slices_of_corpus(input_path: Any, texts: Texts, options: Options) -> tuple[Iterator[Slice], int | None, list[str]]:
-    """Return (the slices of files, or of texts, their size in bytes if it is known, the paths of the files)."""
+    """Return (slices of the files or texts, their size in bytes if it is known, the paths of the files)."""
     require((input_path is None) != (texts is None), "pass either paths or texts, and not both")
     if texts is not None:
         return slices_of_texts(texts, options), None, []
@@ -1283,7 +1283,7 @@ def stamp_of(path: str) -> tuple[int, int]:
 
 
 def slices_of_file(path: str, options: Options) -> Iterator[Slice]:
-    """Cut a file into slices of about SLICE_BYTES; those of a pipe, or of standard input, carry their text."""
+    """Cut a file into slices of about SLICE_BYTES; slices of a pipe, or of standard input, carry their text."""
     stamp, start, end = stamp_of(path), 0, SLICE_BYTES
     if not stamp[0]:
         for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
@@ -1393,7 +1393,7 @@ def hint_for(path: str, head: bytes) -> str:
 
 
 def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
-    """Decode a text of a slice; raises ValueError with the file and the first byte that is not UTF-8."""
+    """Decode text of a slice; raises ValueError with the file and the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8", options.errors)
     except UnicodeDecodeError as error:
@@ -2074,7 +2074,7 @@ def explain(
 
 
 def load_for_command_line(folder: str) -> Tokenizer:
-    """Load the model in a folder; the error says what to do if there is none."""
+    """Load the model in a folder; if it has no model, the error says what to do."""
     try:
         return Tokenizer.load(folder)
     except FileNotFoundError:

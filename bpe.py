@@ -445,7 +445,7 @@ def train_bpe(
     trainer = Trainer(count_corpus(input_path, texts, checked).words, checked)
     vocab, merges = trainer.finish()
     if output_dir is not None:
-        Tokenizer(vocab, merges, checked.special_tokens, checked.pattern).save(output_dir)
+        save_model(vocab, merges, checked, output_dir)
     return vocab, merges
 
 
@@ -790,24 +790,7 @@ class Tokenizer:
         first one replaces an earlier file, and tokenizer.json is replaced first. If the power fails between two of
         these steps, load() says that the files do not match.
         """
-        check_savable(self.options, folder)
-        ids = {to_printable(token): token_id for token, token_id in self.ids.items()}
-        merges = [[to_printable(left), to_printable(right)] for left, right in self.merges]
-        config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-        # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
-        to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
-        texts = {
-            "tokenizer.json": to_json(tokenizer_json(self, ids, merges)),
-            "tokenizer_config.json": to_json(config),
-            "vocab.json": to_json(ids),
-            "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, merges)]),
-        }
-        with contextlib.ExitStack() as stack:
-            for name in reversed(MODEL_FILES):  # the stack closes the last file first: tokenizer.json is renamed first
-                file = stack.enter_context(new_file(os.path.join(folder, name)))
-                file.write(texts[name].encode("utf-8") + b"\n")
-                file.flush()
-                os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
+        save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
     def encoder(self) -> Any:
@@ -977,19 +960,41 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
         require(same, f"special token {special!r} can't be saved: tokenizer.json would read it as {token!r}")
 
 
-def tokenizer_json(tokenizer: Tokenizer, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
+def save_model(vocab: Vocab, merges: Merges, options: Options, folder: Path) -> None:
+    """Write the files of a model; Tokenizer.save describes them."""
+    check_savable(options, folder)
+    ids = {to_printable(token): token_id for token_id, token in vocab.items()}
+    printable = [[to_printable(left), to_printable(right)] for left, right in merges]
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
+    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
+    texts = {
+        "tokenizer.json": to_json(tokenizer_json(options, ids, printable)),
+        "tokenizer_config.json": to_json(config),
+        "vocab.json": to_json(ids),
+        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, printable)]),
+    }
+    with contextlib.ExitStack() as stack:
+        for name in reversed(MODEL_FILES):  # the stack closes the last file first: tokenizer.json is renamed first
+            file = stack.enter_context(new_file(os.path.join(folder, name)))
+            file.write(texts[name].encode("utf-8") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
+
+
+def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
     """Return the contents of tokenizer.json; the library that reads it may match a custom pattern differently."""
-    pattern, special_ids = tokenizer.options.pattern, tokenizer.special_ids
-    specials = {to_printable(special.encode("utf-8")): special for special in special_ids}
+    specials = {to_printable(special.encode("utf-8")): special for special in options.special_tokens}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    expression = {"Regex": HF_PATTERNS.get(pattern, pattern)}
-    split = {"type": "Split", "pattern": expression, "behavior": "Isolated", "invert": False}
+    expression = HF_PATTERNS.get(options.pattern, options.pattern)
+    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": token_id, "content": special, **flags} for special, token_id in special_ids.items()],
+        "added_tokens": added,
         "normalizer": None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
         "post_processor": None,
@@ -1897,12 +1902,12 @@ def check_command(args: Any) -> None:
         require(getattr(args, name) != "", f"{option_of(name)} must not be empty")
     args.folder = args.output_dir or ("" if args.explain else "bpeModel")
     unused: tuple[str, ...] = ONLY_FOR_TRAINING
-    why = "is for training; without a size, --encode uses a model"
+    message = "{} is for training; without a size, --encode uses a model"
     if args.show is not None:
         require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
-        require(args.special_tokens != [], "--no-special-tokens can't be combined with --show")
+        require(args.special_tokens != [], "--show can't be combined with --no-special-tokens")
         unused += ("special_tokens", "pattern", "errors", "newlines", "workers", "encode")
-        why = "can't be combined with --show"
+        message = "--show can't be combined with {}"
     else:
         require(typed or not args.encode, "--encode requires a corpus: bpe.py corpus.txt --encode ids.npy")
         require(typed, as_typed(f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}"))
@@ -1911,7 +1916,7 @@ def check_command(args: Any) -> None:
         require(valid, f"{usage} (a size is not required with --encode); not bpe.py {typed}")
     if args.vocab_size is None:
         for name in unused:
-            require(getattr(args, name) is None, f"{option_of(name)} {why}")
+            require(getattr(args, name) is None, message.format(option_of(name)))
 
 
 def option_of(name: str) -> str:
@@ -1998,12 +2003,11 @@ def train_command(args: Any, summary: Summary) -> None:
     vocab, merges = trainer.finish()
     summary.end_step("learning")
     add_vocabulary(summary, trainer, in_words)
-    tokenizer = Tokenizer(vocab, merges, options.special_tokens, options.pattern)
     if args.folder:
-        tokenizer.save(args.folder)
+        save_model(vocab, merges, options, args.folder)
         summary.end_step("saving")
     if args.encode:
-        add_encoding(summary, tokenizer, args, options)
+        add_encoding(summary, Tokenizer(vocab, merges, options.special_tokens, options.pattern), args, options)
     saved = ", ".join(filter(None, (args.folder, args.encode)))
     summary.finish(options, saved or "nothing; --explain saves only with --model")
 

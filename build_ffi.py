@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
 VERSION = 11  # of the interface: a module built for another version is not used
 
@@ -53,7 +54,7 @@ class Engine:
         built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
         if built_with != regex.__version__ and class_digest() != self.ffi.string(self.lib.bpe_class_digest).decode():
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
-            warnings.warn(text + "using regex instead (python build_ffi.py rebuilds the engine)", stacklevel=2)
+            warnings.warn(text + f"using regex instead ({COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
         return {name: getattr(self.lib, f"BPE_{name.upper()}") for name in NAMES}
 
@@ -246,7 +247,7 @@ def load_engine() -> tuple[Engine | None, str]:
 
     spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [HERE])
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
-        return None, "the C engine is not built: python build_ffi.py builds one that is many times faster"
+        return None, f"the C engine is not built: {COMMAND} builds one that is many times faster"
     try:
         module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -254,13 +255,13 @@ def load_engine() -> tuple[Engine | None, str]:
     except ImportError as error:
         if "_cffi_backend" in str(error):
             return None, "the C engine is built, but cffi is missing: pip install cffi"
-        return None, f"the C engine is built, but does not load ({error}): python build_ffi.py rebuilds it"
+        return None, f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it"
     if version != VERSION:
-        return None, "the C engine is built, but for another version: python build_ffi.py rebuilds it"
+        return None, f"the C engine is built, but for another version: {COMMAND} rebuilds it"
     source_path = os.path.join(HERE, "bpe_fast.c")
     built_from = module.ffi.string(module.lib.bpe_source_digest).decode()
     if os.path.exists(source_path) and built_from != digest(read(source_path)):
-        text = "bpe_fast.c has changed since the C engine was built: python build_ffi.py rebuilds it"
+        text = f"bpe_fast.c has changed since the C engine was built: {COMMAND} rebuilds it"
         warnings.warn(text, stacklevel=2)
     return Engine(module), ""
 
@@ -337,25 +338,31 @@ def source() -> str:
     return head + f'const char bpe_source_digest[] = "{digest(code)}";\n#line 1 "bpe_fast.c"\n' + code.decode("utf-8")
 
 
-def build(flags: str | None) -> str:
+FLAGS = "/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden"
+NEEDS = "this requires a C compiler and `pip install regex cffi setuptools` (bpe.py works without it, more slowly)"
+
+
+def module(flags: str = FLAGS, optional: bool = True) -> Any:
+    """Describe the module to cffi. setup.py uses the defaults: if compiling fails, pip installs Python only."""
+    from cffi import FFI
+
+    ffi = FFI()
+    ffi.cdef(prototypes())
+    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags.split(), optional=optional)
+    return ffi
+
+
+def build(flags: str) -> str:
     """Compile the module and install it next to this file; returns a summary line."""
     import shutil
     import tempfile
 
-    from cffi import FFI
-
-    flags = flags or ("/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden")
-    ffi = FFI()
-    ffi.cdef(prototypes())
-    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags.split())
+    ffi = module(flags, optional=False)
     with tempfile.TemporaryDirectory() as folder:
         try:
             built = ffi.compile(tmpdir=folder)
         except Exception as error:  # the class depends on the platform's compiler
-            raise SystemExit(
-                f"build_ffi.py: compiling failed ({flags}: {error}); this requires a C compiler and `pip install regex "
-                "cffi setuptools` (bpe.py works without it, but more slowly)"
-            ) from None
+            raise SystemExit(f"build_ffi.py: compiling failed ({flags}: {error}); {NEEDS}") from None
         target = os.path.join(HERE, os.path.basename(built))
         try:
             shutil.copy(built, target + ".tmp")
@@ -370,7 +377,7 @@ def main() -> None:
     import argparse
 
     parser = argparse.ArgumentParser(description="Build the C engine next to bpe.py.")
-    parser.add_argument("--flags", help="compiler flags (default: fast on any processor)")
+    parser.add_argument("--flags", default=FLAGS, help="compiler flags (default: %(default)s)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")
     args = parser.parse_args()
     try:
@@ -380,10 +387,7 @@ def main() -> None:
         else:
             print(build(args.flags))
     except ImportError as error:
-        raise SystemExit(
-            f"build_ffi.py: {error}; `pip install regex cffi setuptools` installs the requirements "
-            "(bpe.py works without it, but more slowly)"
-        ) from None
+        raise SystemExit(f"build_ffi.py: {error}; {NEEDS}") from None
 
 
 if __name__ == "__main__":

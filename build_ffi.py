@@ -16,6 +16,7 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import struct
 import sys
 import threading
@@ -124,8 +125,8 @@ class Words:
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine, self.local = engine, threading.local()
         self.tables: list[Any] = []
-        specials, lengths = special_arguments(special_tokens)
-        self.arguments = specials, lengths, len(lengths), engine.patterns.get(pattern, 0), engine.seed
+        number = engine.patterns.get(pattern, 0)
+        self.arguments = *special_arguments(special_tokens), len(special_tokens), number, engine.seed
 
     def table(self) -> Any:
         """The table of this thread."""
@@ -174,9 +175,8 @@ class Words:
 
     def totals(self) -> tuple[int, int, int]:
         """(distinct words, words, bytes in words)."""
-        sums = self.sums()
-        pretokens = (sums.pretokens_high << 32) + sums.pretokens
-        return sums.words, pretokens, (sums.bytes_in_words_high << 32) + sums.bytes_in_words
+        t = self.sums()
+        return t.words, (t.pretokens_high << 32) + t.pretokens, (t.bytes_in_words_high << 32) + t.bytes_in_words
 
     def to_dict(self) -> dict[bytes, int]:
         """The words and their counts, sorted by descending count and then by bytes."""
@@ -202,11 +202,11 @@ class Encoder:
         merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
-        special_ids = tokenizer.special_ids
-        rules = *special_arguments(special_ids), list(special_ids.values()), len(special_ids)
+        n, special_ids = len(tokenizer.special_ids), list(tokenizer.special_ids.values())
+        specials = *special_arguments(tokenizer.special_ids), special_ids, n
         pattern = engine.patterns.get(tokenizer.options.pattern, 0)
         new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
-        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, *rules, pattern, engine.seed, new))
+        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, *specials, pattern, engine.seed, new))
         self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
 
     def new_cache(self) -> Any:
@@ -226,9 +226,8 @@ class Encoder:
         if not len(data) + 2 <= len(self.local.ids) <= 1 << 26:
             self.local.ids = self.engine.new_ids("uint32_t[]", len(data) + 2)  # fresh memory is slower
         ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
-        text = ffi.from_buffer("uint8_t[]", data)
-        status = lib.bpe_encode(self.local.cache, text, len(data), ids, n, offset, kind == "u2")
-        self.engine.check(status)
+        arguments = ffi.from_buffer("uint8_t[]", data), len(data), ids, n, offset, kind == "u2"
+        self.engine.check(status := lib.bpe_encode(self.local.cache, *arguments))
         if status != lib.BPE_OK:
             return None
         return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
@@ -328,8 +327,7 @@ def read(path: str) -> bytes:
 def prototypes() -> str:
     """The functions and types that Python uses: the part of bpe_fast.c between two markers."""
     code = read(os.path.join(HERE, "bpe_fast.c")).decode("utf-8")
-    _, _, after = code.partition("/* ---- interface")
-    interface, _, _ = after[after.index("\n") :].partition("/* ---- end of the interface")
+    _, interface, _ = re.split(r"/\* ---- (?:interface|end of the interface).*\n", code)
     return f"enum {{ BPE_VERSION = {VERSION} }};\n{interface}"
 
 

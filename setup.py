@@ -16,7 +16,7 @@ class BuildPython(build_py):
             self.copy_file("bpe_fast.c", self.build_lib)
 
 
-no_stable_abi = sysconfig.get_config_var("Py_GIL_DISABLED")  # free-threaded Python has none yet
+no_stable_abi = sysconfig.get_config_var("Py_GIL_DISABLED")  # wheels of free-threaded Python fit one version only
 setup(
     cffi_modules=["build_ffi.py:module"],
     cmdclass={"build_py": BuildPython},

@@ -92,7 +92,7 @@ SPECIALS = [[], ["<|"], ["<|", "<|<|", "<|a|>"], ["aa", "aaa", "ab"], ["å­—", "æ
 
 
 @pytest.mark.parametrize("special_tokens", SPECIALS)
-@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+@pytest.mark.parametrize("pattern", list(bpe.PATTERNS))
 def test_ids_are_those_of_python(engine, pattern, special_tokens):
     rng = random.Random(1)
     tokenizer = trained([random_text(rng, PARTS, 400)], 150, special_tokens, pattern)

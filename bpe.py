@@ -330,13 +330,15 @@ def check_merges(merges: Iterable[tuple[Any, Any]]) -> None:
     """
     seen: set[tuple[Any, Any]] = set()
     taken: set[Any] = set()
-    for number, (left, right) in enumerate(merges):
-        if (left, right) in seen:
-            raise ValueError(f"merge {number} (from 0), {(left, right)}, is a duplicate")
+    for number, pair in enumerate(merges):
+        left, right = pair
+        if pair in seen:
+            raise ValueError(f"merge {number} (from 0), {pair}, is a duplicate")
         if left + right in taken:
-            raise ValueError(f"merge {number} (from 0), {(left, right)}, makes a token that an earlier merge takes")
-        seen.add((left, right))
-        taken.update((left, right))
+            raise ValueError(f"merge {number} (from 0), {pair}, makes a token that an earlier merge takes")
+        seen.add(pair)
+        taken.add(left)
+        taken.add(right)
 
 
 # The same on characters: BPE as it came to language models (Sennrich et al. 2016), and as the subword-nmt package does
@@ -891,7 +893,8 @@ def ids_of(vocab: Vocab) -> dict[bytes, int]:
         if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
             found = f"{{{token_id!r}: {token!r:.40}}}"
             raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
-        require(0 <= token_id <= MAX_ID, f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
+        if not 0 <= token_id <= MAX_ID:
+            raise ValueError(f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
     ids = {token: operator.index(token_id) for token_id, token in vocab.items()}
     if len(ids) < len(vocab):
         for token_id, token in vocab.items():
@@ -965,7 +968,12 @@ def save_model(vocab: Vocab, merges: Merges, options: Options, folder: Path) -> 
     check_savable(options, folder)
     ids = {to_printable(token): token_id for token_id, token in vocab.items()}
     printable = [[to_printable(left), to_printable(right)] for left, right in merges]
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    inputs = ["input_ids", "attention_mask"]  # without it, transformers 4 adds token_type_ids, which GPTs don't take
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": inputs,
+    }
     # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     texts = {
@@ -1139,7 +1147,8 @@ def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
             {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
         ]:
             return check_pattern(split)
-    raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer)}")
+    supported = "supported are a ByteLevel without add_prefix_space, and one Split before it"
+    raise ValueError(f"pre_tokenizer: {supported}; not {json.dumps(pre_tokenizer)}")
 
 
 def is_same_model(content: dict[str, Any], vocab: dict[str, int], merges: list[tuple[str, str]]) -> bool:
@@ -1325,9 +1334,10 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
     bundle: list[bytes] = []
     size = number = 0
     for number, text in enumerate(texts):
+        require(isinstance(text, str), f"texts[{number}] must be a str, not {type(text).__name__}")
         try:
-            bundle.append(to_utf8(text) if options.errors == "replace" else check_text(text).encode("utf-8"))
-        except (TypeError, UnicodeEncodeError) as error:
+            bundle.append(to_utf8(text) if options.errors == "replace" else text.encode("utf-8"))
+        except UnicodeEncodeError as error:
             raise ValueError(f"texts[{number}]: {error}") from None
         size += len(bundle[-1])
         if size >= SLICE_BYTES:
@@ -1885,7 +1895,7 @@ def make_parser() -> Any:
     add = parser.add_argument_group("looking").add_argument
     add("--explain", type=positive, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT (-: standard input)")
-    add("--version", action="version", version=f"bpe.py {__version__}")
+    add("--version", action="version", version=as_typed(f"bpe.py {__version__}"))
     add("--help", "-h", action="help", help="print this")
     return parser
 
@@ -1980,6 +1990,7 @@ def train_command(args: Any, summary: Summary) -> None:
         for path in args.corpus:
             require(stamp_of(path)[0], f"{path} can't be read twice, to train on it and to encode it")
         check_output(args.encode, args.corpus)
+    require(args.folder or not args.encode, "--explain and --encode require --model, or the ids would have no model")
     if args.folder:
         check_savable(options, args.folder)
     counted = count_corpus(args.corpus, None, options)

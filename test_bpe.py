@@ -2612,6 +2612,13 @@ def test_any_executor_encodes_the_same(tmp_path, part, monkeypatch, kind, patter
     assert read_ids(tmp_path / "ids.npy") == ("u2", 2 * tokenizer.encode(PART))
 
 
+def test_the_files_to_encode_may_come_from_a_generator(tmp_path, part):
+    tokenizer = bpe.Tokenizer(*trained(300))
+    n_ids = tokenizer.encode_files((path for path in [part, part]), tmp_path / "ids.bin")
+    ids = tokenizer.encode(PART)
+    assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", 2 * ids) and n_ids == 2 * len(ids)
+
+
 def test_ids_take_two_bytes_where_all_fit(tmp_path, part):
     vocab, merges = trained(300)
     for largest, kind in ((2**16 - 1, "u2"), (2**16, "u4"), (2**32 - 2, "u4")):
@@ -2958,6 +2965,11 @@ def test_the_summary_counts_the_memory_of_workers_and_names_the_engine_that_coun
     assert not workers or max(map(int, regex.findall(r"\d+", lines["peak memory"]))) >= 55  # MB; getrusage counts in KiB
     assert lines["engine"].startswith("C" if engine == "c" else "Python")
     assert "Python" in summary(main("words.txt", 300, "--pattern", r"\w+|\W")[2])["engine"]
+
+
+def test_ids_of_a_model_that_is_not_saved_are_refused(error):
+    message = error("words.txt", 300, "--explain", 1, "--encode", "ids.npy")
+    assert "--explain and --encode require --model" in message and not os.path.exists("ids.npy")
 
 
 def test_show(tmp_path, part):
@@ -3609,6 +3621,65 @@ def test_building_where_nothing_can_be_written_is_an_error_of_one_line(program):
     """
     stderr = program("-c", textwrap.dedent(script))
     assert one_line(stderr.encode()).endswith("can't be written to: Permission denied\n")
+
+
+@only_c
+def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch):
+    """A failed allocation leaves no NULL handle that the next call would use."""
+    engine = bpe.find_engine()[0]
+
+    class Failing:
+        def __getattr__(self, name):
+            if name in ("bpe_words_new", "bpe_cache_new"):
+                return lambda *arguments: engine_lib.BPE_NO_MEMORY
+            return getattr(engine_lib, name)
+
+    engine_lib, words = engine.lib, engine.words([], "gpt2")
+    encoder = engine.encoder(bpe.Tokenizer({n: bytes([n]) for n in range(256)}, []))
+    monkeypatch.setattr(engine, "lib", Failing())
+    with pytest.raises(MemoryError):
+        words.scan(b"ab")
+    with pytest.raises(MemoryError):
+        encoder.encode(b"ab")
+    monkeypatch.setattr(engine, "lib", engine_lib)
+    assert words.scan(b"ab") and words.to_dict() == {b"ab": 1}
+    assert encoder.encode(b"ab").tolist() == [97, 98]
+
+
+@only_c
+def test_words_whose_addition_failed_are_used_up_and_not_counted_twice(monkeypatch):
+    """Two threads have counts of 2**62 each: their sum is too large, and the tables are not used again."""
+    engine = bpe.find_engine()[0]
+    words = engine.words([], "gpt2")
+    for _ in range(2):
+        other = engine.words([], "gpt2")
+        other.update({b"ab": 2**62})
+        words.tables.append(other.handle())
+    with pytest.raises(OverflowError):
+        words.totals()
+    for use in (words.to_dict, lambda: words.scan(b"ab") and words.totals(), lambda: words.update({b"a": 1})):
+        with pytest.raises(ValueError, match="used up"):
+            use()
+
+
+@only_c
+def test_a_thread_that_scans_after_the_tables_were_merged_gets_a_new_one():
+    words = bpe.find_engine()[0].words([], "gpt2")
+    assert words.scan(b"a b")
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        for total in (4, 6, 8):
+            assert executor.submit(words.scan, b"a b").result()
+            assert words.totals() == (2, total, total // 2 * 3)
+
+
+@only_c
+def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python():
+    """Engine.encoder returns None for 2**21 tokens or more, and for ids of 2**32 or more."""
+    options = types.SimpleNamespace(pattern="gpt2")
+    for bytes_, merged in (([2**32, *range(1, 256)], []), (list(range(256)), range(256, 2**21))):
+        ranks = {(n % 256, n): n for n in range(len(merged))}
+        model = types.SimpleNamespace(id_of_byte=bytes_, ranks=ranks, merged=merged, special_ids={}, options=options)
+        assert bpe.find_engine()[0].encoder(model) is None
 
 
 # --- large real texts, if BPE_CORPORA names a folder -----------------------------------------------------------------

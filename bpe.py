@@ -296,7 +296,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
     ['n', 'e', 'w', 'est']
 
     This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. It equals replaying all of them if
-    no merge makes a token that an earlier merge takes (see check_merges): then a merge can't bring up a pair of lower
+    no merge occurs twice or makes a token that an earlier one takes (check_merges): then none brings up a pair of lower
     rank, so the merges are made in the order of the list.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was merged into the one
@@ -323,7 +323,10 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
 
 
 def check_merges(merges: Iterable[tuple[Any, Any]]) -> None:
-    """Check that merging by rank equals replaying; training always gives such a list.
+    """Check that merging by rank equals replaying.
+
+    Training always gives such a list: between two borders, equal bytes are always divided alike, so they become one
+    token everywhere at once, and never again.
 
     Raises ValueError for the first merge that occurs twice, or that makes a token that an earlier merge takes. With
     (ab, c) before (a, b), replaying turns abc into ab c, because the first merge finds no ab; by rank it becomes abc.
@@ -579,7 +582,7 @@ class Trainer:
         steps: Iterator[Any] = itertools.islice(self.steps, min(missing, sys.maxsize))
         steps = with_progress(steps, "learning merges", "merges", missing, self.options.progress)
         for left_id, right_id, count, replaced in steps:
-            if count < self.options.min_frequency:  # counts never rise
+            if count < self.options.min_frequency:  # merges come in descending order of count
                 return
             left, right = self.tokens[left_id], self.tokens[right_id]
             self.tokens.append(left + right)
@@ -605,8 +608,8 @@ def smaller_id(token_id: int, token: bytes) -> int:
 # IV. The tokenizer and its files
 # ---------------------------------------------------------------------------------------------------------------------
 
-# Two obligations of a pattern in this list: it has no capturing groups, because findall would return them instead of
-# the words; and where last_cut cuts text, none of its words continues.
+# Patterns in this list must meet two requirements: no capturing groups, because findall would return them instead of
+# the words; and no word that continues where last_cut in Part V cuts text.
 PATTERNS = {
     "gpt2": GPT2,
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
@@ -789,8 +792,8 @@ class Tokenizer:
 
         tokenizer.json is the model. vocab.json and merges.txt are GPT-2's two files, and a small
         tokenizer_config.json lets transformers find its class. All files are complete, and on the disk, before the
-        first one replaces an earlier file, and tokenizer.json is replaced first. If the power fails between two of
-        these steps, load() says that the files do not match.
+        first one replaces an earlier file, and tokenizer.json is replaced first. So a power failure leaves the old
+        model, the new one, or files of both, of which load() says that they do not match.
         """
         save_model(self.vocab, self.merges, self.options, folder)
 
@@ -843,7 +846,7 @@ class Tokenizer:
         Text is kept until the next safe cut (see last_cut): little with a named pattern, with a custom pattern
         everything up to the next special token.
         """
-        options, offset = self.options._replace(errors="replace"), 0  # surrogates are not valid UTF-8
+        options, offset = self.options._replace(errors="replace"), 0  # lone surrogates are no error here
         parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
         for data in cut_stream((part.encode("utf-8", "surrogatepass") for part in parts), options, 1):
             text = data.decode("utf-8", "surrogatepass")
@@ -916,7 +919,7 @@ CHARACTERS = "".join(CHARACTER_OF[byte] for byte in range(256))
 BYTE_OF = codecs.charmap_build(CHARACTERS)
 
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
-BPE_SETTINGS = {  # settings of the model in tokenizer.json that Tokenizer has no others for
+BPE_SETTINGS = {  # in tokenizer.json: model settings for which Tokenizer supports these values only
     **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), None),
     **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
 }
@@ -1139,14 +1142,16 @@ def overlap(a: str, b: str) -> bool:
 
 def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
     """Return the pattern of a tokenizer.json: GPT-2's for a ByteLevel step alone, or the one in a Split before it."""
-    match pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
-        case [{"type": "ByteLevel", "add_prefix_space": False, **others}] if others.get("use_regex", True):
+    *splits, last = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    if last["type"] == "ByteLevel" and not last.get("add_prefix_space", True):
+        uses_gpt2 = last.get("use_regex", True)
+        if uses_gpt2 and not splits:
             return "gpt2"
-        case [
-            {"type": "Split", "pattern": {"Regex": str(split)}, "behavior": "Isolated", "invert": False},
-            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
-        ]:
-            return check_pattern(split)
+        if not uses_gpt2 and len(splits) == 1:
+            split = splits[0]
+            isolated = split["type"] == "Split" and split["behavior"] == "Isolated" and not split["invert"]
+            if isolated and "Regex" in split["pattern"]:
+                return check_pattern(split["pattern"]["Regex"])
     supported = "supported are a ByteLevel without add_prefix_space, and one Split before it"
     raise ValueError(f"pre_tokenizer: {supported}; not {json.dumps(pre_tokenizer)}")
 
@@ -1167,8 +1172,8 @@ def is_same_model(content: dict[str, Any], vocab: dict[str, int], merges: list[t
 # V. Large corpora
 # ---------------------------------------------------------------------------------------------------------------------
 
-# A corpus is read in slices that have the same words alone as in the whole text. Slices are counted or encoded by many
-# workers at a time, and the results are used in order.
+# A corpus is read in slices that split into the same words on their own as they do within the whole text. Many workers
+# count or encode slices at a time, and the results are used in order.
 
 SLICE_BYTES = 8 << 20  # about how much text is counted at a time; in Python that takes some 20 times as much memory
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
@@ -1192,12 +1197,13 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     will do: reading the slice reports it.
 
     With "a a" as a special token, "x a a a a y" can be cut after the second or the fourth a, but not after the first
-    or the third: so the special tokens are found from a place where none is under way.
+    or the third: so the special tokens are found from a place that can't be inside one.
     """
     if options.errors == "replace" and "\ufffd" in "".join(options.special_tokens):
         return 0  # bytes that are not UTF-8 may be a part of a special token
     specials = compile_special_tokens(options.special_tokens, options.newlines)
-    margin = 2 * max(map(len, options.special_tokens), default=0) + 4  # "\r\n" may be read as one character
+    # in characters: a special token with each "\n" as "\r\n", and what is left of a character at the end
+    margin = 2 * max(map(len, options.special_tokens), default=0) + 4
     named, word_ends = options.pattern in PATTERNS, compile_pattern(WORD_END)
     for begin in (max(start, end - WINDOW_BYTES - 4 * margin), start):
         text = bytes(read(begin, end)).decode("utf-8", "surrogateescape")  # wrong bytes become lone surrogates
@@ -1206,7 +1212,7 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
         last = max(len(text) - margin, 1)
         if named and not word_ends.search(text, 1, last):
             return 0
-        known = 0 if begin == start else find_known_place(text, options)
+        known = 0 if begin == start else find_place_outside(text, options)
         if known is not None:
             break
     first = max(known or 0, last - WINDOW_BYTES, 1)
@@ -1223,8 +1229,8 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     return 0
 
 
-def find_known_place(text: str, options: Options) -> int | None:
-    """Return the first place at which no special token is under way: at a character that is in none of them."""
+def find_place_outside(text: str, options: Options) -> int | None:
+    """Return the first place that can't be inside a special token: a character that is in none of them."""
     if not options.special_tokens:
         return 0
     characters = "".join(options.special_tokens)
@@ -1250,7 +1256,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterato
 
 
 class Slice(NamedTuple):
-    """A part of a corpus that has the same words alone; small to send, unless it has to carry its texts."""
+    """A part of a corpus that splits into the same words on its own; small to send, unless it carries its texts."""
 
     path: str
     start_byte: int
@@ -1347,10 +1353,10 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
 
 
 def warn_of_head(path: str, head: bytes) -> None:
-    """Warn of a byte-order mark, which is text like any other, and of files that hardly are text."""
+    """Warn of a byte-order mark, which is text like any other, and of files that are probably not text."""
     if head.startswith(codecs.BOM_UTF8):
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
-    if b"\0" in head and not NOT_UTF8.search(head.decode("utf-8", "surrogateescape")):  # else it is an error
+    if b"\0" in head and not NOT_UTF8.search(head.decode("utf-8", "surrogateescape")):  # that is an error later
         warnings.warn(f"{path}: {hint_for(path, head)}", stacklevel=2)
 
 
@@ -1426,7 +1432,7 @@ AHEAD_ON_A_CLUSTER = 64  # how many tasks an executor of the caller gets at once
 
 
 def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool, executor: Any) -> Iterator[Any]:
-    """Run task(slice) for all slices in an executor, in threads or processes, or here if there is one of either."""
+    """Run task(slice) for every slice: in an executor, in threads or processes, or here for one slice or core."""
     ahead = AHEAD_ON_A_CLUSTER
     with contextlib.ExitStack() as stack:
         if not executor:
@@ -1682,7 +1688,7 @@ def npy_header(kind: str, length: int) -> bytes:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# VI. Helpers of several parts
+# VI. Shared helpers
 # ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -1744,7 +1750,7 @@ def to_utf8(text: str) -> bytes:
 
 @contextlib.contextmanager
 def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
-    """Open a file to write to under a temporary name; rename it to `path` on success, or only try that (not keep)."""
+    """Open a file under a temporary name; on success rename it to `path`, or remove it if it is not to be kept."""
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
     regular = not os.path.exists(path) or os.path.isfile(path)
@@ -1767,7 +1773,7 @@ def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
 
 
 def say(text: str, stream: str = "stdout", end: str = "\n") -> None:
-    """Print to a stream, which may be closed or full: that never costs the training."""
+    """Print to a stream; if it is closed or full, go on, because that must never abort training."""
     if text and (file := getattr(sys, stream)):
         try:
             print(text, end=end, file=file, flush=True)
@@ -1831,7 +1837,7 @@ EXAMPLES = """examples:
   python bpe.py corpus.txt 32k                    train, and write the model into the folder bpeModel
   python bpe.py corpus.txt --encode ids.npy       write the token ids of a corpus, with that model
   python bpe.py --show "Hello, world!"            show how that model splits text into tokens"""
-MISTAKES = {  # options that others have
+MISTAKES = {  # option names from other tools
     "--vocab-size": "the size comes after the corpus: bpe.py corpus.txt 10000",
     "--special-tokens": "use --special-token, once for each",
 }

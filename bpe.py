@@ -591,7 +591,7 @@ class Trainer:
         options, longest = self.options, self.options.max_token_length or sys.maxsize
         if engine := engine_for(options):
             limits = self.merges_wanted, options.min_frequency, longest
-            return engine.learn(words, id_of_byte, self.tokens, *limits, options.like is not None)  # type: ignore[no-any-return]
+            return engine.learn(words, id_of_byte, *limits, options.like is not None)  # type: ignore[no-any-return]
         rows = [word.translate(id_of_byte).decode("latin-1") for word in words]
         sort_key = smaller_id if options.like else descending
         return learn_merges(rows, list(words.values()), self.tokens, sort_key, longest)

@@ -126,14 +126,13 @@ int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
- * Take over all words of a table, which is used up afterwards; a million words take about 0.15 s. tokens are the first
- * n_tokens of the vocabulary, concatenated, by id; id_of_byte holds the ids of all 256 bytes, each below 256.
- * merges_wanted is how many merges there are at most. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule
- * of Hugging Face's trainer.
+ * Take over all words of a table, which is used up afterwards. This takes about 20 ns per byte of distinct words.
+ * id_of_byte holds the ids of the 256 bytes, which are 0 to 255 in any order; the first merge makes the token 256.
+ * merges_wanted is the largest number of merges. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule of
+ * Hugging Face's trainer.
  */
-int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
-                    size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, bpe_learner **learner);
+int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
+                    size_t max_token_length, int smaller_ids, bpe_learner **learner);
 
 /*
  * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
@@ -1329,10 +1328,10 @@ enum { WORK_PER_CALL = 1 << 22 };                           /* places; about 0.1
 
 typedef struct { uint64_t key, count; } heap_entry;
 
-typedef struct { /* of a pair that is new: its count, where in the lists its next place goes, how many places it has */
+typedef struct { /* a new pair */
     uint64_t count;
-    size_t list; /* 0 if the pair is not in the table */
-    uint32_t n;
+    size_t list; /* the index in `lists` of its next place; 0 if the pair is not in the table */
+    uint32_t n;  /* number of places */
 } pair_sum;
 
 typedef struct {
@@ -1342,9 +1341,9 @@ typedef struct {
 } token;
 
 struct bpe_learner {
-    int status;     /* when it is not BPE_OK, every call returns it */
-    uint64_t wanted; /* merges that are still to be made */
-    uint32_t *seq;  /* the array of all words */
+    int status;      /* any other than BPE_OK is final */
+    uint64_t wanted; /* the most merges that may follow */
+    uint32_t *seq;   /* the array of all words */
     size_t n_slots;
     uint64_t *counts; /* per block */
     token *tokens;
@@ -1352,7 +1351,7 @@ struct bpe_learner {
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
     pair_sum (*beside)[2];   /* by id: pairs with the token to the left and to the right; all zero between merges */
-    uint32_t (*met)[2];      /* the ids whose entry in `beside` is in use */
+    uint32_t (*met)[2];      /* the ids with an entry in `beside` */
     uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
     size_t n_met[2], beside_capacity, met_capacity, replaced_capacity;
     table pairs;     /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
@@ -1362,7 +1361,7 @@ struct bpe_learner {
     size_t n_heap, heap_capacity;
     uint64_t threshold;
     size_t longest;
-    int smaller_ids; /* what wins a tie: the greater bytes, or the smaller pair of ids as in Hugging Face's trainer */
+    int smaller_ids; /* a tie goes to the smaller ids, as in Hugging Face's trainer; else to the greater bytes */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
@@ -1388,9 +1387,11 @@ static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry
     return order ? order > 0 : compare_tokens(l, (uint32_t)x->key, (uint32_t)y->key) > 0;
 }
 
-static void heap_down(bpe_learner *l, size_t i)
+/* move the entry at the top down to its place */
+static void heap_down(bpe_learner *l)
 {
-    heap_entry moving = l->heap[i];
+    const heap_entry moving = l->heap[0];
+    size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < l->n_heap; i = child) {
         if (child + 1 < l->n_heap && is_better(l, l->heap + child + 1, l->heap + child))
             child++;
@@ -1401,7 +1402,7 @@ static void heap_down(bpe_learner *l, size_t i)
     l->heap[i] = moving;
 }
 
-/* add a token, whose bytes are already in place after those of the others */
+/* add a token; its bytes are already in place, after all others */
 static int add_token(bpe_learner *l, size_t length)
 {
     const size_t n = l->n_tokens + 1, where = l->n_bytes;
@@ -1462,8 +1463,8 @@ static void drop_pair(bpe_learner *l, slot *s)
 /* ---- 2. learning: from words to pairs ---------------------------------------------------------------------------- */
 
 /*
- * Sort slots of words by descending count: part them into those with a larger count than the one in the middle, the same,
- * and a smaller one. They come in the order of a hash with a secret seed, so no choice of counts makes this slow.
+ * Sort slots by descending count: a quicksort with three parts, for larger, equal and smaller counts. The slots are in
+ * the order of a hash with a secret seed, so no choice of counts makes this slow.
  */
 static void sort_words(slot *s, size_t n)
 {
@@ -1487,23 +1488,10 @@ static void sort_words(slot *s, size_t n)
     }
 }
 
-/* turn a table of words into an array of its used slots, the most frequent word first */
-static void list_words(table *words)
-{
-    size_t n = 0;
-    slot *slots;
-    for (size_t i = 0; i < words->capacity; i++)
-        if (words->slots[i].key[1])
-            words->slots[n++] = words->slots[i];
-    if ((slots = realloc(words->slots, (n + 1) * sizeof *slots))) /* gives back half of the memory or more */
-        words->slots = slots;
-    sort_words(words->slots, n);
-}
-
 /*
- * Allocate an array with room for sorted words, and choose the threshold. Take the wanted + 1 most frequent words that
- * can become a token: before each of the merges, one of them still has a pair, since a merge completes at most one
- * word. So no merge has a lower count than the last of these words.
+ * Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most
+ * frequent words that can become tokens. A merge completes at most one word. So before each of the wanted merges, one
+ * of these words still has a pair that can be merged, and the best pair occurs at least as often.
  */
 static int new_array(bpe_learner *l, const table *words)
 {
@@ -1513,7 +1501,7 @@ static int new_array(bpe_learner *l, const table *words)
         (void)word_of(words, s, &length);
         n += length + 1 + (s->is.word.count == count ? 0 : BLOCK);
         count = s->is.word.count;
-        if (length > 1 && length <= l->longest && left-- == 0 && count > l->threshold)
+        if (length > 1 && length <= l->longest && --left == 0 && count > l->threshold)
             l->threshold = count;
     }
     if (n >= UINT32_MAX)
@@ -1523,8 +1511,8 @@ static int new_array(bpe_learner *l, const table *words)
     return l->seq && l->counts ? BPE_OK : BPE_NO_MEMORY;
 }
 
-/* write sorted words into the array, and add up their pairs, in ROWS rows of as many; new_array has checked the room */
-static int write_words(bpe_learner *l, const table *words, const uint32_t *id_of_byte, pair_sum *sums)
+/* write sorted words into the array, which has room for them, and sum up their pairs in a matrix of ROWS rows */
+static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte, pair_sum *sums)
 {
     uint64_t count = 0;
     size_t p = BLOCK, length;
@@ -1564,12 +1552,14 @@ static int index_pairs(bpe_learner *l, pair_sum *sums)
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* count a neighbor of a replaced pair: on the left (side 0) or on the right (side 1) */
-static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t count)
+/* count a neighbor of a replaced pair, on the left (side 0) or on the right (side 1); `lost` is the pair with it */
+static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t lost, uint64_t count)
 {
     pair_sum *sum = &l->beside[id][side];
-    if (!sum->n++)
+    if (!sum->n++) {
         l->met[l->n_met[side]++][side] = id;
+        PREFETCH(l->pairs.slots + home_of(&l->pairs, lost, 1));
+    }
     sum->count += count;
 }
 
@@ -1581,8 +1571,8 @@ static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t lengt
 }
 
 /*
- * Replace the pair (a, b) by c at the n places in the list, keep only the places where it was still there, and return
- * their number. *weight is the sum of the counts there; the neighbors go to l->beside and l->replaced.
+ * Replace the pair (a, b) by c at the n places in a list, remove stale entries from the list, and return its length.
+ * *weight is the sum of the counts; the neighbors are added to l->beside and l->replaced.
  */
 static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
@@ -1599,8 +1589,11 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
             prefetch_place(l, list[i + AHEAD], length);
         if (seq[p] == a && seq[p + length_a] == b) {
             const uint64_t count = l->counts[p / BLOCK];
-            meet(l, 0, l->replaced[made][0] = seq[p - 1], count);
-            meet(l, 1, l->replaced[made][1] = seq[p + length], count);
+            const uint32_t x = seq[p - 1], y = seq[p + length];
+            meet(l, 0, x, pair_key(x, a), count);
+            meet(l, 1, y, pair_key(b, y), count);
+            l->replaced[made][0] = x;
+            l->replaced[made][1] = y;
             seq[p + length_a - 1] = seq[p + length_a] = NO_TOKEN;
             seq[p] = seq[p + length - 1] = c;
             *weight += count;
@@ -1619,11 +1612,6 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 {
     int status = BPE_OK;
-    for (unsigned side = 0; side < 2; side++)
-        for (size_t i = 0; i < l->n_met[side]; i++) {
-            const uint32_t id = l->met[i][side];
-            PREFETCH(l->pairs.slots + home_of(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1));
-        }
     for (unsigned side = 0; side < 2; side++)
         for (size_t i = 0; i < l->n_met[side] && status == BPE_OK; i++) {
             const uint32_t id = l->met[i][side];
@@ -1684,12 +1672,9 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
         slot *s = l->wanted && l->n_heap ? find(&l->pairs, top->key, 1) : NULL;
         if (!s) {
             l->status = BPE_DONE;
-        } else if (!s->key[1]) { /* it was merged, or became too rare */
-            *top = l->heap[--l->n_heap];
-            heap_down(l, 0);
-        } else if (s->is.pair.count != top->count) { /* its count fell */
-            top->count = s->is.pair.count;
-            heap_down(l, 0);
+        } else if (s->is.pair.count != top->count) { /* it fell, or the pair was merged or dropped */
+            *top = s->key[1] ? (heap_entry){top->key, s->is.pair.count} : l->heap[--l->n_heap];
+            heap_down(l);
         } else {
             work += l->lists[s->is.pair.list];
             l->status = make_merge(l, s, merges + *made);
@@ -1719,24 +1704,26 @@ void bpe_learner_free(bpe_learner *l)
     free(l);
 }
 
-/* add the first tokens of the vocabulary, and one without bytes for NO_TOKEN */
-static int add_first_tokens(bpe_learner *l, const uint8_t *tokens, const size_t *lengths, size_t n_tokens)
+/* add an empty token for NO_TOKEN, and the 256 single bytes */
+static int add_first_tokens(bpe_learner *l, const uint8_t *id_of_byte)
 {
-    int status = grow(&l->bytes, &l->bytes_capacity, 1, 1) == BPE_OK ? add_token(l, 0) : BPE_NO_MEMORY;
-    for (size_t i = 0; i < n_tokens && status == BPE_OK; tokens += lengths[i++])
-        if ((status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + lengths[i], 1)) == BPE_OK) {
-            memcpy(l->bytes + l->n_bytes, tokens, lengths[i]);
-            status = add_token(l, lengths[i]);
-        }
+    int status = grow(&l->bytes, &l->bytes_capacity, 256, 1) == BPE_OK ? add_token(l, 0) : BPE_NO_MEMORY;
+    for (unsigned byte = 0; byte < 256 && status == BPE_OK; byte++)
+        l->bytes[id_of_byte[byte]] = (uint8_t)byte;
+    for (unsigned id = 0; id < 256 && status == BPE_OK; id++)
+        status = add_token(l, 1);
     return status;
 }
 
-/* take over words, which are freed */
-static int take_words(bpe_learner *l, table *words, const uint32_t *id_of_byte)
+/* make the array and the pairs from a table of words, which is freed */
+static int take_words(bpe_learner *l, table *words, const uint8_t *id_of_byte)
 {
+    slot *slots;
     pair_sum *sums = allocate(ROWS * ROWS, sizeof *sums, 1);
     int status = sums ? new_table(&l->pairs, FIRST_SLOTS, words->seed[0]) : BPE_NO_MEMORY;
-    list_words(words);
+    sort_words(words->slots, words->capacity); /* empty slots, whose count is 0, are the last */
+    if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a third of them, or more */
+        words->slots = slots;
     if (status == BPE_OK)
         status = new_array(l, words);
     if (status == BPE_OK)
@@ -1748,9 +1735,8 @@ static int take_words(bpe_learner *l, table *words, const uint32_t *id_of_byte)
     return status;
 }
 
-int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
-                    size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, bpe_learner **learner)
+int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
+                    size_t max_token_length, int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
     int status = !w->table.slots ? BPE_USED_UP : l ? BPE_OK : BPE_NO_MEMORY;
@@ -1760,11 +1746,8 @@ int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tok
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
         l->n_lists = 1; /* 0 stands for no list */
-        status = add_first_tokens(l, tokens, lengths, n_tokens);
+        status = add_first_tokens(l, id_of_byte);
     }
-    for (unsigned byte = 0; byte < 256 && status == BPE_OK; byte++)
-        if (id_of_byte[byte] >= (n_tokens < 256 ? n_tokens : 256) || lengths[id_of_byte[byte]] != 1)
-            status = BPE_BAD_ARGUMENT;
     if (status == BPE_OK)
         status = take_words(l, &w->table, id_of_byte);
     free_table(&w->table);

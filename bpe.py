@@ -30,15 +30,14 @@ Glossary, with a value for each term from the example below:
 
     word, pre-token  b"newest"        a stretch of text that no token crosses: one match of the pattern
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number: 0..255 are the single bytes, then come the special
-                                      tokens (none here), then one id per merge. Only
-                                      like="huggingface" numbers tokens differently
+    token id         257              its number: 0..255 are the single bytes, then come the special tokens (none here),
+                                      then one id per merge. Only like="huggingface" numbers tokens differently
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
     count            9                how often a pair, or a word, occurs in the whole corpus
-    special token    "<|endoftext|>"  text with a meaning of its own, never split and never learned. The
-                                      text before it and the text after it are separate texts
+    special token    "<|endoftext|>"  text with a meaning of its own, never split and never learned. The text before it
+                                      and the text after it are separate texts
 
 >>> words = words_of("low low low low low lower lower widest widest widest" + 6 * " newest")
 >>> for left, right in train_by_definition(words, 4):
@@ -48,10 +47,9 @@ b'e' b'st'
 b'o' b'w'
 b'l' b'ow'
 
-Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich,
-B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016;
-A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, for the bytes and the
-pattern of GPT-2.
+Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich, B. Haddow and A.
+Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016; A. Radford et al., "Language Models
+are Unsupervised Multitask Learners", 2019, for the bytes and the pattern of GPT-2.
 """
 
 from __future__ import annotations
@@ -94,12 +92,11 @@ Path = str | os.PathLike[str]
 # I. The lesson: what byte-pair encoding is
 # ---------------------------------------------------------------------------------------------------------------------
 
-# Text is cut into words first, and no token crosses their borders. Without that, the most frequent
-# pairs would soon be pieces of phrases and punctuation ("e t", ", and the", "dog." next to "dog!"),
-# and each of them would take an id. This is the pattern of GPT-2. A word includes the space before
-# it: joining the words gives back the text, and " the" is the same word after one space or after
-# ten, since of several spaces only the last one joins the word. That is what `\s+(?!\S)` is for: it
-# matches whitespace, but leaves the last character to the word that follows.
+# Text is cut into words first, and no token crosses their borders. Without that, the most frequent pairs would soon
+# be pieces of phrases and punctuation ("e t", ", and the", "dog." next to "dog!"), and each of them would take an
+# id. This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back the text.
+# Of several spaces, only the last one joins the word, so " the" is the same word after one space or after ten: the
+# part `\s+(?!\S)` matches whitespace, but leaves the last character to the word that follows.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -190,8 +187,7 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 def descending(token_id: int, token: bytes) -> str:
     """Return a sort key that reverses the order of bytes: b"st" sorts before b"s", b"s" before b"es".
 
-    heapq keeps the smallest entry on top, and on a tie the greatest bytes must win. The chr(256) at
-    the end puts a token before its own prefix.
+    On a tie the greatest bytes must win, and heapq has the smallest on top. chr(256) puts a token before its prefix.
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -202,17 +198,15 @@ def learn_merges(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
-    words     each a str whose characters are token ids, so that one merge in one word is
-              str.replace, which works from left to right without overlap; a pair is a str of two
-              characters
+    words     each a str whose characters are token ids, so that one merge in one word is str.replace, which works
+              from left to right without overlap; a pair is a str of two characters
     counts    how often each word occurs
     tokens    the bytes of the first ids; new tokens get the ids len(tokens), len(tokens) + 1, ...
     sort_key  of two pairs with the same count, the one with the smaller (left key, right key) wins
     longest   the most bytes that a new token may have
 
-    Nothing is counted twice. Merging e and st changes only the pairs next to the new token, in the
-    words that contain it. So the counts are kept up to date, and an index says which words may
-    contain a pair. A heap finds the best pair.
+    Nothing is counted twice: a merge changes only the pairs next to the new token, so the counts are kept up to date.
+    An index says which words may contain a pair, and a heap finds the best pair.
     """
     rows, tokens = list(words), list(tokens)
     keys = [sort_key(token_id, token) for token_id, token in enumerate(tokens)]
@@ -231,7 +225,7 @@ def learn_merges(
     while heap:
         # Every pair that a merge creates contains the new token, so the count of an older pair can only fall, and its
         # entry can only be too high. An entry that was too low would come up too late, and another pair would be
-        # merged in its place; one that is too high comes up too early, and goes back with the count that is right now.
+        # merged in its place; one that is too high comes up too early, and goes back with its current count.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
@@ -260,20 +254,16 @@ def learn_merges(
 def merge_in_words(
     rows: list[str], counts: Sequence[int], words_with: dict[str, set[int]], pair: str, new: str
 ) -> tuple[dict[str, int], int]:
-    """Replace a pair by the new token in all words; update rows and words_with.
+    """Replace a pair by the new token in all words; return (the change in each other pair's count, replacements).
 
-    Returns (the change in the count of every other pair, how many pairs were replaced).
+    Each new token accounts for the border on its left, unless another new token is there, and always for the border
+    on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes X, which gives `a X X d`.
 
-    Each new token accounts for the border on its left, unless another new token is there, and always
-    for the border on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes
-    X, which gives `a X X d`.
-
-        left X    its left border was `a b` (-1) and is `a X` (+1); its right border was `c b` (-1)
-                  and is `X X` (+1)
+        left X    its left border was `a b` (-1) and is `a X` (+1); its right border was `c b` (-1) and is `X X` (+1)
         right X   its left border is counted already; its right border was `c d` (-1) and is `X d` (+1)
 
-    The index may name words that have lost a pair to other merges: those words are left as they are.
-    A pair's whole entry goes when the pair is merged, or when its count has dropped to 0.
+    The index may name words that have lost a pair to other merges: those words are left as they are. A pair's entry
+    goes when the pair is merged, or when its count has dropped to 0.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -305,13 +295,12 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    This is fast encoding: replaying 50,000 merges would look at each of them, but only the pairs in
-    the word matter. Both give the same tokens if no merge makes a token that an earlier merge takes
-    (see check_merges): then a merge can't bring up a pair of lower rank, so the lowest rank never
-    decreases, and the merges are made in the order of the list.
+    This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. It equals replaying all of them if
+    no merge makes a token that an earlier merge takes (see check_merges): then a merge can't bring up a pair of lower
+    rank, so the merges are made in the order of the list.
 
-    A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
-    merged into the one before it becomes None; links lead from each remaining token to its neighbors.
+    A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was merged into the one
+    before it becomes None; links lead from each remaining token to its neighbors.
     """
     following, previous = list(range(1, len(tokens) + 1)), list(range(-1, len(tokens) - 1))
     heap = [(ranks[pair], index) for index, pair in enumerate(zip(tokens, tokens[1:])) if pair in ranks]
@@ -336,19 +325,20 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
 def check_merges(merges: Iterable[tuple[Any, Any]]) -> None:
     """Check that merging by rank equals replaying; training always gives such a list.
 
-    Raises ValueError for the first merge that occurs twice, or that makes a token that an earlier
-    merge takes. With (ab, c) before (a, b), replaying turns abc into ab c: the first merge finds no
-    ab yet. Merging by rank would make abc of it.
+    Raises ValueError for the first merge that occurs twice, or that makes a token that an earlier merge takes. With
+    (ab, c) before (a, b), replaying turns abc into ab c, because the first merge finds no ab; by rank it becomes abc.
     """
     seen: set[tuple[Any, Any]] = set()
     taken: set[Any] = set()
-    for number, (left, right) in enumerate(merges):
-        if (left, right) in seen:
-            raise ValueError(f"merge {number} (from 0), {(left, right)}, is a duplicate")
+    for number, pair in enumerate(merges):
+        left, right = pair
+        if pair in seen:
+            raise ValueError(f"merge {number} (from 0), {pair}, is a duplicate")
         if left + right in taken:
-            raise ValueError(f"merge {number} (from 0), {(left, right)}, makes a token that an earlier merge takes")
-        seen.add((left, right))
-        taken.update((left, right))
+            raise ValueError(f"merge {number} (from 0), {pair}, makes a token that an earlier merge takes")
+        seen.add(pair)
+        taken.add(left)
+        taken.add(right)
 
 
 # The same on characters: BPE as it came to language models (Sennrich et al. 2016), and as the subword-nmt package does
@@ -423,39 +413,33 @@ def train_bpe(
 
     vocab maps token ids to bytes; merges are (left, right) in the order of creation.
 
-    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input. No word
-                      continues from one file into the next.
-    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together. The
-                      result is smaller if no pair is left to merge.
-    special_tokens    a list of strings that get an id each, after the 256 bytes; text is cut at them
-                      first.
-    texts             instead of input_path: an iterable of strings, each a separate text. It is
-                      consumed as it is counted, so it may be larger than memory.
+    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input. No word continues from
+                      one file into the next.
+    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together. The result is
+                      smaller if no pair is left to merge.
+    special_tokens    a list of strings that get an id each, after the 256 bytes; text is cut at them first.
+    texts             instead of input_path: an iterable of strings, each a separate text. It is consumed as it is
+                      counted, so it may be larger than memory.
     output_dir        a folder to save the result in, as Tokenizer.save does.
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2" (or tiktoken's "r50k_base",
-                      "cl100k_base", "o200k_base"), or a custom pattern of the regex package. A custom
-                      pattern may match across any place, so text is cut only at special tokens: the
-                      pieces between them must fit into memory, several times over. Text that it does
-                      not match is not counted.
-    workers           how many threads (with the C engine) or processes count words; at most, and by
-                      default, one per core.
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2" (or tiktoken's "r50k_base", "cl100k_base",
+                      "o200k_base"), or a custom pattern of the regex package. A custom pattern may match across any
+                      place, so text is cut only at special tokens, and the pieces between them must fit into memory
+                      several times over. Text that it does not match is not counted.
+    workers           the maximum number of threads (C engine) or processes that count words; by default, one per core.
     min_frequency     the lowest count at which a pair is still merged.
     max_token_length  the most bytes that a merged token may have.
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
     newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves it alone.
-    like              "huggingface": learn the merges and ids of the BpeTrainer of the tokenizers
-                      package, with the byte-level alphabet, add_prefix_space=False, and an iterator
-                      over the pieces between special tokens. (From whole documents it would learn
-                      pieces of special tokens; it cuts files at newlines; its counts end at 2**31.)
+    like              "huggingface": learn the merges and ids of the BpeTrainer of the tokenizers package, with the
+                      byte-level alphabet, add_prefix_space=False, and an iterator over the pieces between special
+                      tokens. (From whole documents it would learn pieces of special tokens; its counts end at 2**31.)
                       The smaller pair of ids wins a tie; special tokens come first.
-    engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The
-                      result is the same.
-    progress          whether to show progress on standard error: in one line on a terminal, elsewhere in
-                      a line every ten seconds.
+    engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The result is the same.
+    progress          show progress on standard error: in one line on a terminal, elsewhere a line every ten seconds.
 
-    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with the file and
-    the byte offset), OSError for files that can't be read or written, RuntimeError if a worker process
-    is killed, and OverflowError for counts above 2**63 - 1 in the C engine.
+    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with the file and the byte
+    offset), OSError for files that can't be read or written, RuntimeError if a worker process is killed, and
+    OverflowError for counts above 2**63 - 1 in the C engine.
     """
     checked = check_options(special_tokens, vocab_size=vocab_size, **options)
     if output_dir is not None:
@@ -463,7 +447,7 @@ def train_bpe(
     trainer = Trainer(count_corpus(input_path, texts, checked).words, checked)
     vocab, merges = trainer.finish()
     if output_dir is not None:
-        save_model(Model(vocab, merges, checked.special_tokens, checked.pattern), output_dir)
+        save_model(vocab, merges, checked, output_dir)
     return vocab, merges
 
 
@@ -473,10 +457,9 @@ def count_words(
 ) -> dict[bytes, int]:  # fmt: skip
     """Count the words of a corpus, {b" the": 61234, ...}: the first half of train_bpe, with its arguments.
 
-    executor  any concurrent.futures.Executor, including a cluster's (Dask's Client.get_executor(),
-              mpi4py.futures). Each task is a path and a byte range, so the workers need this module
-              and the files. A cluster's executor repeats the tasks of a worker that it lost; a task
-              that keeps failing raises RuntimeError with its place.
+    executor  any concurrent.futures.Executor, including a cluster's (Dask's Client.get_executor(), mpi4py.futures).
+              Each task is a path and a byte range, so the workers need this module and the files. A cluster repeats
+              the tasks of a worker that it lost; a task that keeps failing raises RuntimeError with its place.
     """
     counted = count_corpus(paths, texts, check_options(special_tokens, **options), executor)
     return counted.words.to_dict()  # type: ignore[no-any-return]
@@ -516,10 +499,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {  # the options with a fixed set of value
 
 
 def check_options(special_tokens: Specials, pattern: str = "gpt2", **given: Any) -> Options:
-    """Check everything that a user passes in, before any work.
-
-    Raises ValueError or TypeError with the bad value.
-    """
+    """Check everything that a user passes in, before any work; an error shows the bad value."""
     for name, value in given.items():
         if name not in Options._fields:
             raise TypeError(f"unknown option {name!r}; the options are {', '.join(Options._fields)}")
@@ -584,17 +564,15 @@ class Trainer:
         self.merges: list[Pair] = []
         self.merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
         self.n_tokens = words.totals()[2]
-        self.steps = self.learn(words, id_of_byte=bytes(map(byte_order.index, range(256))))
-
-    def learn(self, words: Any, id_of_byte: bytes) -> Iterator[tuple[int, int, int, int]]:
-        """Start the learner of the C engine or of Part II."""
-        options, longest = self.options, self.options.max_token_length or sys.maxsize
+        id_of_byte, longest = bytes(map(byte_order.index, range(256))), options.max_token_length or sys.maxsize
+        self.steps: Iterator[tuple[int, int, int, int]]
         if engine := engine_for(options):
             limits = self.merges_wanted, options.min_frequency, longest
-            return engine.learn(words, id_of_byte, *limits, options.like is not None)  # type: ignore[no-any-return]
-        rows = [word.translate(id_of_byte).decode("latin-1") for word in words]
-        sort_key = smaller_id if options.like else descending
-        return learn_merges(rows, list(words.values()), self.tokens, sort_key, longest)
+            self.steps = engine.learn(words, id_of_byte, *limits, options.like is not None)
+        else:
+            rows = [word.translate(id_of_byte).decode("latin-1") for word in words]
+            sort_key = smaller_id if options.like else descending
+            self.steps = learn_merges(rows, list(words.values()), self.tokens, sort_key, longest)
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
         missing = self.merges_wanted - len(self.merges)
@@ -645,26 +623,26 @@ PATTERNS = {
 # The patterns as tokenizer.json has them. Its library would read {1,3}+ as one or more times {1,3}; as nothing follows
 # the {1,3} in these patterns, it need not be possessive.
 HF_PATTERNS = {name: expression.replace("{1,3}+", "{1,3}") for name, expression in PATTERNS.items()}
-SPELLINGS = {  # of the named patterns, which users pass and tokenizer.json files have
+SPELLINGS = {  # of the named patterns, in tiktoken and in tokenizer.json files
+    "r50k_base": "gpt2",
+    "cl100k_base": "cl100k",
+    "o200k_base": "o200k",
     **{expression: name for name, expression in PATTERNS.items()},
     **{expression: name for name, expression in HF_PATTERNS.items()},
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",  # GPT-2's own
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",  # tiktoken's
 }
-TIKTOKEN_NAMES = {"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"}
 
 
 def check_pattern(pattern: str) -> str:
-    """Check a pattern; tiktoken's names, and expressions that are a named pattern, become the name."""
+    """Check a pattern; other spellings of a named pattern become its name."""
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
-    pattern = SPELLINGS.get(pattern) or TIKTOKEN_NAMES.get(pattern, pattern)
+    pattern = SPELLINGS.get(pattern, pattern)
     if pattern in PATTERNS:
         return pattern
-    operators = r"\.^$*+?{}[]()|"
-    if not set(pattern) & set(operators):  # a misspelled name would be a valid expression
-        names = ", ".join(PATTERNS)
-        hint = f"use {names} or a regular expression (this one contains no operators)"
-        raise ValueError(f"unknown pattern {pattern!r}; {hint}")
+    hint = f"use {', '.join(PATTERNS)} or a regular expression (this one contains no operators)"
+    # a misspelled name would be a valid expression
+    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")
     try:
         compile_pattern(pattern)
     except regex.error as error:
@@ -721,9 +699,8 @@ class Tokenizer:
 
     vocab           {token id: token}; any ids from 0 on, but each byte that occurs in text needs one
     merges          [(left, right), ...] in the order of training
-    special_tokens  strings that get one id each; those that are not in the vocabulary get the next
-                    ids. If several match at the same place, the longest wins. Any other text that
-                    looks like a special token is ordinary text.
+    special_tokens  strings that get one id each; those that are not in the vocabulary get the next ids. If several
+                    match at the same place, the longest wins.
     pattern         the pattern that the vocabulary was trained with
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
@@ -731,8 +708,8 @@ class Tokenizer:
     >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4]), tokenizer
     ([3, 2, 4], 'ababab<end>', Tokenizer(5 tokens, 1 of them special, pattern 'gpt2'))
 
-    It can be pickled, and used from several threads. Raises ValueError if vocabulary and merges
-    contradict each other, or if merging by rank would not equal replaying the merges (check_merges).
+    It can be pickled, and used from several threads. Raises ValueError if vocabulary and merges contradict each other,
+    or if merging by rank would not equal replaying the merges (check_merges).
     """
 
     def __init__(self, vocab: Vocab, merges: Merges, special_tokens: Specials = None, pattern: str = "gpt2") -> None:
@@ -753,9 +730,7 @@ class Tokenizer:
             raise ValueError(f"merge {next(unknown)} uses or creates a token that is not in the vocabulary") from None
         made = set(self.merged)
         for special, token_id in self.special_ids.items():
-            if token_id in made:
-                rank = self.merged.index(token_id)
-                raise ValueError(f"special token {special!r} is also made by merge {rank} (from 0)")
+            require(token_id not in made, f"special token {special!r} is also made by a merge")
         self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> Any:
@@ -786,7 +761,7 @@ class Tokenizer:
         cls, input_path: Paths | None = None, vocab_size: int | None = None, special_tokens: Specials = None, *,
         pattern: str = "gpt2", **options: Any,
     ) -> Tokenizer:  # fmt: skip
-        """Train a tokenizer on files, or on texts=...; the arguments are those that train_bpe takes."""
+        """Train a tokenizer on files, or on texts=..., with the arguments of train_bpe."""
         specials = check_special_tokens(special_tokens)
         return cls(*train_bpe(input_path, vocab_size, specials, pattern=pattern, **options), specials, pattern)
 
@@ -803,10 +778,7 @@ class Tokenizer:
     def from_files(
         cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
-        """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
-
-        Raises ValueError with the file and the entry if something in it is wrong.
-        """
+        """Load a vocab.json and a merges.txt as GPT-2 or save() write them; raises ValueError as load() does."""
         vocab, merges = read_gpt2_files(vocab_filepath, merges_filepath)
         missing = min({bytes([byte]) for byte in range(256)} - set(vocab.values()), default=None)
         require(missing is None, f"{os.fspath(vocab_filepath)}: no token for the byte {missing!r}")
@@ -816,11 +788,11 @@ class Tokenizer:
         """Save the model in a folder, which is created if it does not exist.
 
         tokenizer.json is the model. vocab.json and merges.txt are GPT-2's two files, and a small
-        tokenizer_config.json lets transformers find its class. All files are complete, and on the disk,
-        before the first one replaces an earlier file, and tokenizer.json is replaced first. If the
-        power fails between two of these steps, load() says that the files do not match.
+        tokenizer_config.json lets transformers find its class. All files are complete, and on the disk, before the
+        first one replaces an earlier file, and tokenizer.json is replaced first. If the power fails between two of
+        these steps, load() says that the files do not match.
         """
-        save_model(Model(self.vocab, self.merges, *self.options[:2]), folder)
+        save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
     def encoder(self) -> Any:
@@ -868,8 +840,8 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, for streams of any size, split anywhere.
 
-        Text is kept until the next safe cut (see last_cut): with a named pattern that is little text,
-        with a custom pattern up to the next special token.
+        Text is kept until the next safe cut (see last_cut): little with a named pattern, with a custom pattern
+        everything up to the next special token.
         """
         options, offset = self.options._replace(errors="replace"), 0  # surrogates are not valid UTF-8
         parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
@@ -884,15 +856,13 @@ class Tokenizer:
         """Encode files, or texts, into one array of token ids on disk; return how many ids it has.
 
         paths    as in train_bpe; None with texts=..., an iterable of strings
-        output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or a .bin file with the
-                 bare numbers, for numpy.memmap; uint16 if every id fits, else uint32. It replaces an
-                 earlier file when it is complete. It is not flushed to the disk, so after a power
-                 failure it has to be written again.
-        options  workers, progress, errors, newlines and engine, as in train_bpe; executor as in
-                 count_words
+        output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or a .bin file with the bare numbers,
+                 for numpy.memmap; uint16 if every id fits, else uint32. It replaces an earlier file when it is
+                 complete. It is not flushed to the disk, so after a power failure it has to be written again.
+        options  workers, progress, errors, newlines and engine, as in train_bpe; executor as in count_words
 
-        No word continues from one file or text into the next, and no token is put between them. Memory
-        does not grow with the corpus, except with a custom pattern.
+        No word continues from one file or text into the next, and no token is put between them. Memory does not grow
+        with the corpus, except with a custom pattern.
         """
         for name in options:
             allowed = ("workers", "progress", "errors", "newlines", "engine")
@@ -918,16 +888,13 @@ class Tokenizer:
 
 
 def ids_of(vocab: Vocab) -> dict[bytes, int]:
-    """Return the id of each token.
-
-    Raises TypeError if the vocabulary does not map ids to bytes, and ValueError for an id that is out
-    of range, or for two ids with the same bytes.
-    """
+    """Return the id of each token; the vocabulary must map different ids, from 0 to MAX_ID, to different bytes."""
     for token_id, token in vocab.items():
         if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
             found = f"{{{token_id!r}: {token!r:.40}}}"
             raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
-        require(0 <= token_id <= MAX_ID, f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
+        if not 0 <= token_id <= MAX_ID:
+            raise ValueError(f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
     ids = {token: operator.index(token_id) for token_id, token in vocab.items()}
     if len(ids) < len(vocab):
         for token_id, token in vocab.items():
@@ -950,22 +917,9 @@ BYTE_OF = codecs.charmap_build(CHARACTERS)
 
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
 BPE_SETTINGS = {  # settings of the model in tokenizer.json that Tokenizer has no others for
-    "dropout": None,
-    "continuing_subword_prefix": None,
-    "end_of_word_suffix": None,
-    "fuse_unk": False,
-    "byte_fallback": False,
-    "ignore_merges": False,
+    **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), None),
+    **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
 }
-
-
-class Model(NamedTuple):
-    """The contents of a model's files, which are the arguments of Tokenizer."""
-
-    vocab: Vocab
-    merges: list[Pair]
-    special_tokens: tuple[str, ...]
-    pattern: str
 
 
 def to_printable(token: bytes) -> str:
@@ -986,71 +940,63 @@ def check_savable(options: Options, folder: Path) -> None:
     require(os.fspath(folder), "output_dir must not be empty")
     check_special_names(options.special_tokens)
     for name in MODEL_FILES:
-        check_writable(os.path.join(folder, name))
+        with new_file(os.path.join(folder, name), keep=False):
+            pass
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
     """Check that no special token looks like another token in tokenizer.json.
 
-    There, special tokens are plain text and all others are in printable characters. The special token
-    "é" has the bytes C3 A9. But a token "é" in printable characters is the byte E9, which is in every
-    vocabulary: so "é" can't be saved. "éé" can, since the bytes E9 E9 occur in no UTF-8 text.
+    There, special tokens are plain text and all others are in printable characters. The special token "é" has the
+    bytes C3 A9, but "é" in printable characters is the byte E9, which is in every vocabulary: so "é" can't be saved.
+    "éé" can, since the bytes E9 E9 occur in no UTF-8 text.
     """
     for special in special_tokens:
         try:
             token = from_printable(special)
+            if len(token) > 1:  # else it is one of the 256 bytes
+                rest = token.lstrip(bytes(range(0x80, 0xC0)))  # the end of a character may come first,
+                codecs.utf_8_decode(rest, "strict", False)  # and the beginning of another one last
         except ValueError:
-            continue  # no other token is written like this
-        if token != special.encode("utf-8") and occurs_in_utf8(token):
-            raise ValueError(f"special token {special!r} can't be saved: tokenizer.json would read it as {token!r}")
+            continue  # no other token is written like this, or occurs in UTF-8 text
+        same = token == special.encode("utf-8")
+        require(same, f"special token {special!r} can't be saved: tokenizer.json would read it as {token!r}")
 
 
-def occurs_in_utf8(token: bytes) -> bool:
-    """Return whether a token can be a part of UTF-8 text, or is one of the 256 bytes."""
-    if len(token) == 1:
-        return True
-    continued = token.lstrip(bytes(range(0x80, 0xC0)))  # the end of a character
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(continued)  # allows for the beginning of one at the end
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def save_model(model: Model, folder: Path) -> None:
+def save_model(vocab: Vocab, merges: Merges, options: Options, folder: Path) -> None:
     """Write the files of a model; Tokenizer.save describes them."""
-    check_savable(Options(model.special_tokens), folder)
-    ids = {to_printable(token): token_id for token, token_id in ids_of(model.vocab).items()}
-    merges = [[to_printable(left), to_printable(right)] for left, right in model.merges]
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    check_savable(options, folder)
+    ids = {to_printable(token): token_id for token_id, token in vocab.items()}
+    printable = [[to_printable(left), to_printable(right)] for left, right in merges]
+    inputs = ["input_ids", "attention_mask"]  # without it, transformers 4 adds token_type_ids, which GPTs don't take
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": inputs,
+    }
     # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     texts = {
-        "tokenizer.json": to_json(tokenizer_json(model, ids, merges)),
+        "tokenizer.json": to_json(tokenizer_json(options, ids, printable)),
         "tokenizer_config.json": to_json(config),
         "vocab.json": to_json(ids),
-        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, merges)]),
+        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, printable)]),
     }
     with contextlib.ExitStack() as stack:
-        for name in reversed(MODEL_FILES):  # the stack closes the last file first, so tokenizer.json is renamed first
+        for name in reversed(MODEL_FILES):  # the stack closes the last file first: tokenizer.json is renamed first
             file = stack.enter_context(new_file(os.path.join(folder, name)))
             file.write(texts[name].encode("utf-8") + b"\n")
             file.flush()
             os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
 
 
-def tokenizer_json(model: Model, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
-    """Return the contents of tokenizer.json, with which the tokenizers package encodes as Tokenizer does.
-
-    Its regular expressions are Oniguruma's, which may read a custom pattern in another way.
-    """
-    specials = {to_printable(special.encode("utf-8")): special for special in model.special_tokens}
-    missing = [special for printable, special in specials.items() if printable not in ids]
-    require(not missing, f"special tokens that are not in the vocabulary: {missing}")
+def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
+    """Return the contents of tokenizer.json; the library that reads it may match a custom pattern differently."""
+    specials = {to_printable(special.encode("utf-8")): special for special in options.special_tokens}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    expression = HF_PATTERNS.get(model.pattern, model.pattern)
+    expression = HF_PATTERNS.get(options.pattern, options.pattern)
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
     return {
         "version": "1.0",
@@ -1071,19 +1017,18 @@ def tokenizer_json(model: Model, ids: Mapping[str, int], merges: list[list[str]]
     }
 
 
-def load_model(path: Path) -> Model:
-    """Read a tokenizer.json, or a folder that has one or GPT-2's two files, which have GPT-2's pattern."""
-    if not os.path.isdir(path):
-        return model_of(read_tokenizer_json(path))
+def load_model(path: Path) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
+    """Read (vocab, merges, special tokens, pattern) from a tokenizer.json, or from a folder that has a model."""
     json_path, _, vocab_path, merges_path = (os.path.join(path, name) for name in MODEL_FILES)
+    if not os.path.isdir(path):
+        return read_tokenizer_json(path)[1]
     if os.path.exists(json_path):
-        content = read_tokenizer_json(json_path)
+        content, model = read_tokenizer_json(json_path)
         if os.path.exists(vocab_path) and os.path.exists(merges_path):
             same = is_same_model(content, read_vocab(vocab_path), read_merges(merges_path))
             files = "tokenizer.json, vocab.json and merges.txt"
             require(same, f"mixes files from different training runs: {files} do not match")
-        with error_prefix(json_path):
-            return model_of(content)
+        return model
     if not os.path.exists(vocab_path):
         raise FileNotFoundError(2, "no model in this folder: no tokenizer.json, and no vocab.json", os.fspath(path))
     vocab, merges = read_gpt2_files(vocab_path, merges_path)
@@ -1091,7 +1036,7 @@ def load_model(path: Path) -> Model:
     made = {left + right for left, right in merges}
     with error_prefix("a token that is neither a byte nor a merge"):
         specials = [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in made]
-    return Model(vocab, merges, tuple(specials), "gpt2")
+    return vocab, merges, specials, "gpt2"
 
 
 def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[int, bytes], list[Pair]]:
@@ -1133,46 +1078,43 @@ def read_merges(path: Path, convert: Callable[[str], Any] = str) -> list[tuple[A
     return merges
 
 
-def read_tokenizer_json(path: Path) -> dict[str, Any]:
-    """Read a tokenizer.json, whichever program wrote it.
+def read_tokenizer_json(path: Path) -> tuple[dict[str, Any], tuple[dict[int, bytes], list[Pair], list[str], str]]:
+    """Read a tokenizer.json, whichever program wrote it; return (its contents, the arguments of Tokenizer).
 
     Raises ValueError if it is not of byte-level BPE, or uses something that Tokenizer does not do.
     """
     with open(path, "rb") as file, error_prefix(path, "not a tokenizer.json of byte-level BPE"):
         content = json.load(file)
-        model = content["model"]
         check_supported(content)
         check_added_tokens(content["added_tokens"])
+        model, added = content["model"], {token["content"]: token["id"] for token in content["added_tokens"]}
+        check_special_names(check_special_tokens(list(added)))
+        ids = check_ids({**model["vocab"], **added})
+        token_of = {text: text.encode("utf-8") if text in added else from_printable(text) for text in ids}
+        vocab = {token_id: token_of[text] for text, token_id in ids.items()}
         model["merges"] = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]]
-        return content  # type: ignore[no-any-return]
+        try:
+            merges = [(token_of[left], token_of[right]) for left, right in model["merges"]]
+        except KeyError as error:
+            raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
+        return content, (dict(sorted(vocab.items())), merges, list(added), pattern_of(content["pre_tokenizer"]))
 
 
 def check_supported(content: dict[str, Any]) -> None:
     """Check that Tokenizer encodes and decodes as a tokenizer.json says; raises ValueError with what it does not do."""
-    model, byte_characters = content["model"], set(CHARACTERS)
+    model, post_processor = content["model"], content.get("post_processor")
     require(model.get("type", "BPE") == "BPE", f"model type {model.get('type')!r} is not supported")
     settings = {name: model.get(name) for name in BPE_SETTINGS}  # null, false, 0 and "" mean the same
     settings["normalizer"] = content.get("normalizer")
-    if not byte_characters <= model["vocab"].keys():  # else no byte is unknown
+    if not set(CHARACTERS) <= model["vocab"].keys():  # else no byte is unknown
         settings["unk_token"] = model.get("unk_token")
+    if content["decoder"]["type"] != "ByteLevel":
+        settings["decoder"] = content["decoder"]
+    steps = post_processor.get("processors", [post_processor]) if post_processor else []
+    if any(step["type"] != "ByteLevel" and step.get("special_tokens") != {} for step in steps):
+        settings["post_processor"] = post_processor  # it adds tokens, or is of another kind
     for name, value in settings.items():
         require(not value, f"{name} is not supported: {json.dumps(value):.100}")
-    decoder, post_processor = content.get("decoder"), content.get("post_processor")
-    require(decoder and decoder["type"] == "ByteLevel", f"decoder is not supported: {json.dumps(decoder):.100}")
-    if adds_tokens(post_processor):
-        raise ValueError(f"a post_processor that adds tokens is not supported: {json.dumps(post_processor):.100}")
-
-
-def adds_tokens(post_processor: Any) -> bool:
-    """Return whether a post-processor of tokenizer.json adds special tokens to the ids of a text."""
-    match post_processor:
-        case None | {"type": "ByteLevel"}:
-            return False
-        case {"type": "TemplateProcessing", "special_tokens": special_tokens}:
-            return bool(special_tokens)
-        case {"type": "Sequence", "processors": [*several]}:
-            return any(map(adds_tokens, several))
-    return True
 
 
 def check_added_tokens(added: list[dict[str, Any]]) -> None:
@@ -1191,54 +1133,28 @@ def check_added_tokens(added: list[dict[str, Any]]) -> None:
 
 def overlap(a: str, b: str) -> bool:
     """Return whether two texts can share characters: one contains the other, or begins with the end of the other."""
-    if a in b or b in a:
-        return True
-    return any(b.startswith(a[at:]) for at in range(1, len(a))) or any(a.startswith(b[at:]) for at in range(1, len(b)))
+    ends = [(text[at:], other) for text, other in ((a, b), (b, a)) for at in range(len(text))]
+    return any(end.startswith(other) or other.startswith(end) for end, other in ends)
 
 
-def pattern_of(pre_tokenizer: Any) -> str:
-    """Return the pattern of a tokenizer.json: a ByteLevel step that has GPT-2's, or one Split before it."""
-    match pre_tokenizer:
-        case {"type": "Sequence", "pretokenizers": [*splits, byte_level]}:
-            pass
-        case byte_level:
-            splits = []
-    match byte_level:
-        case {"type": "ByteLevel", "add_prefix_space": False}:
-            uses_gpt2 = byte_level.get("use_regex", True)
-        case {"type": "ByteLevel"}:
-            raise ValueError("add_prefix_space is not supported")
-        case _:
-            raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer):.100}")
-    require(len(splits) + uses_gpt2 < 2, "several splits are not supported in pre_tokenizer")
-    match splits:
-        case [] if uses_gpt2:
+def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
+    """Return the pattern of a tokenizer.json: GPT-2's for a ByteLevel step alone, or the one in a Split before it."""
+    match pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        case [{"type": "ByteLevel", "add_prefix_space": False, **others}] if others.get("use_regex", True):
             return "gpt2"
-        case [{"type": "Split", "pattern": {"Regex": str(split)}, "behavior": "Isolated", "invert": False}]:
+        case [
+            {"type": "Split", "pattern": {"Regex": str(split)}, "behavior": "Isolated", "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False},
+        ]:
             return check_pattern(split)
-    raise ValueError(f"pre_tokenizer is not supported: {json.dumps(pre_tokenizer):.100}")
-
-
-def model_of(content: dict[str, Any]) -> Model:
-    """Return the model of a tokenizer.json that is supported."""
-    added = {token["content"]: token["id"] for token in content["added_tokens"]}
-    specials = check_special_tokens(list(added))
-    check_special_names(specials)
-    ids = check_ids({**content["model"]["vocab"], **added})
-    token_of = {text: text.encode("utf-8") if text in added else from_printable(text) for text in ids}
-    vocab = {token_id: token_of[text] for text, token_id in ids.items()}
-    try:
-        merges = [(token_of[left], token_of[right]) for left, right in content["model"]["merges"]]
-    except KeyError as error:
-        raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
-    return Model(dict(sorted(vocab.items())), merges, specials, pattern_of(content["pre_tokenizer"]))
+    supported = "supported are a ByteLevel without add_prefix_space, and one Split before it"
+    raise ValueError(f"pre_tokenizer: {supported}; not {json.dumps(pre_tokenizer)}")
 
 
 def is_same_model(content: dict[str, Any], vocab: dict[str, int], merges: list[tuple[str, str]]) -> bool:
     """Return whether GPT-2's two files have the ids and merges of a tokenizer.json, except for added tokens.
 
-    transformers adds tokens to tokenizer.json only. Added tokens are plain text there, and in
-    printable characters in vocab.json.
+    transformers adds tokens to tokenizer.json only. They are plain text there; vocab.json has printable characters.
     """
     added = {token["content"]: token["id"] for token in content["added_tokens"]}
     ids = {text: token_id for text, token_id in content["model"]["vocab"].items() if text not in added}
@@ -1260,10 +1176,9 @@ HEAD_BYTES = 512  # of a file, which tell what kind of file it is
 BLOCK = 1 << 16  # characters; encode_iterable takes longer strings apart
 
 # For all named patterns, a word ends after a letter or digit and before anything that is not a letter, digit, mark or
-# apostrophe. No word continues there, since only these may follow a letter or digit within a word; and nothing before
-# the cut depends on the text after it, since only whitespace looks ahead, in `\s+(?!\S)` and in cl100k's `\s++$`.
-# Before a newline would be wrong: "a \n\nb" has the words "a", " \n", "\n", "b", while "a " and "\n\nb" have the words
-# "a", " ", "\n", "\n", "b".
+# apostrophe, since only these may continue it. Nothing before the cut depends on the text after it, since only
+# whitespace looks ahead, in `\s+(?!\S)` and in cl100k's `\s++$`. Before a newline would be wrong: "a \n\nb" has the
+# words "a", " \n", "\n", "b", while "a " and "\n\nb" have the words "a", " ", "\n", "\n", "b".
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text with lone surrogates for the bytes that are not UTF-8
 
@@ -1271,14 +1186,13 @@ NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text with lone surrogates for the
 def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int, options: Options) -> int:
     """Return the last offset in bytes at which text can be cut without changing its words; 0 if none is known.
 
-    read(from, to) returns a part of the text. A slice begins at `start`, and its last WINDOW_BYTES
-    before `end` are searched: with a named pattern for the end of a word that is not within a special
-    token, with a custom pattern for the beginning of a special token, the only place known.
+    read(from, to) returns a part of the text. A slice begins at `start`, and its last WINDOW_BYTES before `end` are
+    searched: with a named pattern for the end of a word that is not within a special token, with a custom pattern for
+    the beginning of a special token, the only place known. If the window is not UTF-8, and that is an error, any place
+    will do: reading the slice reports it.
 
-    With "a a" as a special token, "x a a a a y" can be cut after the second or the fourth a, but not
-    after the first or the third: so the special tokens are found from a place where none is under way.
-
-    If the window is not UTF-8, and that is an error, any place will do: reading the slice reports it.
+    With "a a" as a special token, "x a a a a y" can be cut after the second or the fourth a, but not after the first
+    or the third: so the special tokens are found from a place where none is under way.
     """
     if options.errors == "replace" and "\ufffd" in "".join(options.special_tokens):
         return 0  # bytes that are not UTF-8 may be a part of a special token
@@ -1354,7 +1268,7 @@ def paths_of(paths: Any) -> list[str]:
     listed = [os.fsdecode(path) for path in ([paths] if single else paths)]
     require(listed, "no corpus file given")
     for path in listed:
-        if "\n" in path or len(path) > 1000:
+        if not os.path.exists(path) and ("\n" in path or len(path) > 1000):
             raise ValueError(f"{path[:40]!r}... is not a file name; pass text as texts=[...]")
         require(path, "the name of a corpus file must not be empty")
         if os.path.isdir(path):
@@ -1362,15 +1276,15 @@ def paths_of(paths: Any) -> list[str]:
     return listed
 
 
-def slices_of_corpus(input_path: Any, texts: Texts, options: Options) -> tuple[Iterator[Slice], int | None]:
-    """Return (the slices of files, or of texts, their size in bytes if it is known)."""
+def slices_of_corpus(input_path: Any, texts: Texts, options: Options) -> tuple[Iterator[Slice], int | None, list[str]]:
+    """Return (slices of the files or texts, their size in bytes if it is known, the paths of the files)."""
     require((input_path is None) != (texts is None), "pass either paths or texts, and not both")
     if texts is not None:
-        return slices_of_texts(texts, options), None
+        return slices_of_texts(texts, options), None, []
     paths = paths_of(input_path)
     sizes = [stamp_of(path)[0] for path in paths]  # an error now, if one can't be read
     slices = (piece for path in paths for piece in slices_of_file(path, options))
-    return slices, sum(sizes) if all(sizes) else None
+    return slices, sum(sizes) if all(sizes) else None, paths
 
 
 def stamp_of(path: str) -> tuple[int, int]:
@@ -1383,7 +1297,7 @@ def stamp_of(path: str) -> tuple[int, int]:
 
 
 def slices_of_file(path: str, options: Options) -> Iterator[Slice]:
-    """Cut a file into slices of about SLICE_BYTES; those of a pipe, or of standard input, carry their text."""
+    """Cut a file into slices of about SLICE_BYTES; slices of a pipe, or of standard input, carry their text."""
     stamp, start, end = stamp_of(path), 0, SLICE_BYTES
     if not stamp[0]:
         for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
@@ -1420,10 +1334,9 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
     bundle: list[bytes] = []
     size = number = 0
     for number, text in enumerate(texts):
+        require(isinstance(text, str), f"texts[{number}] must be a str, not {type(text).__name__}")
         try:
-            bundle.append(to_utf8(text) if options.errors == "replace" else check_text(text).encode("utf-8"))
-        except TypeError:
-            raise ValueError(f"texts[{number}] must be a str, not {type(text).__name__}") from None
+            bundle.append(to_utf8(text) if options.errors == "replace" else text.encode("utf-8"))
         except UnicodeEncodeError as error:
             raise ValueError(f"texts[{number}]: {error}") from None
         size += len(bundle[-1])
@@ -1449,10 +1362,9 @@ def read_bytes(path: str, start: int, end: int) -> bytes:
 
 
 def read_slice(piece: Slice, options: Options) -> list[bytes]:
-    """Return the texts of a slice as `errors` and `newlines` say.
+    """Return the texts of a slice as `errors` and `newlines` say; raises ValueError if its file has changed.
 
-    With errors="strict", the caller finds out whether they are UTF-8; decode_slice reports what is
-    wrong. Raises ValueError if the file has changed since it was cut.
+    With errors="strict", the caller finds out whether they are UTF-8; decode_slice reports what is wrong.
     """
     texts = list(piece.texts)
     if piece.stamp:
@@ -1479,25 +1391,24 @@ NOT_TEXT = {  # by first bytes: a kind of file, and the tool that makes text of 
 
 def hint_for(path: str, head: bytes) -> str:
     """Say what a file is that does not begin like text, and how to make text of it; "" if it begins like text."""
-    kind, tool = "", ""
-    for magic, found in NOT_TEXT.items():
-        if head.startswith(magic):
-            kind, tool = found
-    if not kind and head[257:262] == b"ustar":
+    little_endian, big_endian = (head[first::2].count(0) > len(head) // 4 for first in (1, 0))
+    if known := [magic for magic in NOT_TEXT if head.startswith(magic)]:
+        kind, tool = NOT_TEXT[known[0]]
+    elif head[257:262] == b"ustar":
         kind, tool = "like a tar archive", "tar -xOf"
-    if not kind and b"\0" in head:
-        little = head[1::2].count(0) > len(head) // 4
-        big = head[0::2].count(0) > len(head) // 4
-        kind = "like UTF-16 without a byte-order mark" if little or big else "like binary data (it has NUL bytes)"
-        tool = f"iconv -f utf-16{'le' if little else 'be'} -t utf-8" if little or big else ""
-    if not kind:
+    elif little_endian or big_endian:
+        tool = f"iconv -f utf-16{'le' if little_endian else 'be'} -t utf-8"
+        kind = "like UTF-16 without a byte-order mark"
+    elif b"\0" in head:
+        kind, tool = "like binary data (it has NUL bytes)", ""
+    else:
         return ""
     command = f"; try: {tool} {shlex.quote(path)} | python bpe.py - 1000" if tool else ""
     return f"looks {kind}{command}"
 
 
 def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
-    """Decode a text of a slice; raises ValueError with the file and the first byte that is not UTF-8."""
+    """Decode text of a slice; raises ValueError with the file and the first byte that is not UTF-8."""
     try:
         return data.decode("utf-8", options.errors)
     except UnicodeDecodeError as error:
@@ -1516,22 +1427,21 @@ AHEAD_ON_A_CLUSTER = 64  # how many tasks an executor of the caller gets at once
 
 def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool, executor: Any) -> Iterator[Any]:
     """Run task(slice) for all slices in an executor, in threads or processes, or here if there is one of either."""
-    if executor:
-        yield from run_in_order(task, slices, executor, AHEAD_ON_A_CLUSTER)
-        return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(options.workers or cores, cores)
-    head = list(itertools.islice(slices, workers))
-    slices = itertools.chain(head, slices)
-    if len(head) < 2 or not sys.executable:
-        yield from map(task, slices)
-        return
-    from concurrent.futures import ThreadPoolExecutor
+    ahead = AHEAD_ON_A_CLUSTER
+    with contextlib.ExitStack() as stack:
+        if not executor:
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            head = list(itertools.islice(slices, min(options.workers or cores, cores)))
+            slices, ahead = itertools.chain(head, slices), len(head) + 1
+            if len(head) < 2 or not sys.executable:
+                yield from map(task, slices)
+                return
+            from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(len(head)) as threads, contextlib.ExitStack() as stack:
-        if not in_c:
-            task = stack.enter_context(in_processes(task))
-        yield from run_in_order(task, slices, threads, len(head) + 1)
+            executor = stack.enter_context(ThreadPoolExecutor(len(head)))
+            if not in_c:
+                task = stack.enter_context(in_processes(task))
+        yield from run_in_order(task, slices, executor, ahead)
 
 
 def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int) -> Iterator[Any]:
@@ -1565,8 +1475,8 @@ def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int)
 
 # The code of a worker process. It loads this file, under the name that pickle has for its functions here, and never the
 # script that imported it: so workers start alike on every system, from a script without a guard, from standard input or
-# in a notebook. The name in the spec is "bpe", so the command line at the end of this file does not run. A worker ends
-# with its parent, because it gets another parent then.
+# in a notebook. The name in the spec is "bpe", so the command line at the end of this file does not run. A worker whose
+# parent ends gets another parent, and ends too.
 WORKER = """
 import importlib.util, os, sys, threading, time
 parent, name, path, *sys.path = sys.argv[1:]
@@ -1588,7 +1498,7 @@ bpe.work()
 def in_processes(task: Task) -> Iterator[Task]:
     """Return a function for threads that runs the task in a new process for each slice.
 
-    The processes are in sessions of their own, so Ctrl-C reaches this process alone, which ends them.
+    The processes have their own sessions, so Ctrl-C reaches this process alone, which ends them.
     """
     import pickle
     import subprocess
@@ -1646,7 +1556,7 @@ class Counted(NamedTuple):
 
 def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any = None) -> Counted:
     """Count the words of files, or of texts."""
-    slices, total = slices_of_corpus(input_path, texts, options)
+    slices, total, _ = slices_of_corpus(input_path, texts, options)
     words = new_words(options)
     in_c = not isinstance(words, Words) and not executor
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
@@ -1714,8 +1624,8 @@ def encode_corpus(
     tokenizer: Tokenizer, input_path: Any, texts: Texts, output: Path, options: Options, executor: Any = None
 ) -> tuple[int, int]:
     """Write the token ids of files, or of texts; return (how many ids, how many bytes were read)."""
-    slices, total = slices_of_corpus(input_path, texts, options)
-    check_output(output, paths_of(input_path) if texts is None else ())
+    slices, total, paths = slices_of_corpus(input_path, texts, options)
+    check_output(output, paths)
     kind, bare = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
     in_c = options.engine != "python" and tokenizer.encoder is not None
     task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=tokenizer)
@@ -1739,7 +1649,8 @@ def check_output(output: Path, paths: Iterable[str]) -> None:
     for path in paths:
         if os.path.exists(output) and path != "-" and os.path.exists(path) and os.path.samefile(path, output):
             raise ValueError(f"refusing to overwrite {name}: it is one of the files to encode")
-    check_writable(output)
+    with new_file(output, keep=False):
+        pass
 
 
 class Encoded(NamedTuple):
@@ -1833,7 +1744,7 @@ def to_utf8(text: str) -> bytes:
 
 @contextlib.contextmanager
 def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
-    """Open a file to write to under a temporary name; rename it to `path` on success, if it is to be kept."""
+    """Open a file to write to under a temporary name; rename it to `path` on success, or only try that (not keep)."""
     path = os.path.abspath(path)
     folder = os.path.dirname(path)
     regular = not os.path.exists(path) or os.path.isfile(path)
@@ -1853,12 +1764,6 @@ def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
-
-
-def check_writable(path: Path) -> None:
-    """Create the folder of a file, and try to write there: better an error now than after an hour of training."""
-    with new_file(path, keep=False):
-        pass
 
 
 def say(text: str, stream: str = "stdout", end: str = "\n") -> None:
@@ -1931,8 +1836,6 @@ MISTAKES = {  # options that others have
     "--special-tokens": "use --special-token, once for each",
 }
 ONLY_FOR_TRAINING = ("min_frequency", "max_token_length", "like", "explain", "log_every")
-SIZE = r"-?\d+[kK]?"
-LIKE_A_SIZE = r"-?\d[\d.,_]*([eE]\d+)?[kKmMgG]?"
 
 
 def as_typed(text: str) -> str:
@@ -1992,35 +1895,38 @@ def make_parser() -> Any:
     add = parser.add_argument_group("looking").add_argument
     add("--explain", type=positive, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT (-: standard input)")
-    add("--version", action="version", version=f"bpe.py {__version__}")
+    add("--version", action="version", version=as_typed(f"bpe.py {__version__}"))
     add("--help", "-h", action="help", help="print this")
     return parser
 
 
 def check_command(args: Any) -> None:
-    """Check what was typed, and set args.vocab_size to the size at the end of the corpus, or None."""
+    """Check what was typed; set args.vocab_size to the size at the end of the corpus, or None, and args.folder."""
     typed, args.vocab_size = " ".join(args.corpus), None
-    if typed and re.fullmatch(SIZE, args.corpus[-1]):
+    last = args.corpus[-1] if args.corpus else ""
+    if re.fullmatch(r"-?\d+[kK]?", last):
         args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
-    elif typed and re.fullmatch(LIKE_A_SIZE, args.corpus[-1]) and not os.path.exists(args.corpus[-1]):
-        raise ValueError(f"{args.corpus[-1]!r} is not a size: write 1000 or 1k")
+    elif re.fullmatch(r"-?\d[\d.,_]*([eE]\d+)?[kKmMgG]?", last) and not os.path.exists(last):
+        raise ValueError(f"{last!r} is not a size: write 1000 or 1k")
     for name in ("output_dir", "encode", "pattern"):
         require(getattr(args, name) != "", f"{option_of(name)} must not be empty")
+    args.folder = args.output_dir or ("" if args.explain else "bpeModel")
+    unused: tuple[str, ...] = ONLY_FOR_TRAINING
+    message = "{} is for training; without a size, --encode uses a model"
     if args.show is not None:
         require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
         require(args.special_tokens != [], "--show can't be combined with --no-special-tokens")
-        for name in ("special_tokens", "pattern", "errors", "newlines", "workers", "encode", *ONLY_FOR_TRAINING):
-            require(getattr(args, name) is None, f"--show can't be combined with {option_of(name)}")
-        return
-    require(typed or not args.encode, "--encode requires a corpus: bpe.py corpus.txt --encode ids.npy")
-    require(typed, as_typed(f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}"))
-    valid = args.corpus and (args.vocab_size is not None or args.encode)
-    usage = "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"
-    require(valid, f"{usage} (a size is not required with --encode); not bpe.py {typed}")
+        unused += ("special_tokens", "pattern", "errors", "newlines", "workers", "encode")
+        message = "--show can't be combined with {}"
+    else:
+        require(typed or not args.encode, "--encode requires a corpus: bpe.py corpus.txt --encode ids.npy")
+        require(typed, as_typed(f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}"))
+        valid = args.corpus and (args.vocab_size is not None or args.encode)
+        usage = "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"
+        require(valid, f"{usage} (a size is not required with --encode); not bpe.py {typed}")
     if args.vocab_size is None:
-        for name in ONLY_FOR_TRAINING:
-            hint = "is for training; without a size, --encode uses a model"
-            require(getattr(args, name) is None, f"{option_of(name)} {hint}")
+        for name in unused:
+            require(getattr(args, name) is None, message.format(option_of(name)))
 
 
 def option_of(name: str) -> str:
@@ -2041,39 +1947,35 @@ class Summary:
     """The lines that a run prints at its end, and how long each step took."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
-        self.seconds: dict[str, float] = {}
+        self.lines: list[str] = []
+        self.times: list[str] = []
         self.last = time.perf_counter()
 
     def add(self, name: str, text: str) -> None:
         """Add a line."""
-        self.lines.append((name, text))
+        self.lines.append(f"{name:14} {visible(text)}")
 
     def end_step(self, name: str) -> float:
         """Note that a step has ended; return its seconds."""
-        now = time.perf_counter()
-        self.seconds[name], self.last = now - self.last, now
-        return self.seconds[name]
+        start, self.last = self.last, time.perf_counter()
+        self.times.append(f"{name} {self.last - start:.2f} s")
+        return self.last - start
 
     def finish(self, options: Options, saved: str) -> None:
         """Add the lines about the run as a whole."""
-        self.add("time", ", ".join(f"{step} {seconds:.2f} s" for step, seconds in self.seconds.items()))
+        self.add("time", ", ".join(self.times))
         with contextlib.suppress(ImportError):  # not on Windows
             from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 
             unit = 1 if sys.platform == "darwin" else 1024
             largest = max(getrusage(who).ru_maxrss for who in (RUSAGE_SELF, RUSAGE_CHILDREN))  # of all processes
             self.add("peak memory", f"{largest * unit / 1e6:,.0f} MB")
-        self.add("engine", engine_used(options))
+        engine, why_not = find_engine() if options.engine != "python" else (None, "")
+        used = f"Python ({why_not})" if why_not else "Python"
+        if engine:
+            used = "C" if options.pattern in engine.patterns else "C, but Python for the words of this pattern"
+        self.add("engine", used)
         self.add("saved", saved)
-
-
-def engine_used(options: Options) -> str:
-    """Say which engine did the work, and why it was not another one."""
-    engine, why_not = find_engine() if options.engine != "python" else (None, "")
-    if not engine:
-        return f"Python ({why_not})" if why_not else "Python"
-    return "C" if options.pattern in engine.patterns else "C, but Python for the words of this pattern"
 
 
 def speed(n_bytes: int, seconds: float) -> str:
@@ -2088,9 +1990,9 @@ def train_command(args: Any, summary: Summary) -> None:
         for path in args.corpus:
             require(stamp_of(path)[0], f"{path} can't be read twice, to train on it and to encode it")
         check_output(args.encode, args.corpus)
-    folder = args.output_dir or ("" if args.explain else "bpeModel")
-    if folder:
-        check_savable(options, folder)
+    require(args.folder or not args.encode, "--explain and --encode require --model, or the ids would have no model")
+    if args.folder:
+        check_savable(options, args.folder)
     counted = count_corpus(args.corpus, None, options)
     summary.add("read", speed(counted.n_bytes, summary.end_step("counting")))
     distinct, total, in_words = counted.words.totals()
@@ -2101,7 +2003,7 @@ def train_command(args: Any, summary: Summary) -> None:
     if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
         summary.add("note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
     summary.add("pre-tokens", f"{total:,}, {distinct:,} of them distinct")
-    spelled = spell_words(counted.words) if args.explain else {}
+    spelled = spell_words(counted.words.to_dict()) if args.explain else {}
     trainer = Trainer(counted.words, options)
     for number, merge in enumerate(trainer, 1):
         if number <= (args.explain or 0):
@@ -2112,24 +2014,23 @@ def train_command(args: Any, summary: Summary) -> None:
     vocab, merges = trainer.finish()
     summary.end_step("learning")
     add_vocabulary(summary, trainer, in_words)
-    if folder:
-        save_model(Model(vocab, merges, options.special_tokens, options.pattern), folder)
+    if args.folder:
+        save_model(vocab, merges, options, args.folder)
         summary.end_step("saving")
     if args.encode:
         add_encoding(summary, Tokenizer(vocab, merges, options.special_tokens, options.pattern), args, options)
-    saved = ", ".join(filter(None, (folder, args.encode)))
+    saved = ", ".join(filter(None, (args.folder, args.encode)))
     summary.finish(options, saved or "nothing; --explain saves only with --model")
 
 
 def encode_command(args: Any, summary: Summary) -> None:
     """Encode the corpus with the model in a folder, which no option may contradict."""
-    folder = args.output_dir or "bpeModel"
-    tokenizer = load_for_command_line(folder)
+    tokenizer = load_for_command_line(args.folder)
     model = tokenizer.options
     options = options_of(args, model.special_tokens, model.pattern)
     for name in ("special_tokens", "pattern"):
         ours, theirs = getattr(options, name), getattr(model, name)
-        require(ours == theirs, f"{folder} was trained with {name}={theirs!r}, not {ours!r}")
+        require(ours == theirs, f"{args.folder} was trained with {name}={theirs!r}, not {ours!r}")
     add_encoding(summary, tokenizer, args, options)
     summary.finish(options, args.encode)
 
@@ -2142,12 +2043,18 @@ def add_encoding(summary: Summary, tokenizer: Tokenizer, args: Any, options: Opt
 
 
 def add_vocabulary(summary: Summary, trainer: Trainer, in_words: int) -> None:
-    """Add lines about the vocabulary that was learned."""
+    """Add lines about the vocabulary that was learned, and why it is smaller than requested."""
     options, n_specials = trainer.options, len(trainer.options.special_tokens)
     size = len(trainer.tokens) + n_specials
     text = f"{size:,} = 256 bytes + {plural(n_specials, 'special token')} + {plural(len(trainer.merges), 'merge')}"
     if size < options.vocab_size:
-        text += f"; {options.vocab_size:,} requested; {why_no_more_merges(options)}"
+        limits = []
+        if options.min_frequency > 1:
+            limits.append(f"occurs at least {options.min_frequency:,} times")
+        if options.max_token_length:
+            limits.append(f"makes a token of at most {plural(options.max_token_length, 'byte')}")
+        none_left = f"no pair is left that {' and '.join(limits)}"
+        text += f"; {options.vocab_size:,} requested; {none_left if limits else 'every word is a single token now'}"
     summary.add("vocabulary", text)
     if trainer.merges:
         longest = max(trainer.tokens[256:], key=len)
@@ -2156,21 +2063,9 @@ def add_vocabulary(summary: Summary, trainer: Trainer, in_words: int) -> None:
         summary.add("compression", f"{in_words / trainer.n_tokens:.2f} bytes per token on this corpus")
 
 
-def why_no_more_merges(options: Options) -> str:
-    """Say why training ended before the vocabulary had the requested size."""
-    if options.min_frequency == 1 and not options.max_token_length:
-        return "every word is a single token now"
-    limits = []
-    if options.min_frequency > 1:
-        limits.append(f"occurs at least {options.min_frequency:,} times")
-    if options.max_token_length:
-        limits.append(f"makes a token of at most {plural(options.max_token_length, 'byte')}")
-    return f"no pair is left that {' and '.join(limits)}"
-
-
-def spell_words(words: Any) -> dict[Word, int]:
-    """Return the words of a corpus as tuples of one-byte tokens, with their counts."""
-    return {tuple(bytes([byte]) for byte in word): count for word, count in words.to_dict().items()}
+def spell_words(words: Mapping[bytes, int]) -> dict[Word, int]:
+    """Return words as tuples of one-byte tokens, with their counts."""
+    return {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
 
 
 def explain(
@@ -2194,7 +2089,7 @@ def explain(
 
 
 def load_for_command_line(folder: str) -> Tokenizer:
-    """Load the model in a folder; the error says what to do if there is none."""
+    """Load the model in a folder; if it has no model, the error says what to do."""
     try:
         return Tokenizer.load(folder)
     except FileNotFoundError:
@@ -2202,10 +2097,10 @@ def load_for_command_line(folder: str) -> Tokenizer:
         raise ValueError(f"no model in {folder}: {hint}") from None
 
 
-def show_command(text: str, folder: str) -> None:
+def show_command(args: Any) -> None:
     """Print text with its tokens set apart, their ids, and how many bytes per token that is."""
-    text = b"".join(blocks_of_pipe("-")).decode("utf-8") if text == "-" else text
-    tokenizer = load_for_command_line(folder)
+    text = b"".join(blocks_of_pipe("-")).decode("utf-8") if args.show == "-" else args.show
+    tokenizer = load_for_command_line(args.folder)
     ids = tokenizer.encode(text)
     tokens = [visible(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace")) for token_id in ids]
     if sys.stdout and sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
@@ -2231,19 +2126,6 @@ def end_on_signals() -> None:
                 signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
-def run(args: Any) -> Summary:
-    """Do what a command line asks for; return the summary."""
-    summary = Summary()
-    check_command(args)
-    if args.show is not None:
-        show_command(args.show, args.output_dir or "bpeModel")
-    elif args.vocab_size is None:
-        encode_command(args, summary)
-    else:
-        train_command(args, summary)
-    return summary
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
@@ -2257,8 +2139,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         end_on_signals()
         args = make_parser().parse_intermixed_args(argv)
         require("regex" in globals(), "the package regex is missing: pip install regex")
-        lines = [f"{name:14} {visible(line)}" for name, line in run(args).lines]
-        status, text = 0, "\n".join(lines) if args.progress else ""
+        check_command(args)
+        summary = Summary()
+        if args.show is not None:
+            show_command(args)
+        elif args.vocab_size is None:
+            encode_command(args, summary)
+        else:
+            train_command(args, summary)
+        status, text = 0, "\n".join(summary.lines) if args.progress else ""
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (RuntimeError, OverflowError, MemoryError) as error:

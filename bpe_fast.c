@@ -20,7 +20,7 @@
  *                     2^21 tokens or more
  *   BPE_DONE          no pair is left to merge, or no more merges are wanted
  *   BPE_USED_UP       the words have gone into a learner, or an earlier call failed: they can only be freed
- *   BPE_BAD_ARGUMENT  an unknown pattern, special tokens that are short or not sorted, an id that is not there
+ *   BPE_BAD_ARGUMENT  an unknown pattern, a special token of one byte, an id that is not there
  *
  * THE TABLE  A single open-addressing table type holds words, pairs, and the words of a cache. A slot has 32 bytes, and
  * half of them are the key; a word of up to 15 bytes is its own key:
@@ -94,8 +94,8 @@ typedef struct bpe_cache bpe_cache;
 typedef struct bpe_learner bpe_learner;
 
 /*
- * Create an empty table for text with these special tokens: n of them, concatenated, each of two bytes or more, sorted
- * by their bytes read backward. The seed should be a secret.
+ * Create an empty table for text with these special tokens: n different ones, concatenated, each of two bytes or more.
+ * The seed should be a secret.
  */
 int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, uint64_t seed,
                   bpe_words **words);
@@ -227,16 +227,6 @@ static inline unsigned highest_bit(uint64_t x)
 static inline unsigned lowest_bit(uint64_t x) { return highest_bit(x & (~x + 1)); }
 #endif
 #endif
-
-/* whether this processor can run functions marked AVX2 */
-static inline int has_avx2(void)
-{
-#if defined(AVX2)
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
-#else
-    return 0;
-#endif
-}
 
 static inline uint64_t load8(const void *p)
 {
@@ -454,16 +444,6 @@ static slot *find_word(const table *t, uint64_t key[2], const uint8_t *word, siz
     }
 }
 
-/* Add a word with this key. Returns its slot, or NULL without memory. */
-static slot *new_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
-{
-    const size_t where = t->arena_size;
-    slot *s = length <= INLINE_MAX || keep_bytes(t, word, length) == BPE_OK ? add_key(t, key[0], key[1]) : NULL;
-    if (s)
-        s->is.word.where = where;
-    return s;
-}
-
 /* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
 static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 {
@@ -475,83 +455,61 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
 /*
- * An automaton that reads text backward (Aho and Corasick 1975, with reversed tokens). A node is the end of a token; the
- * current one is the longest with which the text at the current byte begins. So one step per byte finds the longest
+ * An automaton that reads text backward (Aho and Corasick 1975, with reversed tokens). A node is the end of a token;
+ * the current one is the longest with which the text at the current byte begins. So one step per byte finds the longest
  * token that begins at each place, however the tokens overlap themselves and each other.
  */
 typedef struct {
-    uint8_t *byte;   /* by node: its first byte. The children of a node are first[node] to first[node + 1] - 1, */
-    uint32_t *first; /* sorted by byte; node 0 is the empty string */
-    uint32_t *fail;  /* the longest node that this one begins with, other than itself */
-    uint32_t *token; /* 1 + the index of the longest token that this node begins with, or 0 */
-    size_t n_nodes, n_filled; /* of them, those whose `first` is known */
-    uint32_t *length;         /* of each token */
+    uint32_t fail;  /* the longest other node with which this one begins */
+    uint32_t token; /* 1 + the index of the longest token with which it begins, or 0 */
+} node;
+
+typedef struct {
+    table children; /* the key is node << 8 | byte, and 1; word.where is the node with this byte before the others */
+    node *nodes;    /* node 0 is the empty string */
+    uint32_t n_nodes, *length; /* length: of each token */
     size_t n, longest;
-    int one_start;               /* the first byte of all tokens, if it is the same one; else -1 */
+    int one_start;                 /* the first byte of all tokens, if it is the same one; else -1 */
     uint64_t starts[1 << 16 >> 6]; /* a bit for each two bytes with which a token starts */
 } specials;
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
 
 /* the node after one more byte */
-static inline uint32_t next_node(const specials *s, uint32_t node, unsigned byte)
+static inline uint32_t next_node(const specials *s, uint32_t from, unsigned byte)
 {
-    for (;; node = s->fail[node]) {
-        uint32_t low = s->first[node], high = s->first[node + 1];
-        const uint32_t end = high;
-        while (low < high) {
-            const uint32_t middle = low + (high - low) / 2;
-            if (s->byte[middle] < byte)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        if (low < end && s->byte[low] == byte)
-            return low;
-        if (!node)
-            return 0;
+    for (;; from = s->nodes[from].fail) {
+        const slot *child = find(&s->children, (uint64_t)from << 8 | byte, 1);
+        if (child->key[1] || !from)
+            return (uint32_t)child->is.word.where; /* 0 in an empty slot */
     }
 }
 
-/* Nodes are added level by level, and on each level by their parents and bytes. */
-static void add_node(specials *s, uint32_t parent, unsigned byte)
+/* Add a byte before a node, unless that was done. All shorter nodes are there already. */
+static int add_node(specials *s, uint32_t *at, unsigned byte)
 {
-    const uint32_t node = (uint32_t)s->n_nodes++;
-    while (s->n_filled <= parent)
-        s->first[s->n_filled++] = node;
-    s->byte[node] = (uint8_t)byte;
-    s->fail[node] = parent ? next_node(s, s->fail[parent], byte) : 0;
-    s->token[node] = s->token[s->fail[node]];
+    const uint64_t key = (uint64_t)*at << 8 | byte;
+    slot *child = find(&s->children, key, 1);
+    if (!child->key[1]) {
+        const uint32_t fail = *at ? next_node(s, s->nodes[*at].fail, byte) : 0;
+        if (!(child = add_key(&s->children, key, 1)))
+            return BPE_NO_MEMORY;
+        s->nodes[s->n_nodes] = (node){fail, s->nodes[fail].token};
+        child->is.word.where = s->n_nodes++;
+    }
+    *at = (uint32_t)child->is.word.where;
+    return BPE_OK;
 }
 
-typedef struct {
-    const uint8_t *end;
-    uint32_t length, index, node; /* the node of its last bytes, as far as they were added */
-} special_token;
-
-/* whether a token comes before another one in the order of their bytes, read backward */
-static int comes_before(const special_token *a, const special_token *b)
+/* Check the tokens and note their lengths and starts; *total is how many bytes they have. */
+static int note_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t *total)
 {
-    const uint32_t shorter = a->length < b->length ? a->length : b->length;
-    for (uint32_t i = 1; i <= shorter; i++)
-        if (*(a->end - i) != *(b->end - i))
-            return *(a->end - i) < *(b->end - i);
-    return a->length < b->length;
-}
-
-/* check the tokens, and list them with their lengths and starts; *total is how many bytes they have */
-static int list_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n, special_token *list,
-                         size_t *total)
-{
-    s->one_start = n ? bytes[0] : -1;
-    for (size_t i = 0; i < n; bytes += lengths[i++]) {
+    s->one_start = s->n ? bytes[0] : -1;
+    for (size_t i = 0; i < s->n; bytes += lengths[i++]) {
         if (lengths[i] < 2)
             return BPE_BAD_ARGUMENT;
-        if ((*total += lengths[i]) >= UINT32_MAX || n >= UINT32_MAX)
+        if ((*total += lengths[i]) >= UINT32_MAX)
             return BPE_OVERFLOW;
-        list[i] = (special_token){bytes + lengths[i], (uint32_t)lengths[i], (uint32_t)i, 0};
-        if (i && !comes_before(list + i - 1, list + i))
-            return BPE_BAD_ARGUMENT;
         s->length[i] = (uint32_t)lengths[i];
         s->longest = lengths[i] > s->longest ? lengths[i] : s->longest;
         s->starts[first_two(bytes) >> 6] |= (uint64_t)1 << (first_two(bytes) & 63);
@@ -560,46 +518,45 @@ static int list_specials(specials *s, const uint8_t *bytes, const size_t *length
     return BPE_OK;
 }
 
-static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n)
+typedef struct {
+    const uint8_t *end;
+    uint32_t token, at; /* 1 + its index, and the node of its last bytes, as far as they were added */
+} special_token;
+
+static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n, uint64_t seed)
 {
-    special_token *rest = allocate(n, sizeof *rest, 0);
+    special_token *rest = allocate(n, sizeof *rest, 0); /* those that have more bytes */
     size_t total = 0, n_rest = s->n = n;
     int status = rest && (s->length = allocate(n, sizeof *s->length, 0)) ? BPE_OK : BPE_NO_MEMORY;
     if (status == BPE_OK)
-        status = list_specials(s, bytes, lengths, n, rest, &total);
-    if (status == BPE_OK &&
-        (!(s->byte = allocate(total + 1, 1, 1)) || !(s->first = allocate(total + 2, 4, 1)) ||
-         !(s->fail = allocate(total + 1, 4, 1)) || !(s->token = allocate(total + 1, 4, 1))))
+        status = note_specials(s, bytes, lengths, &total);
+    if (status == BPE_OK && !(s->nodes = allocate(total + 1, sizeof *s->nodes, 1)))
         status = BPE_NO_MEMORY;
+    if (status == BPE_OK)
+        status = new_table(&s->children, 64, seed);
     s->n_nodes = 1;
+    for (size_t i = 0; i < n && status == BPE_OK; i++)
+        rest[i] = (special_token){bytes += lengths[i], (uint32_t)i + 1, 0};
     for (uint32_t depth = 1; n_rest && status == BPE_OK; depth++) {
-        uint32_t parent = UINT32_MAX;
-        size_t kept = 0;
-        for (size_t i = 0; i < n_rest; i++) {
-            special_token *t = rest + i;
-            const unsigned byte = *(t->end - depth);
-            if (t->node != parent || s->byte[s->n_nodes - 1] != byte)
-                add_node(s, parent = t->node, byte);
-            t->node = (uint32_t)s->n_nodes - 1;
-            if (t->length == depth)
-                s->token[t->node] = t->index + 1;
+        const size_t before = n_rest;
+        n_rest = 0;
+        for (size_t i = 0; i < before && status == BPE_OK; i++) {
+            special_token t = rest[i];
+            status = add_node(s, &t.at, *(t.end - depth));
+            if (s->length[t.token - 1] == depth)
+                s->nodes[t.at].token = t.token;
             else
-                rest[kept++] = *t;
+                rest[n_rest++] = t;
         }
-        n_rest = kept;
     }
-    while (status == BPE_OK && s->n_filled <= s->n_nodes)
-        s->first[s->n_filled++] = (uint32_t)s->n_nodes;
     free(rest);
     return status;
 }
 
 static void free_specials(specials *s)
 {
-    free(s->byte);
-    free(s->first);
-    free(s->fail);
-    free(s->token);
+    free_table(&s->children);
+    free(s->nodes);
     free(s->length);
 }
 
@@ -621,13 +578,13 @@ static int new_finder(finder *f, const specials *s)
 static void search(finder *f, const specials *s, const uint8_t *text, const uint8_t *end)
 {
     const uint8_t *p;
-    uint32_t node = 0;
+    uint32_t at = 0;
     f->from = text;
     f->to = (size_t)(end - text) < f->room ? end : text + f->room;
     for (p = (size_t)(end - f->to) < s->longest ? end : f->to + s->longest; p-- > text;) {
-        node = next_node(s, node, *p);
+        at = next_node(s, at, *p);
         if (p < f->to)
-            f->token[p - text] = s->token[node];
+            f->token[p - text] = s->nodes[at].token;
     }
 }
 
@@ -660,10 +617,12 @@ typedef struct { /* how text is cut into words */
     specials specials;
 } rules;
 
-static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern)
+static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed)
 {
     r->pattern = pattern;
-    return pattern >= 0 && pattern < BPE_PATTERNS ? new_specials(&r->specials, bytes, lengths, n) : BPE_BAD_ARGUMENT;
+    if (pattern < 0 || pattern >= BPE_PATTERNS)
+        return BPE_BAD_ARGUMENT;
+    return new_specials(&r->specials, bytes, lengths, n, seed);
 }
 
 struct bpe_words {
@@ -688,9 +647,10 @@ static NOINLINE int put_word(table *t, uint64_t key[2], const uint8_t *word, siz
         return add_count(&s->is.word.count, count);
     if (length > UINT32_MAX)
         return BPE_OVERFLOW;
-    if (!(s = new_word(t, key, word, length)))
+    if ((length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK) || !(s = add_key(t, key[0], key[1])))
         return BPE_NO_MEMORY;
     s->is.word.count = count;
+    s->is.word.where = t->arena_size - length;
     return BPE_OK;
 }
 
@@ -729,7 +689,7 @@ int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n,
                   bpe_words **words)
 {
     bpe_words *w = *words = calloc(1, sizeof *w);
-    int status = w ? new_rules(&w->rules, special_bytes, lengths, n, pattern) : BPE_NO_MEMORY;
+    int status = w ? new_rules(&w->rules, special_bytes, lengths, n, pattern, seed) : BPE_NO_MEMORY;
     if (status == BPE_OK)
         status = new_finder(&w->finder, &w->rules.specials);
     if (status == BPE_OK)
@@ -1014,7 +974,7 @@ ALWAYS_INLINE uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t 
 }
 
 /*
- * Find the bits at which words begin for the other patterns; *n is reduced to the bytes whose starts are known. The bits
+ * Find the bits at which words begin for the other patterns; *n is reduced to the bytes with known starts. The bits
  * of each mask for cl100k, from left to right:
  *     text         !  \n /  .  a  b  '  s  .  .  x       (a dot is a space)
  *     letter       0  0  0  0  1  1  0  1  0  0  1
@@ -1177,23 +1137,23 @@ typedef int (*batch_sink)(void *state, pending *words, size_t n);
 
 typedef struct {
     pending words[BATCH];
-    size_t n;
+    size_t n; /* of them; scan_with has it in a variable */
     const table *table;
     batch_sink sink;
     void *state;
 } batch;
 
-static int end_batch(batch *b)
+static int end_batch(batch *b, size_t *n)
 {
-    const size_t n = b->n;
-    b->n = 0;
-    return b->sink(b->state, b->words, n);
+    const size_t n_words = *n;
+    *n = 0;
+    return b->sink(b->state, b->words, n_words);
 }
 
 /* Add a word. 16 bytes can be read from `readable`, which begins with the same bytes, whatever their number. */
-ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *readable, size_t length)
+ALWAYS_INLINE int add_pending(batch *b, size_t *n, const uint8_t *word, const uint8_t *readable, size_t length)
 {
-    pending *p = b->words + b->n++;
+    pending *p = b->words + (*n)++;
     if (LIKELY(length <= INLINE_MAX))
         short_key(readable, length, p->key);
     else
@@ -1202,7 +1162,7 @@ ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *read
     p->length = length;
     p->home = home_of(b->table, p->key[0], p->key[1]);
     PREFETCH(b->table->slots + p->home);
-    return LIKELY(b->n < BATCH) ? BPE_OK : end_batch(b);
+    return LIKELY(*n < BATCH) ? BPE_OK : end_batch(b, n);
 }
 
 /* Give the words of text..end to a batch; bytes up to limit can be read. After BPE_BAD_UTF8, *bad is the bad one. */
@@ -1210,6 +1170,7 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, int pattern, const 
                             const uint8_t *limit, const uint8_t **bad)
 {
     uint8_t copy[READABLE];
+    size_t n = b->n;
     int status = BPE_OK;
     while (text < end && status == BPE_OK) {
         const size_t left = (size_t)(end - text);
@@ -1227,16 +1188,17 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, int pattern, const 
         }
         for (; c.starts && status == BPE_OK; c.starts &= c.starts - 1) {
             const unsigned to = lowest_bit(c.starts);
-            status = add_pending(b, text + at, window + at, to - at);
+            status = add_pending(b, &n, text + at, window + at, to - at);
             at = to;
         }
         if (status == BPE_OK && !LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
             const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
-            status = add_pending(b, text + at, window + at, length);
+            status = add_pending(b, &n, text + at, window + at, length);
             at += length;
         }
         text += at;
     }
+    b->n = n;
     return status;
 }
 
@@ -1252,14 +1214,16 @@ static NOINLINE AVX2 int scan_avx2(batch *b, int pattern, const uint8_t *text, c
 {
     return scan_with(in_range_avx2, b, pattern, text, end, limit, bad);
 }
-#else
-#define scan_avx2 scan_portable
 #endif
 
 static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
                       const uint8_t **bad)
 {
-    return (has_avx2() ? scan_avx2 : scan_portable)(b, pattern, text, end, limit, bad);
+#if defined(AVX2)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
+        return scan_avx2(b, pattern, text, end, limit, bad);
+#endif
+    return scan_portable(b, pattern, text, end, limit, bad);
 }
 
 /* Give all words to a batch; `special`, if it is not NULL, gets the index of each special token between them. */
@@ -1272,12 +1236,12 @@ static int scan_text(batch *b, const rules *r, finder *f, const uint8_t *text, s
     for (const uint8_t *piece = text; piece < end && status == BPE_OK;) {
         const size_t found = find_special(f, &r->specials, bad = piece, end, &piece_end);
         status = scan_piece(b, r->pattern, piece, piece_end, end, &bad);
-        if (status == BPE_OK && special && found && (status = end_batch(b)) == BPE_OK)
+        if (status == BPE_OK && special && found && (status = end_batch(b, &b->n)) == BPE_OK)
             special(b->state, found - 1);
         piece = found ? piece_end + r->specials.length[found - 1] : end;
     }
     if (status == BPE_OK)
-        status = end_batch(b);
+        status = end_batch(b, &b->n);
     *bad_offset = (size_t)(bad - text);
     return status;
 }
@@ -1763,8 +1727,8 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
 /* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_MADE = 4 };
-enum { IDS_IN_SLOT = 3, COMING_BACK = 4 }; /* a cache grows if each of its words was looked up so often on average */
-#define IN_ARENA (1u << 31)                /* marks the number of ids of a long word, or of more than three */
+enum { IDS_IN_SLOT = 3 };
+#define IN_ARENA (1u << 31) /* marks the number of ids of a long word, or of more than three */
 
 typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
     uint8_t flags, n_bytes, bytes[3];
@@ -1901,7 +1865,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
                     int pattern, uint64_t seed, bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
-    int status = e ? new_rules(&e->rules, special_bytes, lengths, n_specials, pattern) : BPE_NO_MEMORY;
+    int status = e ? new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed) : BPE_NO_MEMORY;
     if (status == BPE_OK) {
         make_seeds(e->seed, seed);
         status = fill_encoder(e, ids, n_ids, merges, n_merges, special_ids, n_specials);
@@ -1923,7 +1887,7 @@ static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e-
  * Merge n ids, at most SHORT, and return how many remain. keys[i] is the rank of the pair that begins at place i, and i
  * itself, so that the least is the leftmost pair of lowest rank. A bit of `live` is a place where a token begins.
  */
-ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t n)
+static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
 {
     const uint32_t last = (uint32_t)n + 1, padded = (last + 7) & ~7u;
     uint32_t ids[SHORT + 2], keys[SHORT + 2], least = UINT32_MAX;
@@ -1955,17 +1919,6 @@ ALWAYS_INLINE size_t merge_in_array(const bpe_encoder *e, uint32_t *out, size_t 
         out[n++] = ids[lowest_bit(live)];
     return n;
 }
-
-static NOINLINE size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n) { return merge_in_array(e, out, n); }
-
-#if defined(AVX2)
-static NOINLINE AVX2 size_t merge_short_avx2(const bpe_encoder *e, uint32_t *out, size_t n)
-{
-    return merge_in_array(e, out, n);
-}
-#else
-#define merge_short_avx2 merge_short
-#endif
 
 typedef struct { uint32_t id, before, after; } place;
 
@@ -2025,7 +1978,7 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
         out[(*n)++] = id;
     }
     if (*n <= SHORT)
-        *n = has_avx2() ? merge_short_avx2(e, out, *n) : merge_short(e, out, *n);
+        *n = merge_short(e, out, *n);
     else
         status = merge_long(e, out, n);
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
@@ -2069,10 +2022,10 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
     return status;
 }
 
-/* Append ids to the output. */
-ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narrow)
+/* Write ids after the first `at` of the output. */
+ALWAYS_INLINE void put_ids(uint8_t *out, size_t at, const uint32_t *ids, size_t n, int narrow)
 {
-    uint8_t *out = c->ids + c->n * (narrow ? 2 : 4);
+    out += at * (narrow ? 2 : 4);
     if (!narrow)
         memmove(out, ids, n * sizeof *ids);
     for (size_t i = 0; i < n && narrow; i++) {
@@ -2082,8 +2035,8 @@ ALWAYS_INLINE void put_ids(bpe_cache *c, const uint32_t *ids, size_t n, int narr
 }
 
 /*
- * Make room for a word with n_bytes in the arena; returns 0 if they are too many. A full table grows if its words were
- * looked up often enough since it last did. Otherwise, or without memory, it is emptied.
+ * Make room for a word with n_bytes in the arena; returns 0 if they are too many. A full table grows while it is small,
+ * and later if about half of the words that were looked up since it last grew were in it. Otherwise it is emptied.
  */
 static int make_room(bpe_cache *c, size_t n_bytes)
 {
@@ -2092,7 +2045,7 @@ static int make_room(bpe_cache *c, size_t n_bytes)
         return 0;
     if (t->used + 1 < t->capacity / 3 * 2 && t->arena_size + n_bytes <= t->capacity * ARENA_PER_SLOT)
         return 1;
-    if (t->capacity >= CACHE_SLOTS || (t->capacity >= CACHE_SLOTS / 4 && c->looked_up / COMING_BACK < t->used) ||
+    if (t->capacity >= CACHE_SLOTS || (t->capacity >= CACHE_SLOTS / 4 && c->looked_up < t->used) ||
         resize(t, 2 * t->capacity) != BPE_OK)
         clear_table(t);
     c->looked_up = 0;
@@ -2138,7 +2091,7 @@ static NOINLINE int encode_other(bpe_cache *c, pending *p)
         n &= ~(size_t)IN_ARENA;
         known = memcpy(ids, c->table.arena + s->is.word.where + (p->length > INLINE_MAX ? p->length : 0), 4 * n);
     }
-    put_ids(c, known, n, c->narrow);
+    put_ids(c->ids, c->n, known, n, c->narrow);
     c->n += n;
     return BPE_OK;
 }
@@ -2146,16 +2099,22 @@ static NOINLINE int encode_other(bpe_cache *c, pending *p)
 /* the sink that encodes */
 ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narrow)
 {
+    uint8_t *const out = c->ids;
+    size_t at = c->n;
     int status = BPE_OK;
     for (size_t i = 0; i < n && status == BPE_OK; i++) {
         pending *p = words + i;
         const slot *s = c->table.slots + p->home;
         if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && s->is.known.n <= IDS_IN_SLOT)) {
-            put_ids(c, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
-            c->n += s->is.known.n;
-        } else
+            put_ids(out, at, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
+            at += s->is.known.n;
+        } else {
+            c->n = at;
             status = encode_other(c, p);
+            at = c->n;
+        }
     }
+    c->n = at;
     return status;
 }
 
@@ -2169,7 +2128,7 @@ static int encode_batch(void *state, pending *words, size_t n)
 static void put_special(void *state, size_t index)
 {
     bpe_cache *c = state;
-    put_ids(c, c->encoder->special_ids + index, 1, c->narrow);
+    put_ids(c->ids, c->n, c->encoder->special_ids + index, 1, c->narrow);
     c->n++;
 }
 

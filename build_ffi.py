@@ -16,15 +16,17 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import struct
 import sys
 import threading
 import zlib
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
 VERSION = 12  # of the interface: a module built for another version is not used
 
@@ -52,7 +54,7 @@ class Engine:
         built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
         if built_with != regex.__version__ and class_digest() != self.ffi.string(self.lib.bpe_class_digest).decode():
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
-            warnings.warn(text + "using regex instead (python build_ffi.py rebuilds the engine)", stacklevel=2)
+            warnings.warn(text + f"using regex instead ({COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
         return {name: getattr(self.lib, f"BPE_{name.upper()}") for name in NAMES}
 
@@ -118,8 +120,8 @@ class Words:
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine, self.local = engine, threading.local()
         self.tables: list[Any] = []
-        specials, lengths, _ = special_arguments(special_tokens)
-        self.arguments = specials, lengths, len(lengths), engine.patterns.get(pattern, 0), engine.seed
+        number = engine.patterns.get(pattern, 0)
+        self.arguments = *special_arguments(special_tokens), len(special_tokens), number, engine.seed
 
     def table(self) -> Any:
         """The table of this thread."""
@@ -168,9 +170,8 @@ class Words:
 
     def totals(self) -> tuple[int, int, int]:
         """(distinct words, words, bytes in words)."""
-        sums = self.sums()
-        pretokens = (sums.pretokens_high << 32) + sums.pretokens
-        return sums.words, pretokens, (sums.bytes_in_words_high << 32) + sums.bytes_in_words
+        t = self.sums()
+        return t.words, (t.pretokens_high << 32) + t.pretokens, (t.bytes_in_words_high << 32) + t.bytes_in_words
 
     def to_dict(self) -> dict[bytes, int]:
         """The words and their counts, sorted by descending count and then by bytes."""
@@ -196,11 +197,11 @@ class Encoder:
         merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
-        specials, lengths, order = special_arguments(tokenizer.special_ids)
-        rules = specials, lengths, [tokenizer.special_ids[token] for token in order], len(order)
+        n, special_ids = len(tokenizer.special_ids), list(tokenizer.special_ids.values())
+        specials = *special_arguments(tokenizer.special_ids), special_ids, n
         pattern = engine.patterns.get(tokenizer.options.pattern, 0)
         new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
-        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, *rules, pattern, engine.seed, new))
+        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, *specials, pattern, engine.seed, new))
         self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
 
     def new_cache(self) -> Any:
@@ -220,19 +221,17 @@ class Encoder:
         if not len(data) + 2 <= len(self.local.ids) <= 1 << 26:
             self.local.ids = self.engine.new_ids("uint32_t[]", len(data) + 2)  # fresh memory is slower
         ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
-        text = ffi.from_buffer("uint8_t[]", data)
-        status = lib.bpe_encode(self.local.cache, text, len(data), ids, n, offset, kind == "u2")
-        self.engine.check(status)
+        arguments = ffi.from_buffer("uint8_t[]", data), len(data), ids, n, offset, kind == "u2"
+        self.engine.check(status := lib.bpe_encode(self.local.cache, *arguments))
         if status != lib.BPE_OK:
             return None
         return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
 
 
-def special_arguments(special_tokens: Collection[str]) -> tuple[bytes, list[int], list[str]]:
-    """Special tokens for a C function: their bytes, concatenated; their lengths; the tokens in the same order."""
-    order = sorted(special_tokens, key=lambda token: token.encode("utf-8")[::-1])  # by their bytes, read backward
-    tokens = [token.encode("utf-8") for token in order]
-    return b"".join(tokens), list(map(len, tokens)), order
+def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int]]:
+    """Special tokens for a C function: their bytes, concatenated, and their lengths."""
+    tokens = [token.encode("utf-8") for token in special_tokens]
+    return b"".join(tokens), list(map(len, tokens))
 
 
 def load_engine() -> tuple[Engine | None, str]:
@@ -243,7 +242,7 @@ def load_engine() -> tuple[Engine | None, str]:
 
     spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [HERE])
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
-        return None, "the C engine is not built: python build_ffi.py builds one that is many times faster"
+        return None, f"the C engine is not built: {COMMAND} builds one that is many times faster"
     try:
         module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
@@ -251,13 +250,13 @@ def load_engine() -> tuple[Engine | None, str]:
     except ImportError as error:
         if "_cffi_backend" in str(error):
             return None, "the C engine is built, but cffi is missing: pip install cffi"
-        return None, f"the C engine is built, but does not load ({error}): python build_ffi.py rebuilds it"
+        return None, f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it"
     if version != VERSION:
-        return None, "the C engine is built, but for another version: python build_ffi.py rebuilds it"
+        return None, f"the C engine is built, but for another version: {COMMAND} rebuilds it"
     source_path = os.path.join(HERE, "bpe_fast.c")
     built_from = module.ffi.string(module.lib.bpe_source_digest).decode()
     if os.path.exists(source_path) and built_from != digest(read(source_path)):
-        text = "bpe_fast.c has changed since the C engine was built: python build_ffi.py rebuilds it"
+        text = f"bpe_fast.c has changed since the C engine was built: {COMMAND} rebuilds it"
         warnings.warn(text, stacklevel=2)
     return Engine(module), ""
 
@@ -323,8 +322,7 @@ def read(path: str) -> bytes:
 def prototypes() -> str:
     """The functions and types that Python uses: the part of bpe_fast.c between two markers."""
     code = read(os.path.join(HERE, "bpe_fast.c")).decode("utf-8")
-    _, _, after = code.partition("/* ---- interface")
-    interface, _, _ = after[after.index("\n") :].partition("/* ---- end of the interface")
+    _, interface, _ = re.split(r"/\* ---- (?:interface|end of the interface).*\n", code)
     return f"enum {{ BPE_VERSION = {VERSION} }};\n{interface}"
 
 
@@ -335,26 +333,31 @@ def source() -> str:
     return head + f'const char bpe_source_digest[] = "{digest(code)}";\n#line 1 "bpe_fast.c"\n' + code.decode("utf-8")
 
 
-def build(flags: str | None) -> str:
+FLAGS = "/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden"
+NEEDS = "this requires a C compiler and `pip install regex cffi setuptools` (bpe.py works without it, more slowly)"
+
+
+def module(flags: str = FLAGS, optional: bool = True) -> Any:
+    """Describe the module to cffi. setup.py uses the defaults: if compiling fails, pip installs Python only."""
+    from cffi import FFI
+
+    ffi = FFI()
+    ffi.cdef(prototypes())
+    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags.split(), optional=optional)
+    return ffi
+
+
+def build(flags: str) -> str:
     """Compile the module and install it next to this file; returns a summary line."""
     import shutil
     import tempfile
 
-    from cffi import FFI
-
-    if flags is None:
-        flags = "/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden"
-    ffi = FFI()
-    ffi.cdef(prototypes())
-    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags.split())
+    ffi = module(flags, optional=False)
     with tempfile.TemporaryDirectory() as folder:
         try:
             built = ffi.compile(tmpdir=folder)
         except Exception as error:  # the class depends on the platform's compiler
-            raise SystemExit(
-                f"build_ffi.py: compiling failed ({flags}: {error}); this requires a C compiler and `pip install regex "
-                "cffi setuptools` (bpe.py works without it, but more slowly)"
-            ) from None
+            raise SystemExit(f"build_ffi.py: compiling failed ({flags}: {error}); {NEEDS}") from None
         target = os.path.join(HERE, os.path.basename(built))
         try:
             shutil.copy(built, target + ".tmp")
@@ -369,7 +372,7 @@ def main() -> None:
     import argparse
 
     parser = argparse.ArgumentParser(description="Build the C engine next to bpe.py.")
-    parser.add_argument("--flags", help="compiler flags (default: fast on any processor)")
+    parser.add_argument("--flags", default=FLAGS, help="compiler flags (default: %(default)s)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")
     args = parser.parse_args()
     try:
@@ -379,10 +382,7 @@ def main() -> None:
         else:
             print(build(args.flags))
     except ImportError as error:
-        raise SystemExit(
-            f"build_ffi.py: {error}; `pip install regex cffi setuptools` installs the requirements "
-            "(bpe.py works without it, but more slowly)"
-        ) from None
+        raise SystemExit(f"build_ffi.py: {error}; {NEEDS}") from None
 
 
 if __name__ == "__main__":

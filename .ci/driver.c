@@ -44,7 +44,7 @@ static void *test_aligned(size_t align, size_t size) { return fails() ? NULL : a
         }                                                                                                              \
     } while (0)
 
-static const uint8_t special_bytes[] = "<|endoftext|><|"; /* sorted by their bytes, read backward */
+static const uint8_t special_bytes[] = "<|endoftext|><|";
 static const size_t special_lengths[] = {13, 2};
 static int pattern = BPE_GPT2;
 

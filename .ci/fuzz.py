@@ -1,6 +1,6 @@
 """Compare the C engine with the Python engine on random texts for some seconds: `python .ci/fuzz.py 60`.
 
-Words, merges and token ids, for the three named patterns, with special tokens that nest and overlap; of whole texts,
+Words, merges and token ids, for all named patterns, with special tokens that nest and overlap; of whole texts,
 and of files that are cut into slices of a few bytes, with both kinds of newlines and bytes that aren't UTF-8. It does
 so for three builds, since the scanner differs between them: the default, one without GNU C, one for this machine.
 """
@@ -37,7 +37,7 @@ def compare(seconds: float) -> None:
         place = f"seed {seed + rounds}"
         rng = random.Random(seed + rounds)
         rounds += 1
-        specials, pattern = rng.choice(SPECIALS), rng.choice(["gpt2", "cl100k", "o200k"])
+        specials, pattern = rng.choice(SPECIALS), rng.choice(list(bpe.PATTERNS))
         parts = rng.sample(PARTS, rng.randint(1, len(PARTS))) + specials
         texts = ["".join(rng.choices(parts, k=rng.randint(0, 1000))) for _ in range(2)]
         in_python, in_c = ({"engine": engine, "pattern": pattern} for engine in ("python", "c"))

@@ -68,9 +68,14 @@ def random_vocabulary(rng, alphabet, n):
         if len(left + right) <= 12:
             merges[left, right] = None
             tokens.append(left + right)
-    order = list(merges)
+    order, taken = list(merges), set()
     if rng.random() < 0.5:
         rng.shuffle(order)
+    for left, right in order[:]:
+        if left + right in taken:  # a Tokenizer takes no merge that makes a token which an earlier one takes
+            order.remove((left, right))
+        else:
+            taken |= {left, right}
     tokens = list(dict.fromkeys(tokens))
     return dict(zip(rng.sample(range(rng.choice([len(tokens), 10**6, 2**32 - 1])), len(tokens)), tokens)), order
 
@@ -87,7 +92,7 @@ SPECIALS = [[], ["<|"], ["<|", "<|<|", "<|a|>"], ["aa", "aaa", "ab"], ["字", "�
 
 
 @pytest.mark.parametrize("special_tokens", SPECIALS)
-@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+@pytest.mark.parametrize("pattern", list(bpe.PATTERNS))
 def test_ids_are_those_of_python(engine, pattern, special_tokens):
     rng = random.Random(1)
     tokenizer = trained([random_text(rng, PARTS, 400)], 150, special_tokens, pattern)
@@ -121,13 +126,6 @@ def test_characters_whose_bytes_are_merged_at_once_get_the_same_ids(engine):
         alphabet = bytes(sorted(set("".join(chosen).encode())))
         tokenizer = bpe.Tokenizer(*random_vocabulary(rng, alphabet, rng.choice([2, 5, 10, 30, 100])))
         check(engine, tokenizer, [random_text(rng, chosen, length) for length in (3, 10, 100)])
-
-
-def test_a_character_waits_for_its_turn_where_a_merge_uses_it_before_it_is_made(engine):
-    tokens = [*BYTES.values(), "é".encode(), "éa".encode(), b"ab"]
-    merges = [("é".encode(), b"a"), (b"a", b"b"), (b"\xc3", b"\xa9")]
-    ids = engine.encoder(bpe.Tokenizer(dict(enumerate(tokens)), merges)).encode("éab".encode())
-    assert ids.tolist() == [256, 258]  # not éa + b: when é is made, ab has been made
 
 
 @pytest.mark.parametrize("n", [1, 256, 1024])

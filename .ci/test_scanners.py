@@ -75,7 +75,7 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
         if (how != CHARACTER_BY_CHARACTER)
             status = scan_piece(&b, pattern, text, piece_end, how == MEMORY_ENDS ? piece_end : end, &where);
         if (status == BPE_OK)
-            status = end_batch(&b);
+            status = end_batch(&b, &b.n);
         while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
             const size_t length = walk_word(pattern, r.at, piece_end);
             if (!length)

@@ -118,8 +118,8 @@ def test_special_tokens_that_overlap_themselves_take_linear_time(tokens, letters
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tokens, lengths", [(b"a", [1]), (b"ab", [0, 2]), (b"abcab", [3, 2]), (b"abab", [2, 2]), (b"abb", [2, 1])])
-def test_special_tokens_that_are_short_or_not_in_order_are_a_return_code(tokens, lengths):
+@pytest.mark.parametrize("tokens, lengths", [(b"a", [1]), (b"ab", [0, 2]), (b"abb", [2, 1])])
+def test_special_tokens_that_are_short_are_a_return_code(tokens, lengths):
     new, lib = ENGINE.ffi.new("bpe_words **"), ENGINE.lib
     assert lib.bpe_words_new(tokens, lengths, len(lengths), 0, 1, new) == lib.BPE_BAD_ARGUMENT
     assert not new[0]

@@ -3,11 +3,11 @@
     python benchmarks/bench.py CORPUS VOCAB_SIZE [--pattern gpt2 ...] [--only training] [--tools "bpe.py, C;gigatoken"]
                                [--repeat 3] [--json FILE]
 
-Every run is a process of its own, the tools take turns (A B C A B C ...), and the tables show medians. The wall time is
-that of the whole process, from start to exit; the memory is the peak of anonymous memory of its largest process (a
-mapped file does not count), sampled every 10 ms. benchmarks/README.md says what each column means.
+Each run is a new process. The tools take turns (A B C A B C ...), and the tables show medians. Times are for the whole
+process, from start to exit. Memory is peak anonymous memory of the largest process (mapped files do not count), sampled
+every 10 ms. benchmarks/README.md explains the columns, and collect.py makes a corpus.
 
-Needed: the C engine. Compared where it is installed:
+Requires the C engine. Compares with each of these packages that is installed:
     pip install gigatoken rustbpe bpeasy tokenizers tiktoken subword-nmt
 """
 
@@ -34,14 +34,15 @@ import bpe
 END = "<|endoftext|>"
 PART = 32_000_000  # bytes of the corpus that are encoded on one core
 SMALL = 3_000_000  # ... by the slow tools
-LARGE = 100_000_000  # bytes above which a slow tool encodes no whole file
+LARGE = 100_000_000  # bytes of the largest file that the slow tools encode
+DEFAULT_PATTERNS = ["gpt2", "cl100k", "o200k"]
 
 
 def pieces(path: str) -> Iterator[str]:
-    """The texts between special tokens, one at a time, without the whole file in memory."""
+    """Yield the texts between special tokens, one at a time, without reading the whole file into memory."""
     parts: list[str] = []
     with open(path, encoding="utf-8", newline="") as file:
-        while block := file.read(1 << 20) + file.readline():  # to the end of a line, so that no special token is cut
+        while block := file.read(1 << 20) + file.readline():  # up to a line ending, so that no special token is cut
             first, *others = block.split(END)
             parts.append(first)
             for other in others:
@@ -51,7 +52,7 @@ def pieces(path: str) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Training: a function trains and returns (the new tokens in order, as bytes; the seconds of its phases)
+# Training. Each function trains and returns the new tokens in order, as bytes, and the seconds that each phase took
 # ---------------------------------------------------------------------------------------------------------------------
 
 Trained = tuple[list[bytes], dict[str, float]]
@@ -96,7 +97,7 @@ def train_tokenizers(path: str, size: int, pattern: str) -> Trained:
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    split = Regex(bpe.PATTERNS[pattern].replace("{1,3}+", "{1,3}"))  # in its Oniguruma {1,3}+ repeats {1,3}
+    split = Regex(bpe.PATTERNS[pattern].replace("{1,3}+", "{1,3}"))  # Oniguruma reads {1,3}+ as a repetition
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern == "gpt2")
     parts = [byte_level] if pattern == "gpt2" else [pre_tokenizers.Split(split, "isolated"), byte_level]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
@@ -111,7 +112,7 @@ def train_rustbpe(path: str, size: int, pattern: str) -> Trained:
     import rustbpe
 
     tokenizer = rustbpe.Tokenizer()
-    tokenizer.train_from_iterator(pieces(path), size - 1, pattern=bpe.PATTERNS[pattern])  # it has no special tokens
+    tokenizer.train_from_iterator(pieces(path), size - 1, pattern=bpe.PATTERNS[pattern])  # no special tokens
     return [bytes(token) for token, _ in sorted(tokenizer.get_mergeable_ranks(), key=lambda item: item[1])][256:], {}
 
 
@@ -134,7 +135,7 @@ HF = "bpe.py, C, hf"
 TRAINERS: dict[str, tuple[str, Callable[[str, int, str], Trained]]] = {  # name -> (package, function)
     "bpe.py, C": ("cffi", train_ours),
     "bpe.py, C, one thread": ("cffi", train_with_one_thread),
-    HF: ("cffi", train_like_huggingface),  # runs once, to compare with
+    HF: ("cffi", train_like_huggingface),  # runs once, as the reference for merges
     "gigatoken": ("gigatoken", train_gigatoken),
     "rustbpe": ("rustbpe", train_rustbpe),
     "bpeasy": ("bpeasy", train_bpeasy),
@@ -143,14 +144,15 @@ TRAINERS: dict[str, tuple[str, Callable[[str, int, str], Trained]]] = {  # name 
     "by definition": ("regex", train_by_definition),
     "subword-nmt": ("subword-nmt", train_subword_nmt),
 }
-ONLY_GPT2 = {"gigatoken", "by definition", "subword-nmt"}  # one pattern says enough; subword-nmt cuts at spaces
+ONLY_GPT2 = {"gigatoken", "by definition", "subword-nmt"}  # one pattern is enough; subword-nmt splits at spaces
 LARGEST = {"by definition": 200_000, "subword-nmt": SMALL}  # bytes of the largest corpus that they train on
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Encoding: a function loads the model in a folder and returns three functions
-#   data (bytes) and text (str) -> ids as the tool gives them when it is fastest;  ... -> ids as a list;
-#   path, output -> how many ids a file has: bpe.py writes them to a file, the others keep them in memory
+# Encoding. Each function loads the model in a folder and returns three functions:
+#   (data: bytes, text: str) -> token ids, in the tool's fastest form
+#   (data: bytes, text: str) -> token ids, as a list
+#   (path, output) -> the number of token ids in a file: bpe.py writes them to a file, other tools keep them in memory
 # ---------------------------------------------------------------------------------------------------------------------
 
 Encode = Callable[[bytes, str], Any]
@@ -159,7 +161,7 @@ Loaded = tuple[Encode, Encode, Callable[[str, str], int]]
 
 def load_ours(folder: str) -> Loaded:
     tokenizer = bpe.Tokenizer.load(folder)
-    encoder = tokenizer.encoder  # made from the vocabulary before the clock starts, as those of the others are
+    encoder = tokenizer.encoder  # built before the clock starts, like the other tools' encoders
     return (
         lambda data, text: encoder.encode(data),
         lambda data, text: tokenizer.encode(text),
@@ -177,7 +179,7 @@ def load_in_python(folder: str) -> Loaded:
     return encode, encode, lambda path, output: tokenizer.encode_files(path, output, engine="python")
 
 
-# gigatoken scans the patterns that it knows by their text, and of cl100k it knows an older spelling.
+# gigatoken recognizes named patterns by their text, and cl100k only in an older spelling.
 GIGATOKEN_CL100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
 GIGATOKEN_CL100K += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 
@@ -227,7 +229,7 @@ def load_tokenizers(folder: str) -> Loaded:
         return sum(map(len, found)) + len(found) - 1
 
     def encode(data: bytes, text: str) -> list[int]:
-        return tokenizer.encode_batch_fast([text])[0].ids  # without offsets, which encode() makes too
+        return tokenizer.encode_batch_fast([text])[0].ids  # faster than encode(), which also computes offsets
 
     return encode, encode, encode_file
 
@@ -243,7 +245,7 @@ SLOW_ENCODERS = {"tokenizers", "bpe.py, Python"}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# What a measured process does; the last line of its output is JSON
+# The work of a measured process; the last line of its output is JSON
 # ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -252,14 +254,14 @@ def digest(data: bytes) -> str:
 
 
 def run_training(tool: str, path: str, size: int, pattern: str) -> dict[str, Any]:
-    """Digests of the first 1, 2, 4, ... tokens and of all show how far two lists agree."""
+    """Return digests of the first 1, 2, 4, ... tokens and of all tokens, which show how far two lists agree."""
     tokens, phases = TRAINERS[tool][1](path, size, pattern)
     lengths = [1 << i for i in range(24) if 1 << i < len(tokens)] + [len(tokens)]
     return {"tokens": [digest(b"|".join(t.hex().encode() for t in tokens[:n])) for n in lengths], **phases}
 
 
 def run_one_core(tool: str, path: str, folder: str) -> dict[str, Any]:
-    """Encode the beginning of a corpus in memory, on one core: -> bytes per second, and digests of the ids."""
+    """Encode the beginning of a corpus in memory, on one core; returns bytes per second and digests of the ids."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     encode, encode_to_list, _ = ENCODERS[tool][1](folder)
@@ -283,7 +285,7 @@ def run_one_core(tool: str, path: str, folder: str) -> dict[str, Any]:
 
 
 def beginning(path: str, n_bytes: int) -> tuple[bytes, str]:
-    """The first lines of a file as bytes and as str, at most so many bytes."""
+    """Return the first lines of a file, at most n_bytes, as bytes and as str."""
     with open(path, "rb") as file:
         data = file.read(n_bytes)
         if file.read(1):
@@ -301,7 +303,7 @@ def run_whole_file(tool: str, path: str, folder: str) -> dict[str, Any]:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """The anonymous memory of a process and of its children, the largest of them (Linux)."""
+    """Return the anonymous memory of the largest process among a process and its children (Linux only)."""
     largest = 0
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in task.read_text().split():
@@ -313,14 +315,14 @@ def anonymous_bytes(pid: int) -> int:
 
 
 def measure(command: list[str]) -> dict[str, Any]:
-    """Run a command to its end: its wall time, peak memory, exit status, and what its last line says, if that is JSON."""
+    """Run a command; returns its elapsed time, peak memory, exit status and the fields of its last line, if JSON."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         start, peak = time.perf_counter(), 0
         process = subprocess.Popen(command, stdout=output, stderr=errors)
         while process.poll() is None:
             try:
                 peak = max(peak, anonymous_bytes(process.pid))
-            except (OSError, ValueError):  # it, or a child, ended while it was looked at
+            except (OSError, ValueError):  # the process or a child ended meanwhile
                 pass
             try:
                 process.wait(0.01)
@@ -344,12 +346,12 @@ def last_line(file: Any) -> str:
 
 
 def in_turns(kind: str, tools: dict[str, list[str]], repeat: int) -> dict[str, list[dict[str, Any]]]:
-    """Run each tool's command, one after the other, again and again: -> name -> its runs."""
+    """Run the tools' commands in turn, `repeat` times; returns the runs of each tool."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tools}
     for number in range(repeat):
         for name, command in tools.items():
             if number and runs[name][-1]["status"]:
-                continue  # it would fail again
+                continue  # would fail again
             runs[name].append(run := measure(command))
             failed = f" failed: {run['error']}" if run["status"] else ""
             print(f"{kind}, {name}: {run['wall']:.2f} s{failed}", file=sys.stderr)
@@ -357,13 +359,13 @@ def in_turns(kind: str, tools: dict[str, list[str]], repeat: int) -> dict[str, l
 
 
 def median(runs: list[dict[str, Any]], key: str) -> float | None:
-    """The median of what runs told; None where they did not, or one of them failed."""
+    """Return the median of a field; None if it is missing or a run failed."""
     told = [run[key] for run in runs if key in run and not run["status"]]
     return statistics.median(told) if told and len(told) == len(runs) else None
 
 
 def speed(value: float | None) -> str:
-    """Bytes per second in MB/s: 431, 26, 4.1."""
+    """Format bytes per second as MB/s: 431, 26, 4.1."""
     return cell(value, "{:,.1f}" if value and value < 9.95e6 else "{:,.0f}", 1e6)
 
 
@@ -407,7 +409,7 @@ def same_merges(run: dict[str, Any], expected: dict[str, list[str]]) -> str:
         while tokens[: agree + 1] == other[: agree + 1] and agree < len(tokens):
             agree += 1
     if len(tokens) == 1:
-        return "other words"  # it gives no merges that could be compared
+        return "other words"  # no comparable merges
     return f"no (the first {1 << agree >> 1:,} merges agree)" if agree else "no"
 
 
@@ -449,7 +451,7 @@ TASKS = {"training": (TRAINING_HEAD, training_rows), "encoding": (ENCODING_HEAD,
 
 
 def choose_tools(asked: str | None) -> list[str]:
-    """The names of the tools to run, ours first; SystemExit for what was asked for and can't be had."""
+    """Return the tools to run, bpe.py first. Raises SystemExit if a requested tool is unknown or not installed."""
     try:
         bpe.check_options([], engine="c")
     except ValueError as error:
@@ -457,7 +459,8 @@ def choose_tools(asked: str | None) -> list[str]:
     packages = {name: package for table in (TRAINERS, ENCODERS) for name, (package, _) in table.items()}
     names = [name.strip() for name in (asked or ";".join(packages)).split(";") if name.strip() != HF]
     if unknown := [name for name in names if name not in packages]:
-        raise SystemExit(f"bench.py: unknown tool {unknown[0]!r}; there are {'; '.join(name for name in packages if name != HF)}")
+        known = "; ".join(name for name in packages if name != HF)
+        raise SystemExit(f"bench.py: unknown tool {unknown[0]!r}; use {known}")
     installed = {d.metadata["Name"].lower().replace("_", "-") for d in importlib.metadata.distributions()}
     absent = sorted({packages[name] for name in names} - installed)
     if absent:
@@ -469,7 +472,7 @@ def choose_tools(asked: str | None) -> list[str]:
 
 
 def conditions(repeat: int, names: list[str]) -> str:
-    """The line under a table: how it was measured, and which versions were compared."""
+    """Describe how the tables were measured, with the versions of all tools."""
     packages = sorted({table[name][0] for table in (TRAINERS, ENCODERS) for name in names if name in table})
     versions = [f"{package} {importlib.metadata.version(package)}" for package in packages]
     python = sys.version.split()[0]
@@ -481,14 +484,17 @@ def main() -> None:
     parser.add_argument("corpus")
     parser.add_argument("vocab_size", type=int)
     parser.add_argument(
-        "--pattern", action="append", choices=list(bpe.PATTERNS), help="may be repeated (default: all three)"
+        "--pattern",
+        action="append",
+        choices=list(bpe.PATTERNS),
+        help=f"may be repeated (default: {', '.join(DEFAULT_PATTERNS)})",
     )
     parser.add_argument("--only", choices=list(TASKS), help="one of the two tables")
-    parser.add_argument("--tools", help="names, with semicolons between (default: all that are installed)")
+    parser.add_argument("--tools", help="names, separated by semicolons (default: all installed tools)")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--json", metavar="FILE", help="append the results, a line for each process")
-    parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)  # what a measured process does, and its tool
-    parser.add_argument("--folder", help=argparse.SUPPRESS)  # ... with the model in this folder
+    parser.add_argument("--json", metavar="FILE", help="append raw results, one line per process")
+    parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)  # the task and the tool of a measured process
+    parser.add_argument("--folder", help=argparse.SUPPRESS)  # ... and the folder of its model
     args = parser.parse_args()
     path, size = args.corpus, args.vocab_size
     if args.run:
@@ -501,13 +507,13 @@ def main() -> None:
         print(f"\n{json.dumps(told)}", flush=True)
         return
     if not os.path.isfile(path):
-        raise SystemExit(f"bench.py: there is no file {path}")
+        raise SystemExit(f"bench.py: no such file: {path}")
     tools, name, n_bytes = choose_tools(args.tools), os.path.basename(path), os.path.getsize(path)
     print(f"`{name}`, {n_bytes / 1e6:,.1f} MB, vocabulary {size:,}. {conditions(args.repeat, tools)}")
     for task in [args.only] if args.only else TASKS:
         head, make_rows = TASKS[task]
         print(f"\n{head}", flush=True)
-        for pattern in args.pattern or bpe.PATTERNS:
+        for pattern in args.pattern or DEFAULT_PATTERNS:
             rows, lines = make_rows(path, size, pattern, tools, args.repeat)
             print("\n".join(rows), flush=True)
             if args.json:

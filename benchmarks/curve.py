@@ -1,10 +1,9 @@
-"""Which vocabulary size? Bytes per token at every size, from one training for each corpus.
+"""Draw compression against vocabulary size: bytes per token at every size, from one training run per corpus.
 
     python benchmarks/curve.py OUT.png NAME=CORPUS [NAME=CORPUS ...] [--vocab-size 50000] [--pattern gpt2]
 
-CORPUS is a text, or a file of counts (.npz) from --save-counts. Every merge saves a known number of tokens, so the
-trainer knows after each of them how many tokens the corpus has. It also prints the figures as a Markdown table.
-Needed: pip install matplotlib
+Each merge saves a known number of tokens, so the trainer's count of tokens in the corpus is exact after every merge.
+The figures are also printed as a Markdown table. Requires matplotlib.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bpe
 
-SIZES = [256, 1_000, 2_000, 5_000, 10_000, 20_000, 32_000, 50_000, 100_000, 200_000]  # on the axis, and in the table
-STYLES = ["-", "--", "-.", (0, (1, 1)), (0, (6, 1, 1, 1, 1, 1))]  # so that curves differ without color, too
+SIZES = [256, 1_000, 2_000, 5_000, 10_000, 20_000, 32_000, 50_000, 100_000, 200_000]  # for the axis and the table
+STYLES = ["-", "--", "-.", (0, (1, 1)), (0, (6, 1, 1, 1, 1, 1))]  # distinguishable without color
 COLORS = ["#0072b2", "#d55e00", "#009e73", "#aa4499", "#444444"]
 
 
 def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
-    """{vocabulary size: bytes per token on the corpus}"""
+    """Return the bytes per token on a corpus for each vocabulary size."""
     options = bpe.check_options(["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
     words = bpe.count_corpus(corpus, None, options).words
     n_bytes = words.totals()[2]
@@ -37,7 +36,7 @@ def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
 
 
 def table(curves: dict[str, dict[int, float]], vocab_size: int) -> str:
-    """A row for each corpus, a column for each size; "–" where a corpus has no more merges."""
+    """Return a Markdown table of corpora and sizes, with "–" after a corpus has run out of merges."""
     sizes = [size for size in SIZES if 256 < size <= vocab_size]
     rows = [["bytes per token at", *(f"{size:,}" for size in sizes)]]
     for name, ratios in curves.items():
@@ -47,7 +46,7 @@ def table(curves: dict[str, dict[int, float]], vocab_size: int) -> str:
 
 
 def draw(curves: dict[str, dict[int, float]], vocab_size: int, output: str) -> None:
-    """One curve for each corpus, with its name where it ends."""
+    """Draw one curve per corpus, labeled at its end."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -69,7 +68,7 @@ def draw(curves: dict[str, dict[int, float]], vocab_size: int, output: str) -> N
 
 
 def label_ends(axes, curves: dict[str, dict[int, float]]) -> None:
-    """Write each curve's name and last value to the right of its end, no two closer than a line of text."""
+    """Label the end of each curve with its name and last value, without overlaps."""
     ends = sorted(
         (list(ratios.values())[-1], max(ratios), number, name) for number, (name, ratios) in enumerate(curves.items())
     )
@@ -94,7 +93,7 @@ def main() -> None:
         raise SystemExit("curve.py: matplotlib is not installed: pip install matplotlib") from None
     corpora = dict(item.split("=", 1) if "=" in item else (Path(item).stem, item) for item in args.corpora)
     if missing := [path for path in corpora.values() if not os.path.isfile(path)]:
-        raise SystemExit(f"curve.py: there is no file {missing[0]}")
+        raise SystemExit(f"curve.py: no such file: {missing[0]}")
     curves = {name: curve(path, args.vocab_size, args.pattern) for name, path in corpora.items()}
     print(table(curves, args.vocab_size))
     draw(curves, args.vocab_size, args.output)

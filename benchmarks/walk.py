@@ -1,11 +1,11 @@
-"""Draw the walk-through of the README: four words, six rounds of merging, from the trainer's own output.
+"""Draw the walk-through in the README: four words and six rounds of merging, from the trainer's output.
 
     python benchmarks/walk.py [OUT.svg]
 
-A row is a word with its count, a column is a round: above it stand the pair that is merged and its count, and a token
-is a box. Single bytes are plain, tokens are tinted, and the new token of the round is filled, with bold letters; these
-differ in lightness, so that nobody has to tell colors apart. Two bands make the letters large enough for a phone.
-Needs nothing but bpe.py.
+Each row is a word with its count, and each column is a round, headed by the merged pair and its count. Each token is a
+box: plain for a single byte, tinted for a merged token, and filled, with bold letters, for the new token of the round.
+The three differ in lightness as well as in color. The columns are split into two bands, which keeps the letters large
+enough for a phone. Requires only bpe.py.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ import bpe
 WORDS = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
 ROUNDS = 6
 COLUMNS = 4  # in a band
-CELL, BOX, ROW = 22, 36, 46  # width of a letter, height of a box, distance of two rows
-LEFT, COLUMN, HEAD, BAND = 64, 156, 98, 304  # where the first column begins; sizes of a column, its head, a band
+CELL, BOX, ROW = 22, 36, 46  # width of a letter's cell, height of a box, distance between rows
+WIDE, LETTER = "mw", 15.6  # letters that are too wide for a cell in some fonts, and their width in a monospaced font
+LEFT, COLUMN, HEAD, BAND = 64, 156, 98, 304  # x of the first column; sizes of a column, its head and a band
 WIDTH = LEFT + COLUMNS * COLUMN - 12
 
-# The background is that of the page, in case that the page is dark and the reader's system is not, or the reverse.
+# The picture has its own background: a page may be dark on a light system, or the other way around.
 STYLE = """
   text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 21px; fill: #59636e }
   .pair { font-size: 24px; font-weight: bold; fill: #1f2328 }
-  .letter { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 26px; fill: #1f2328 }
+  .letter { font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 26px; fill: #1f2328 }
   .letter, .count { text-anchor: middle }
   .count { font-size: 23px }
   .page { fill: #ffffff }
@@ -49,7 +50,7 @@ STYLE = """
 
 
 def rounds() -> list[tuple[str, str, bytes, list[bpe.Word]]]:
-    """[(the pair, its count, the new token, the words as they stand then), ...]; at first no pair is merged."""
+    """Return (pair, its count, new token, all words after the merge) for each round; round 0 has no merge yet."""
     words = [tuple(bytes([byte]) for byte in word) for word in WORDS]
     found = [("", "", b"", words)]
     options = bpe.check_options([], pattern=r"\S+", vocab_size=256 + ROUNDS)
@@ -60,11 +61,14 @@ def rounds() -> list[tuple[str, str, bytes, list[bpe.Word]]]:
 
 
 def text(x: float, y: float, content: str, kind: str = "") -> str:
-    return f'<text x="{x:g}" y="{y:g}"' + f' class="{kind}"' * bool(kind) + f">{escape(content)}</text>"
+    """Return a line of text; a single wide letter gets a fixed width."""
+    attributes = f' class="{kind}"' * bool(kind)
+    attributes += f' textLength="{LETTER}" lengthAdjust="spacingAndGlyphs"' * (content in WIDE)
+    return f'<text x="{x:g}" y="{y:g}"{attributes}>{escape(content)}</text>'
 
 
 def box(x: float, y: float, token: bytes, new: bytes) -> list[str]:
-    """A token: a box, and in it each letter in a cell of its own, so that no font can move it."""
+    """Draw a token: a box, with each letter centered in its own cell, so that letters line up in any font."""
     kind = "new" if token == new else "old" if len(token) > 1 else "byte"
     width = CELL * len(token) - 3
     parts = [f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width}" height="{BOX}" rx="6"/>']
@@ -73,7 +77,7 @@ def box(x: float, y: float, token: bytes, new: bytes) -> list[str]:
 
 
 def draw() -> str:
-    """The picture as SVG."""
+    """Return the picture as SVG."""
     parts, found = [], rounds()
     for number, (pair, count, new, words) in enumerate(found):
         x, y = LEFT + COLUMN * (number % COLUMNS), BAND * (number // COLUMNS)
@@ -88,7 +92,7 @@ def draw() -> str:
             for token in word:
                 parts += box(at, top, token, new)
                 at += CELL * len(token)
-    x, y = LEFT + COLUMN * (len(found) % COLUMNS), BAND * (len(found) // COLUMNS) + HEAD  # a column that is left over
+    x, y = LEFT + COLUMN * (len(found) % COLUMNS), BAND * (len(found) // COLUMNS) + HEAD  # of the legend
     for row, (token, new, label) in enumerate([(b"e", b"", "byte"), (b"st", b"", "merged"), (b"st", b"st", "new")]):
         parts += [*box(x, y + ROW * row, token, new), text(x + CELL * 2 + 6, y + ROW * row + 25, label)]
     height = BAND * -(-len(found) // COLUMNS) - 8

@@ -571,7 +571,7 @@ class Trainer:
         self.steps: Iterator[tuple[int, int, int, int]]
         if engine := engine_for(options):
             limits = self.merges_wanted, options.min_frequency, longest
-            self.steps = engine.learn(words, id_of_byte, self.tokens, *limits, options.like is not None)
+            self.steps = engine.learn(words, id_of_byte, *limits, options.like is not None)
         else:
             rows = [word.translate(id_of_byte).decode("latin-1") for word in words]
             sort_key = smaller_id if options.like else descending

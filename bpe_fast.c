@@ -18,7 +18,7 @@
  *   BPE_NO_TOKEN      the vocabulary has no token for a byte; its offset is returned
  *   BPE_OVERFLOW      a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
  *                     2^21 tokens or more
- *   BPE_DONE          no pair is left to merge
+ *   BPE_DONE          no pair is left to merge, or no more merges are wanted
  *   BPE_USED_UP       the words have gone into a learner, or an earlier call failed: they can only be freed
  *   BPE_BAD_ARGUMENT  an unknown pattern, a special token of one byte, an id that is not there
  *
@@ -41,26 +41,26 @@
  *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
  * Words leave the scanner in batches, so that the memory of their slots is fetched while later words are found.
  *
- * PART 2, LEARNING. One array holds all distinct words, a slot for each byte, with boundaries (#) between the words.
- * The id of a token is stored in its first and in its last slot; the slots inside are DEAD:
- *     bytes      n e w e s t           after  e+st -> est:     seq   # n e w est dead est # ...
- *     seq      # n e w e s t # ...            (st before it)             |        |
- *                                                                   first slot  last slot
- * So the neighbors of a token at p are seq[p - 1] and seq[p + span], without links. Words with the same count share
+ * PART 2, LEARNING. One array holds all distinct words, a slot for each byte, with empty slots (.) between the words.
+ * The id of a token is stored in its first and in its last slot; the slots inside are empty:
+ *     bytes      n e w e s t           after  e+st -> est:     seq   . n e w est . est . ...
+ *     seq      . n e w e s t . ...            (st before it)             |     |
+ *                                                                first slot   last slot
+ * So the neighbors of a token at p are seq[p - 1] and seq[p + length], without links. Words with the same count share
  * blocks of the array, so a count per block is enough. For each pair there is an ascending list of places (the first
  * slot of the left token). An entry is stale, and is skipped, if the pair is no longer there.
  * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
  * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
- * Counts never rise, so pairs that are too rare to be merged soon can wait: the table holds only pairs that occur at
- * least `threshold` times. When none is left, the threshold is lowered and the table is built again from the array. The
- * heap may hold counts that are too large, which are corrected when they reach the top, but never one too small.
+ * Counts never rise, so pairs that are too rare for any of the wanted merges are left out: the table holds only pairs
+ * that occur at least `threshold` times (see new_array). The heap may hold counts that are too large, which are
+ * corrected when they reach the top, but never one too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
  * word is merged once, and then cached. The ranks of all pairs are in a table that is small enough for the processor's
  * cache. A lookup costs more than anything else, so the bytes of a character become its token at once if that is safe
  * (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the least, while new pairs are looked up.
  *
- * COST    Counting: a few nanoseconds per word. Learning: three passes over the array, and for each merge its
+ * COST    Counting: a few nanoseconds per word. Learning: two passes over the array, and for each merge its
  *         list and its distinct neighbors. Encoding: like counting for a cached word, else 20 to 40 ns
  *         per merge.
  * MEMORY  Words: 32 bytes per slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
@@ -126,19 +126,18 @@ int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
- * Take over all words of a table, which is used up afterwards. tokens are the first n_tokens of the vocabulary,
- * concatenated, by id; id_of_byte holds the ids of all 256 bytes. merges_wanted only affects speed: it is the number
- * of merges that the caller expects to ask for. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule of
+ * Take over all words of a table, which is used up afterwards. This takes about 20 ns per byte of distinct words.
+ * id_of_byte holds the ids of the 256 bytes, which are 0 to 255 in any order; the first merge makes the token 256.
+ * merges_wanted is the largest number of merges. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule of
  * Hugging Face's trainer.
  */
-int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
-                    size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, bpe_learner **learner);
+int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
+                    size_t max_token_length, int smaller_ids, bpe_learner **learner);
 
 /*
- * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no pair is left that can be merged,
+ * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
  * and BPE_OK before that: after `most` merges, or after about 0.1 s (perhaps without any merge), so that the caller can
- * show progress and react to Ctrl-C. After an error, every further call returns that error.
+ * show progress and react to Ctrl-C. Any other status than BPE_OK is returned by every further call.
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
@@ -1287,54 +1286,46 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
 
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
 
-enum { BOUNDARY = 0, DEAD = 1, FIRST_ID = 2 };   /* inside the learner, each id is the caller's + 2 */
-enum { BLOCK = 128 };                            /* slots of the array that share a count */
-enum { WRITING, COUNTING, LISTING, MERGING };    /* what bpe_learner_run does next */
-enum { STEP = 1 << 21, WORK_PER_CALL = 2 * STEP }; /* slots or places; about 0.1 s per call */
-enum { SQUARE = 1 << 17 };                       /* slots in a square array of pairs */
+enum { NO_TOKEN = 0, FIRST_ID = 1, ROWS = FIRST_ID + 256 }; /* inside the learner, each id is the caller's + 1 */
+enum { BLOCK = 128 };                                       /* slots of the array that share a count */
+enum { WORK_PER_CALL = 1 << 22 };                           /* places; about 0.1 s */
 
 typedef struct { uint64_t key, count; } heap_entry;
 
-typedef struct { /* a neighbor of the pair being merged: its total count, its places, and its entry in the lists */
+typedef struct { /* a new pair */
     uint64_t count;
-    size_t list; /* where the next place goes; 0 if the new pair has no list */
-    uint32_t n;
-} neighbor;
+    size_t list; /* the index in `lists` of its next place; 0 if the pair is not in the table */
+    uint32_t n;  /* number of places */
+} pair_sum;
 
 typedef struct {
-    uint32_t span, length; /* in slots of the array, in bytes */
-    size_t where;          /* offset of the bytes */
-    uint64_t start;        /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
+    uint32_t length;
+    size_t where;   /* offset of the bytes */
+    uint64_t start; /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
 } token;
 
 struct bpe_learner {
-    int phase, status; /* after an error, every call returns it again */
-    table words;       /* while writing: an array of n_words slots, sorted by descending count */
-    size_t n_words, next_word;
-    uint32_t id_of_byte[256];
-    uint32_t *seq; /* the array of all words */
+    int status;      /* any other than BPE_OK is final */
+    uint64_t wanted; /* the most merges that may follow */
+    uint32_t *seq;   /* the array of all words */
     size_t n_slots;
     uint64_t *counts; /* per block */
-    size_t at;        /* where in seq the current phase continues */
     token *tokens;
     size_t n_tokens, token_capacity;
-    uint32_t n_single; /* smaller ids have tokens of one slot */
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
-    neighbor (*beside)[2];   /* by id: to the left and to the right of the pair; all zero between merges */
-    uint32_t (*met)[2];      /* the ids whose entry in `beside` is in use */
+    pair_sum (*beside)[2];   /* by id: pairs with the token to the left and to the right; all zero between merges */
+    uint32_t (*met)[2];      /* the ids with an entry in `beside` */
     uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
     size_t n_met[2], beside_capacity, met_capacity, replaced_capacity;
-    table sums;    /* while counting and listing: every pair in the array */
-    size_t square; /* sums is a square array with this many rows; 0 if it is a hash table */
-    table pairs;   /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
-    uint32_t *lists; /* of places: for each pair the length, then the places in ascending order; grows until rebuilt */
+    table pairs;     /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
+    uint32_t *lists; /* of places: for each pair the length, then the places in ascending order; it only grows */
     size_t n_lists, lists_capacity;
     heap_entry *heap;
     size_t n_heap, heap_capacity;
-    uint64_t threshold, least;
+    uint64_t threshold;
     size_t longest;
-    int smaller_ids; /* what wins a tie: the greater bytes, or the smaller pair of ids as in Hugging Face's trainer */
+    int smaller_ids; /* a tie goes to the smaller ids, as in Hugging Face's trainer; else to the greater bytes */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
@@ -1360,9 +1351,11 @@ static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry
     return order ? order > 0 : compare_tokens(l, (uint32_t)x->key, (uint32_t)y->key) > 0;
 }
 
-static void heap_down(bpe_learner *l, size_t i)
+/* move the entry at the top down to its place */
+static void heap_down(bpe_learner *l)
 {
-    heap_entry moving = l->heap[i];
+    const heap_entry moving = l->heap[0];
+    size_t i = 0;
     for (size_t child; (child = 2 * i + 1) < l->n_heap; i = child) {
         if (child + 1 < l->n_heap && is_better(l, l->heap + child + 1, l->heap + child))
             child++;
@@ -1373,8 +1366,8 @@ static void heap_down(bpe_learner *l, size_t i)
     l->heap[i] = moving;
 }
 
-/* add a token, whose bytes are already in place after those of the others */
-static int add_token(bpe_learner *l, size_t length, size_t span)
+/* add a token; its bytes are already in place, after all others */
+static int add_token(bpe_learner *l, size_t length)
 {
     const size_t n = l->n_tokens + 1, where = l->n_bytes;
     uint64_t start = 0;
@@ -1387,101 +1380,18 @@ static int add_token(bpe_learner *l, size_t length, size_t span)
     for (size_t i = 0; i < 8; i++)
         start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
     memset(l->beside + l->n_tokens, 0, sizeof *l->beside);
-    l->tokens[l->n_tokens++] = (token){(uint32_t)span, (uint32_t)length, where, start};
+    l->tokens[l->n_tokens++] = (token){(uint32_t)length, where, start};
     l->n_bytes += length;
     return BPE_OK;
 }
 
-/* ---- 2. learning: the array -------------------------------------------------------------------------------------- */
-
-/*
- * Turn a table of words into an array, sorted by descending count. This is a radix sort, one byte of the count at a
- * time, so no choice of counts makes it slow.
- */
-static int sort_words(table *t, size_t *n_words)
-{
-    uint64_t all_bits = 0;
-    size_t n = 0;
-    slot *from, *to;
-    for (size_t i = 0; i < t->capacity; i++)
-        if (t->slots[i].key[1]) {
-            all_bits |= t->slots[i].is.word.count;
-            t->slots[n++] = t->slots[i];
-        }
-    if ((from = realloc(t->slots, (n + 1) * sizeof *from))) /* gives back half of the memory or more */
-        t->slots = from;
-    if (!(to = allocate(n, sizeof *to, 0)))
-        return BPE_NO_MEMORY;
-    for (unsigned shift = 0; shift < 64 && all_bits >> shift; shift += 8) {
-        size_t ends[256] = {0};
-        from = t->slots;
-        for (size_t i = 0; i < n; i++)
-            ends[from[i].is.word.count >> shift & 255]++;
-        for (unsigned byte = 255; byte > 0; byte--)
-            ends[byte - 1] += ends[byte];
-        for (size_t i = n; i-- > 0;)
-            to[--ends[from[i].is.word.count >> shift & 255]] = from[i];
-        t->slots = to;
-        to = from;
-    }
-    free(to);
-    *n_words = n;
-    return BPE_OK;
-}
-
-/* where the next word goes that does not fit at p: words with different counts don't share a block */
-static size_t place_of_word(const slot *word, const slot *last, size_t p)
-{
-    return word->is.word.count == last->is.word.count ? p : (p + BLOCK - 1) / BLOCK * BLOCK;
-}
-
-/* allocate the array, with boundaries everywhere */
-static int new_array(bpe_learner *l)
-{
-    size_t p = BLOCK, length;
-    for (const slot *s = l->words.slots, *last = s; s < l->words.slots + l->n_words; last = s++) {
-        (void)word_of(&l->words, s, &length);
-        p = place_of_word(s, last, p) + length + 1;
-    }
-    l->n_slots = (p + BLOCK - 1) / BLOCK * BLOCK;
-    if (l->n_slots >= UINT32_MAX)
-        return BPE_OVERFLOW;
-    l->at = BLOCK;
-    l->seq = allocate(l->n_slots, sizeof *l->seq, 1);
-    l->counts = allocate(l->n_slots / BLOCK, sizeof *l->counts, 1);
-    return l->seq && l->counts ? BPE_OK : BPE_NO_MEMORY;
-}
-
-/* write words into the array until its slots before `end` are full, or no words are left */
-static int write_words(bpe_learner *l, size_t end)
-{
-    for (; l->next_word < l->n_words && l->at < end; l->next_word++) {
-        const slot *s = l->words.slots + l->next_word;
-        size_t length;
-        const uint8_t *word = word_of(&l->words, s, &length);
-        const size_t p = place_of_word(s, s - (l->next_word > 0), l->at);
-        for (size_t block = p / BLOCK; block <= (p + length) / BLOCK; block++)
-            l->counts[block] = s->is.word.count;
-        for (size_t i = 0; i < length; i++) {
-            const uint32_t id = l->id_of_byte[word[i]];
-            if (id >= l->n_tokens - FIRST_ID)
-                return BPE_OVERFLOW;
-            l->seq[p + i] = id + FIRST_ID;
-        }
-        l->at = p + length + 1; /* a boundary follows the word */
-    }
-    return BPE_OK;
-}
-
-/* ---- 2. learning: the pairs -------------------------------------------------------------------------------------- */
-
-/* put a new pair into the heap and the table, with room for its list; skip a pair that can't be merged, or not yet */
-static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, neighbor *sum)
+/* put a new pair into the table and the heap, with room for its list; skip a pair that is too rare or too long */
+static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
 {
     const heap_entry entry = {pair_key(left, right), sum->count};
     size_t i = l->n_heap;
     slot *s;
-    if (left == BOUNDARY || right == BOUNDARY || sum->count < l->threshold ||
+    if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
     if (!(s = add_key(&l->pairs, entry.key, 1)) ||
@@ -1514,143 +1424,142 @@ static void drop_pair(bpe_learner *l, slot *s)
     t->used--;
 }
 
-/* the slots of a token; most tokens take one slot, and this guess saves waiting for the next place */
-static inline size_t span_of(const bpe_learner *l, uint32_t id)
-{
-    return LIKELY(id < l->n_single) ? 1 : l->tokens[id].span;
-}
+/* ---- 2. learning: from words to pairs ---------------------------------------------------------------------------- */
 
-/* the slot for the sum of a pair; a square array of them is faster, but has room for a few hundred ids only */
-static inline slot *sum_of(const bpe_learner *l, uint32_t left, uint32_t right)
+/*
+ * Sort slots by descending count: a quicksort with three parts, for larger, equal and smaller counts. The slots are in
+ * the order of a hash with a secret seed, so no choice of counts makes this slow.
+ */
+static void sort_words(slot *s, size_t n)
 {
-    return l->square ? l->sums.slots + left * l->square + right : find(&l->sums, pair_key(left, right), 1);
-}
-
-/* count the pairs that begin before `end` */
-static int count_pairs(bpe_learner *l, size_t end)
-{
-    const uint32_t *seq = l->seq;
-    for (size_t p = l->at, next; p < end; l->at = p = next) {
-        const uint32_t left = seq[p], right = seq[next = p + span_of(l, left)];
-        slot *s = sum_of(l, left, right);
-        if (!s->key[1] && !l->square && !(s = add_key(&l->sums, pair_key(left, right), 1)))
-            return BPE_NO_MEMORY;
-        s->key[0] = pair_key(left, right);
-        s->key[1] = 1;
-        s->is.sum.places++;
-        s->is.sum.count += l->counts[p / BLOCK];
-        if (s->is.sum.count > COUNT_MAX && left != BOUNDARY && right != BOUNDARY)
-            return BPE_OVERFLOW;
+    while (n > 1) {
+        const uint64_t middle = s[n / 2].is.word.count;
+        size_t larger = 0, smaller = n;
+        for (size_t i = 0; i < smaller;) {
+            const slot one = s[i];
+            if (one.is.word.count > middle) {
+                s[i++] = s[larger];
+                s[larger++] = one;
+            } else if (one.is.word.count < middle) {
+                s[i] = s[--smaller];
+                s[smaller] = one;
+            } else
+                i++;
+        }
+        sort_words(s, larger);
+        s += smaller;
+        n -= smaller;
     }
+}
+
+/*
+ * Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most
+ * frequent words that can become tokens. A merge completes at most one word. So before each of the wanted merges, one
+ * of these words still has a pair that can be merged, and the best pair occurs at least as often.
+ */
+static int new_array(bpe_learner *l, const table *words)
+{
+    uint64_t left = l->wanted, count = 0;
+    size_t n = 2 * BLOCK, length;
+    for (const slot *s = words->slots; s < words->slots + words->used; s++) {
+        (void)word_of(words, s, &length);
+        n += length + 1 + (s->is.word.count == count ? 0 : BLOCK);
+        count = s->is.word.count;
+        if (length > 1 && length <= l->longest && --left == 0 && count > l->threshold)
+            l->threshold = count;
+    }
+    if (n >= UINT32_MAX)
+        return BPE_OVERFLOW;
+    l->seq = allocate(n, sizeof *l->seq, 1);
+    l->counts = allocate(n / BLOCK, sizeof *l->counts, 1);
+    return l->seq && l->counts ? BPE_OK : BPE_NO_MEMORY;
+}
+
+/* write sorted words into the array, which has room for them, and sum up their pairs in a matrix of ROWS rows */
+static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte, pair_sum *sums)
+{
+    uint64_t count = 0;
+    size_t p = BLOCK, length;
+    for (const slot *s = words->slots; s < words->slots + words->used; s++, p += length + 1) {
+        const uint8_t *word = word_of(words, s, &length);
+        if (s->is.word.count != count) /* words with different counts don't share a block */
+            p = (p + BLOCK - 1) / BLOCK * BLOCK;
+        count = s->is.word.count;
+        for (size_t block = p / BLOCK; block <= (p + length) / BLOCK; block++)
+            l->counts[block] = count;
+        for (size_t i = 0; i < length; i++)
+            l->seq[p + i] = id_of_byte[word[i]] + FIRST_ID;
+        for (size_t i = 1; i < length; i++) {
+            pair_sum *sum = sums + l->seq[p + i - 1] * ROWS + l->seq[p + i];
+            sum->n++;
+            if (add_count(&sum->count, count) != BPE_OK)
+                return BPE_OVERFLOW;
+        }
+    }
+    l->n_slots = p;
     return BPE_OK;
 }
 
-/* add all pairs that occur often enough, with empty lists */
-static int add_pairs(bpe_learner *l)
+/* add all pairs of bytes to the table, and list their places */
+static int index_pairs(bpe_learner *l, pair_sum *sums)
 {
     int status = BPE_OK;
-    l->at = BLOCK - 1;
-    l->phase = LISTING;
-    for (size_t i = 0; i < l->sums.capacity && status == BPE_OK; i++) {
-        slot *s = l->sums.slots + i;
-        neighbor sum = {s->is.sum.count, 0, (uint32_t)s->is.sum.places};
-        status = add_pair(l, (uint32_t)(s->key[0] >> 32), (uint32_t)s->key[0], &sum);
-        s->is.pair.list = sum.list;
-    }
-    return status;
-}
-
-/* list the places of these pairs, as far as they begin before `end` */
-static void list_pairs(bpe_learner *l, size_t end)
-{
-    for (size_t p = l->at, next; p < end; l->at = p = next) {
-        slot *s = sum_of(l, l->seq[p], l->seq[next = p + span_of(l, l->seq[p])]);
-        if (s->is.pair.list)
-            l->lists[s->is.pair.list++] = (uint32_t)p;
-    }
-}
-
-/* start building the table of pairs from the array */
-static int start_counting(bpe_learner *l)
-{
-    const size_t n = l->n_tokens;
-    clear_table(&l->pairs);
-    l->n_heap = 0;
-    l->n_lists = 1; /* 0 stands for no list */
-    l->at = BLOCK - 1;
-    l->phase = COUNTING;
-    l->square = n * n <= SQUARE && n * n < l->n_slots ? n : 0;
-    /* not the seed of l->pairs: there, keys that come in the order of its own hash would cluster */
-    return new_table(&l->sums, l->square ? SQUARE : 1 << 12, l->pairs.seed[0]);
-}
-
-/* do a part of the work before the first merge, or before the next one if all pairs in the table are merged */
-static int prepare(bpe_learner *l, size_t *work)
-{
-    const size_t last = l->n_slots - 1, end = l->at + STEP < last ? l->at + STEP : last;
-    int status = BPE_OK;
-    *work += end > l->at ? end - l->at : 0;
-    if (l->phase == WRITING) {
-        status = write_words(l, end);
-        if (status == BPE_OK && l->next_word == l->n_words) {
-            free_table(&l->words);
-            status = start_counting(l);
-        }
-    } else if (l->phase == COUNTING) {
-        status = count_pairs(l, end);
-        if (status == BPE_OK && l->at >= last)
-            status = add_pairs(l);
-    } else {
-        list_pairs(l, end);
-        if (l->at >= last) {
-            free_table(&l->sums);
-            l->phase = MERGING;
-        }
+    for (uint32_t i = 0; i < ROWS * ROWS && status == BPE_OK; i++)
+        status = add_pair(l, i / ROWS, i % ROWS, sums + i);
+    for (size_t p = BLOCK; p + 1 < l->n_slots && status == BPE_OK; p++) {
+        pair_sum *sum = sums + l->seq[p] * ROWS + l->seq[p + 1];
+        if (sum->list)
+            l->lists[sum->list++] = (uint32_t)p;
     }
     return status;
 }
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* count a neighbor of a replaced pair: on the left (side 0) or on the right (side 1) */
-static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t count)
+/* count a neighbor of a replaced pair, on the left (side 0) or on the right (side 1); `lost` is the pair with it */
+static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t lost, uint64_t count)
 {
-    neighbor *one = &l->beside[id][side];
-    if (!one->n++)
+    pair_sum *sum = &l->beside[id][side];
+    if (!sum->n++) {
         l->met[l->n_met[side]++][side] = id;
-    one->count += count;
+        PREFETCH(l->pairs.slots + home_of(&l->pairs, lost, 1));
+    }
+    sum->count += count;
 }
 
-static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t span)
+static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t length)
 {
     PREFETCH(l->seq + p - 1);
-    PREFETCH(l->seq + p + span);
+    PREFETCH(l->seq + p + length);
     PREFETCH(l->counts + p / BLOCK);
 }
 
 /*
- * Replace the pair (a, b) by c at the n places in the list, keep only the places where it was still there, and return
- * their number. *weight is the sum of the counts there; the neighbors go to l->beside and l->replaced.
+ * Replace the pair (a, b) by c at the n places in a list, remove stale entries from the list, and return its length.
+ * *weight is the sum of the counts; the neighbors are added to l->beside and l->replaced.
  */
 static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
 {
     uint32_t *seq = l->seq;
-    const size_t span_a = l->tokens[a].span, span = l->tokens[c].span;
+    const size_t length_a = l->tokens[a].length, length = l->tokens[c].length;
     size_t made = 0;
     *weight = 0;
     for (size_t i = 0; i < n && i < AHEAD; i++)
-        prefetch_place(l, list[i], span);
+        prefetch_place(l, list[i], length);
     for (size_t i = 0; i < n; i++) {
         const uint32_t p = list[i];
         if (i + AHEAD < n)
-            prefetch_place(l, list[i + AHEAD], span);
-        if (seq[p] == a && seq[p + span_a] == b) {
+            prefetch_place(l, list[i + AHEAD], length);
+        if (seq[p] == a && seq[p + length_a] == b) {
             const uint64_t count = l->counts[p / BLOCK];
-            meet(l, 0, l->replaced[made][0] = seq[p - 1], count);
-            meet(l, 1, l->replaced[made][1] = seq[p + span], count);
-            seq[p + span_a - 1] = seq[p + span_a] = DEAD;
-            seq[p] = seq[p + span - 1] = c;
+            const uint32_t x = seq[p - 1], y = seq[p + length];
+            meet(l, 0, x, pair_key(x, a), count);
+            meet(l, 1, y, pair_key(b, y), count);
+            l->replaced[made][0] = x;
+            l->replaced[made][1] = y;
+            seq[p + length_a - 1] = seq[p + length_a] = NO_TOKEN;
+            seq[p] = seq[p + length - 1] = c;
             *weight += count;
             list[made++] = p;
         }
@@ -1658,39 +1567,25 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
     return made;
 }
 
-/* subtract what (x, a) and (b, y) lost for each neighbor x on the left and y on the right */
-static void lower_counts(bpe_learner *l, uint32_t a, uint32_t b)
-{
-    for (unsigned side = 0; side < 2; side++)
-        for (size_t i = 0; i < l->n_met[side]; i++) {
-            const uint32_t id = l->met[i][side];
-            PREFETCH(l->pairs.slots + home_of(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1));
-        }
-    for (unsigned side = 0; side < 2; side++)
-        for (size_t i = 0; i < l->n_met[side]; i++) {
-            const uint32_t id = l->met[i][side];
-            slot *s = find(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1);
-            if (!s->key[1])
-                continue; /* it was too rare already */
-            s->is.pair.count -= l->beside[id][side].count;
-            if (s->is.pair.count < l->threshold)
-                drop_pair(l, s);
-        }
-}
-
 /*
- * Add the pairs (x, c) and (c, y). Two new tokens c can be next to each other: when a + a -> c in `aaaa`, the first
- * replacement sees the third a on its right and counts (c, a); the second turns that a into c, sees the first c on its
- * left and counts (c, c). So (c, a) is too large by the count of (c, c).
+ * For each neighbor x on the left and y on the right, subtract what the pairs (x, a) and (b, y) lost, and add the pairs
+ * (x, c) and (c, y). Two new tokens c can be next to each other: when a + a -> c in `aaaa`, the first replacement sees
+ * the third a on its right and counts (c, a); the second turns that a into c, sees the first c on its left and counts
+ * (c, c). So (c, a) is too large by the count of (c, c).
  */
-static int add_new_pairs(bpe_learner *l, uint32_t a, uint32_t c)
+static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 {
     int status = BPE_OK;
-    l->beside[a][1].count -= l->beside[c][0].count;
     for (unsigned side = 0; side < 2; side++)
         for (size_t i = 0; i < l->n_met[side] && status == BPE_OK; i++) {
             const uint32_t id = l->met[i][side];
-            status = add_pair(l, side ? c : id, side ? id : c, &l->beside[id][side]);
+            pair_sum *sum = &l->beside[id][side];
+            slot *s = find(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1);
+            if (s->key[1] && (s->is.pair.count -= sum->count) < l->threshold)
+                drop_pair(l, s);
+            if (side && id == a)
+                sum->count -= l->beside[c][0].count;
+            status = add_pair(l, side ? c : id, side ? id : c, sum);
         }
     return status;
 }
@@ -1701,13 +1596,13 @@ static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
     for (size_t i = 0; i < n; i++) {
         const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
         if (l->beside[x][0].list)
-            l->lists[l->beside[x][0].list++] = places[i] - l->tokens[x].span;
+            l->lists[l->beside[x][0].list++] = places[i] - l->tokens[x].length;
         if (l->beside[y][1].list)
             l->lists[l->beside[y][1].list++] = places[i];
     }
     for (unsigned side = 0; side < 2; side++)
         while (l->n_met[side])
-            l->beside[l->met[--l->n_met[side]][side]][side] = (neighbor){0, 0, 0};
+            l->beside[l->met[--l->n_met[side]][side]][side] = (pair_sum){0, 0, 0};
 }
 
 /* merge a pair, which leaves the table */
@@ -1725,12 +1620,10 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
         return BPE_NO_MEMORY;
     memcpy(l->bytes + end, l->bytes + x.where, x.length);
     memcpy(l->bytes + end + x.length, l->bytes + y.where, y.length);
-    if ((status = add_token(l, length, (size_t)x.span + y.span)) != BPE_OK)
+    if ((status = add_token(l, length)) != BPE_OK)
         return status;
     n = replace_pairs(l, l->lists + list, n, a, b, c, &merge->replaced);
-    lower_counts(l, a, b);
-    status = add_new_pairs(l, a, c);
-    if (status == BPE_OK)
+    if ((status = update_pairs(l, a, b, c)) == BPE_OK)
         list_new_pairs(l, l->lists + list, n);
     return status;
 }
@@ -1740,24 +1633,17 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
     size_t work = 0;
     for (*made = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
         heap_entry *top = l->heap;
-        slot *s;
-        if (l->phase != MERGING) {
-            l->status = prepare(l, &work);
-        } else if (!l->n_heap && l->threshold <= l->least) {
-            return BPE_DONE;
-        } else if (!l->n_heap) {
-            l->threshold = l->threshold / 8 > l->least ? l->threshold / 8 : l->least;
-            l->status = start_counting(l);
-        } else if (!(s = find(&l->pairs, top->key, 1))->key[1]) { /* it was merged, or became too rare */
-            *top = l->heap[--l->n_heap];
-            heap_down(l, 0);
-        } else if (s->is.pair.count != top->count) { /* its count fell */
-            top->count = s->is.pair.count;
-            heap_down(l, 0);
+        slot *s = l->wanted && l->n_heap ? find(&l->pairs, top->key, 1) : NULL;
+        if (!s) {
+            l->status = BPE_DONE;
+        } else if (s->is.pair.count != top->count) { /* it fell, or the pair was merged or dropped */
+            *top = s->key[1] ? (heap_entry){top->key, s->is.pair.count} : l->heap[--l->n_heap];
+            heap_down(l);
         } else {
             work += l->lists[s->is.pair.list];
             l->status = make_merge(l, s, merges + *made);
             *made += l->status == BPE_OK;
+            l->wanted--;
         }
     }
     return l->status;
@@ -1769,8 +1655,6 @@ void bpe_learner_free(bpe_learner *l)
 {
     if (!l)
         return;
-    free_table(&l->words);
-    free_table(&l->sums);
     free_table(&l->pairs);
     free(l->seq);
     free(l->counts);
@@ -1784,60 +1668,53 @@ void bpe_learner_free(bpe_learner *l)
     free(l);
 }
 
-/* add the two ids that are used inside the learner, and the first tokens of the vocabulary */
-static int add_first_tokens(bpe_learner *l, const uint8_t *tokens, const size_t *lengths, size_t n_tokens)
+/* add an empty token for NO_TOKEN, and the 256 single bytes */
+static int add_first_tokens(bpe_learner *l, const uint8_t *id_of_byte)
 {
-    int status = n_tokens < UINT32_MAX - FIRST_ID ? BPE_OK : BPE_OVERFLOW;
-    for (size_t i = 0; i < n_tokens + FIRST_ID && status == BPE_OK; i++) {
-        const size_t length = i < FIRST_ID ? 0 : lengths[i - FIRST_ID];
-        status = grow(&l->bytes, &l->bytes_capacity, l->n_bytes + length + 1, 1);
-        if (status == BPE_OK && length)
-            memcpy(l->bytes + l->n_bytes, tokens, length);
-        if (status == BPE_OK)
-            status = add_token(l, length, 1);
-        tokens += length;
-    }
-    l->n_single = (uint32_t)l->n_tokens;
+    int status = grow(&l->bytes, &l->bytes_capacity, 256, 1) == BPE_OK ? add_token(l, 0) : BPE_NO_MEMORY;
+    for (unsigned byte = 0; byte < 256 && status == BPE_OK; byte++)
+        l->bytes[id_of_byte[byte]] = (uint8_t)byte;
+    for (unsigned id = 0; id < 256 && status == BPE_OK; id++)
+        status = add_token(l, 1);
     return status;
 }
 
-/*
- * Choose the threshold. The count of the word with rank n + 256 is a lower bound for the first n merges: each merge
- * completes at most one word and at most 256 words are single bytes, so before each of these merges one of the n + 256
- * most frequent words still has a pair. If a limit such as max_token_length makes the bound wrong, the merges are the
- * same and only take longer.
- */
-static uint64_t choose_threshold(const bpe_learner *l, uint64_t merges_wanted)
+/* make the array and the pairs from a table of words, which is freed */
+static int take_words(bpe_learner *l, table *words, const uint8_t *id_of_byte)
 {
-    const uint64_t rank = merges_wanted < l->n_words ? merges_wanted + 256 : l->n_words;
-    const uint64_t bound = rank < l->n_words ? l->words.slots[rank].is.word.count : 1;
-    return bound > l->least ? bound : l->least;
+    slot *slots;
+    pair_sum *sums = allocate(ROWS * ROWS, sizeof *sums, 1);
+    int status = sums ? new_table(&l->pairs, FIRST_SLOTS, words->seed[0]) : BPE_NO_MEMORY;
+    sort_words(words->slots, words->capacity); /* empty slots, whose count is 0, are the last */
+    if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a third of them, or more */
+        words->slots = slots;
+    if (status == BPE_OK)
+        status = new_array(l, words);
+    if (status == BPE_OK)
+        status = write_words(l, words, id_of_byte, sums);
+    free_table(words);
+    if (status == BPE_OK)
+        status = index_pairs(l, sums);
+    free(sums);
+    return status;
 }
 
-int bpe_learner_new(bpe_words *w, const uint32_t *id_of_byte, const uint8_t *tokens, const size_t *lengths,
-                    size_t n_tokens, uint64_t merges_wanted, uint64_t min_frequency, size_t max_token_length,
-                    int smaller_ids, bpe_learner **learner)
+int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
+                    size_t max_token_length, int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
     int status = !w->table.slots ? BPE_USED_UP : l ? BPE_OK : BPE_NO_MEMORY;
     if (status == BPE_OK) {
-        l->words = w->table;
-        memset(&w->table, 0, sizeof w->table);
-        memcpy(l->id_of_byte, id_of_byte, sizeof l->id_of_byte);
-        l->least = min_frequency ? min_frequency : 1;
+        l->wanted = merges_wanted;
+        l->threshold = min_frequency ? min_frequency : 1;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        status = new_table(&l->pairs, 1 << 12, l->words.seed[0]);
-    } else
-        free_table(&w->table);
-    if (status == BPE_OK)
-        status = add_first_tokens(l, tokens, lengths, n_tokens);
-    if (status == BPE_OK)
-        status = sort_words(&l->words, &l->n_words);
-    if (status == BPE_OK) {
-        l->threshold = choose_threshold(l, merges_wanted);
-        status = new_array(l);
+        l->n_lists = 1; /* 0 stands for no list */
+        status = add_first_tokens(l, id_of_byte);
     }
+    if (status == BPE_OK)
+        status = take_words(l, &w->table, id_of_byte);
+    free_table(&w->table);
     if (status != BPE_OK) {
         bpe_learner_free(l);
         *learner = NULL;

@@ -28,7 +28,7 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 11  # of the interface: a module built for another version is not used
+VERSION = 12  # of the interface: a module built for another version is not used
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -83,15 +83,14 @@ class Engine:
         return None
 
     def learn(
-        self, words: Words | Mapping[bytes, int], id_of_byte: bytes, tokens: Sequence[bytes], merges_wanted: int,
-        min_frequency: int, max_token_length: int, smaller_ids: bool,
+        self, words: Words | Mapping[bytes, int], id_of_byte: bytes, merges_wanted: int, min_frequency: int,
+        max_token_length: int, smaller_ids: bool,
     ) -> Iterator[tuple[int, int, int, int]]:  # fmt: skip
         """Learn merges as bpe.learn_merges does, and yield (left_id, right_id, count, replaced) for each.
 
         Args:
             words: their counts; a table is used up, a dict is not changed.
-            id_of_byte: the id of each byte's token.
-            tokens: the bytes of the first tokens, by id.
+            id_of_byte: the id of each byte's token; they are 0 to 255.
             merges_wanted: the largest number of merges.
             min_frequency: the smallest count of a merged pair.
             max_token_length: the most bytes of a token.
@@ -101,19 +100,15 @@ class Engine:
         table = words if isinstance(words, Words) else self.words((), "gpt2")
         if not isinstance(words, Words):
             table.update(words)
-        wanted, longest = min(merges_wanted, sys.maxsize), min(max_token_length, sys.maxsize)
-        least = min(min_frequency, 2**64 - 1)
+        limits = min(merges_wanted, 2**64 - 1), min(min_frequency, 2**64 - 1), min(max_token_length, sys.maxsize)
         new, made, batch = ffi.new("bpe_learner **"), ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
-        alphabet = list(id_of_byte), b"".join(tokens), list(map(len, tokens)), len(tokens)
-        self.check(lib.bpe_learner_new(table.handle(), *alphabet, wanted, least, longest, smaller_ids, new))
+        self.check(lib.bpe_learner_new(table.handle(), id_of_byte, *limits, smaller_ids, new))
         learner = ffi.gc(new[0], lib.bpe_learner_free)
-        while wanted > 0:
-            status = lib.bpe_learner_run(learner, batch, min(wanted, len(batch)), made)
+        status = lib.BPE_OK
+        while status != lib.BPE_DONE:
+            status = lib.bpe_learner_run(learner, batch, len(batch), made)
             self.check(status)
             yield from struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]])
-            if status == lib.BPE_DONE:
-                return
-            wanted -= made[0]
 
 
 class Words:

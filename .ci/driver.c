@@ -65,18 +65,14 @@ typedef struct { /* what training gave */
 static int train(bpe_words *words, size_t merges, merge_list *list)
 {
     uint8_t bytes[256];
-    size_t lengths[256], made;
-    uint32_t ids[256];
+    size_t made;
     bpe_learner *learner;
     bpe_merge batch[64];
     int status;
-    for (unsigned i = 0; i < 256; i++) {
+    for (unsigned i = 0; i < 256; i++)
         bytes[i] = (uint8_t)i;
-        lengths[i] = 1;
-        ids[i] = i;
-    }
     list->sum = list->n = 0;
-    status = bpe_learner_new(words, ids, bytes, lengths, 256, merges, 1, SIZE_MAX, 0, &learner);
+    status = bpe_learner_new(words, bytes, merges, 1, SIZE_MAX, 0, &learner);
     while (status == BPE_OK && list->n < merges) {
         status = bpe_learner_run(learner, batch, merges - list->n < 64 ? merges - list->n : 64, &made);
         for (size_t i = 0; i < made; i++) {
@@ -399,7 +395,7 @@ static void large_arrays(void)
         int status = train_large(&sum);
         if (calls <= n)
             break;
-        CHECK(status == BPE_NO_MEMORY);
+        CHECK(status == BPE_NO_MEMORY || (status == BPE_OK && sum == expected)); /* a block that is not made smaller */
     }
     fail_from = -1;
     CHECK(train_large(&sum) == BPE_OK && sum == expected);

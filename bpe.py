@@ -774,8 +774,16 @@ class Tokenizer:
 
         Raises ValueError with the file and the entry if something in it is wrong, or not supported.
         """
-        with error_prefix(path):
-            return cls(*load_model(path))
+        import gc
+
+        collects = gc.isenabled()
+        gc.disable()  # it would look through 100,000 new objects, again and again, and find nothing
+        try:
+            with error_prefix(path):
+                return cls(*load_model(path))
+        finally:
+            if collects:
+                gc.enable()
 
     @classmethod
     def from_files(
@@ -1028,7 +1036,7 @@ def load_model(path: Path) -> tuple[dict[int, bytes], list[Pair], list[str], str
     if os.path.exists(json_path):
         content, model = read_tokenizer_json(json_path)
         if os.path.exists(vocab_path) and os.path.exists(merges_path):
-            same = is_same_model(content, read_vocab(vocab_path), read_merges(merges_path))
+            same = has_vocab(content, read_json(vocab_path)) and has_merges(content, merges_path)
             files = "tokenizer.json, vocab.json and merges.txt"
             require(same, f"mixes files from different training runs: {files} do not match")
         return model
@@ -1046,13 +1054,13 @@ def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[int, byte
     """Read (vocab, merges) from a vocab.json and a merges.txt."""
     with error_prefix(vocab_path):
         vocab = {token_id: from_printable(text) for text, token_id in read_vocab(vocab_path).items()}
-    return dict(sorted(vocab.items())), read_merges(merges_path, from_printable)
+    return dict(sorted(vocab.items())), read_merges(merges_path)
 
 
 def read_vocab(path: Path) -> dict[str, int]:
     """Read {printable token: id} from a vocab.json."""
-    with open(path, "rb") as file, error_prefix(path, "not a vocab.json"):
-        return check_ids(json.load(file))
+    with error_prefix(path, "not a vocab.json"):
+        return check_ids(read_json(path))
 
 
 def check_ids(ids: dict[str, int]) -> dict[str, int]:
@@ -1065,8 +1073,14 @@ def check_ids(ids: dict[str, int]) -> dict[str, int]:
     return ids
 
 
-def read_merges(path: Path, convert: Callable[[str], Any] = str) -> list[tuple[Any, Any]]:
-    """Read [(left, right), ...] from a merges.txt; each token is converted from printable characters."""
+def read_json(path: Path) -> Any:
+    """Read a JSON file."""
+    with open(path, "rb") as file, error_prefix(path, "not JSON"):
+        return json.load(file)
+
+
+def read_merges(path: Path) -> list[Pair]:
+    """Read [(left, right), ...] from a merges.txt."""
     merges = []
     with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as lines, error_prefix(path):
         for number, line in enumerate(lines, 1):
@@ -1075,7 +1089,7 @@ def read_merges(path: Path, convert: Callable[[str], Any] = str) -> list[tuple[A
                 continue
             try:
                 left, right = line.split(" ")
-                merges.append((convert(left), convert(right)))
+                merges.append((from_printable(left), from_printable(right)))
             except ValueError as error:
                 raise ValueError(f"line {number} must be two tokens separated by one space: {error}") from None
     return merges
@@ -1086,8 +1100,8 @@ def read_tokenizer_json(path: Path) -> tuple[dict[str, Any], tuple[dict[int, byt
 
     Raises ValueError if it is not of byte-level BPE, or uses something that Tokenizer does not do.
     """
-    with open(path, "rb") as file, error_prefix(path, "not a tokenizer.json of byte-level BPE"):
-        content = json.load(file)
+    with error_prefix(path, "not a tokenizer.json of byte-level BPE"):
+        content = read_json(path)
         check_supported(content)
         check_added_tokens(content["added_tokens"])
         model, added = content["model"], {token["content"]: token["id"] for token in content["added_tokens"]}
@@ -1095,7 +1109,8 @@ def read_tokenizer_json(path: Path) -> tuple[dict[str, Any], tuple[dict[int, byt
         ids = check_ids({**model["vocab"], **added})
         token_of = {text: text.encode("utf-8") if text in added else from_printable(text) for text in ids}
         vocab = {token_id: token_of[text] for text, token_id in ids.items()}
-        model["merges"] = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]]
+        if model["merges"] and isinstance(model["merges"][0], str):  # as older versions write them
+            model["merges"] = [pair.split(" ") for pair in model["merges"]]
         try:
             merges = [(token_of[left], token_of[right]) for left, right in model["merges"]]
         except KeyError as error:
@@ -1156,16 +1171,26 @@ def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
     raise ValueError(f"pre_tokenizer: {supported}; not {json.dumps(pre_tokenizer)}")
 
 
-def is_same_model(content: dict[str, Any], vocab: dict[str, int], merges: list[tuple[str, str]]) -> bool:
-    """Return whether GPT-2's two files have the ids and merges of a tokenizer.json, except for added tokens.
+def has_vocab(content: dict[str, Any], vocab: Any) -> bool:
+    """Return whether a vocab.json has the ids of a tokenizer.json, except for added tokens that it may lack.
 
     transformers adds tokens to tokenizer.json only. They are plain text there; vocab.json has printable characters.
     """
     added = {token["content"]: token["id"] for token in content["added_tokens"]}
     ids = {text: token_id for text, token_id in content["model"]["vocab"].items() if text not in added}
     with_added = {**ids, **{to_printable(text.encode("utf-8")): token_id for text, token_id in added.items()}}
-    same_vocab = ids.items() <= vocab.items() <= with_added.items()
-    return same_vocab and merges == content["model"]["merges"]
+    if vocab == with_added:
+        return True
+    return isinstance(vocab, dict) and ids.items() <= vocab.items() <= with_added.items()
+
+
+def has_merges(content: dict[str, Any], path: Path) -> bool:
+    """Return whether a merges.txt has the merges of a tokenizer.json."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+        lines = file.read().replace("\r", "").split("\n")
+    if lines[0].startswith("#version"):
+        del lines[0]
+    return list(filter(None, lines)) == list(map(" ".join, content["model"]["merges"]))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ import pytest
 import regex
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it, and their children would too
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and children would too
 HERE = pathlib.Path(__file__).parent
 
 

@@ -1427,7 +1427,7 @@ def hint_for(path: str, head: bytes) -> str:
         kind, tool = NOT_TEXT[known[0]]
     elif head[257:262] == b"ustar":
         kind, tool = "like a tar archive", "tar -xOf"
-    elif little_endian or big_endian:
+    elif little_endian != big_endian and len(head) > 1:
         tool = f"iconv -f utf-16{'le' if little_endian else 'be'} -t utf-8"
         kind = "like UTF-16 without a byte-order mark"
     elif b"\0" in head:

@@ -1199,6 +1199,15 @@ def test_decoding_gives_back_every_text(pattern):
         assert tokenizer.decode(ids) == text and tokenizer.decode_bytes(ids) == text.encode()
 
 
+def test_tokens_are_looked_up_by_bytes_text_or_id():
+    tokenizer = bpe.Tokenizer({97: b"a", 98: b"b", 300: b"ab", 7: b"\xe5"}, [(b"a", b"b")], [END])
+    assert tokenizer.vocab_size == len(tokenizer) == 5
+    assert [tokenizer.token_to_id(token) for token in ("ab", b"ab", b"\xe5", END, "xy")] == [300, 300, 7, 301, None]
+    assert [tokenizer.id_to_token(token_id) for token_id in (300, 301, 5)] == [b"ab", END.encode(), None]
+    assert tokenizer.decode([301, 300, 301, 97]) == f"{END}ab{END}a"
+    assert tokenizer.decode([301, 300, 301, 97], skip_special_tokens=True) == "aba"
+
+
 def test_special_tokens_of_a_tokenizer():
     vocab, merges = trained(300)
     tokenizer = bpe.Tokenizer(vocab, merges, [END, "<new>", "<new><new>"])
@@ -2140,6 +2149,12 @@ def test_places_to_cut_in_random_bytes_are_found_fast(tmp_path):
     assert b"".join(slices) == NOISE and time.process_time() - start < 0.2 * 2  # 20 MB/s each
 
 
+@pytest.mark.parametrize("data, hint", [(b"\0" * 6, "binary data"), (b"\0", "binary data"), ("low".encode("utf-16le"), "iconv -f utf-16le"), ("low".encode("utf-16be"), "iconv -f utf-16be")])
+def test_nul_bytes_are_valid_and_warned_of(train, data, hint):
+    with pytest.warns(UserWarning, match=f"looks like .*{hint}"):
+        train(data, 300)
+
+
 def test_a_byte_order_mark_stays_and_gets_a_warning(train):
     with pytest.warns(UserWarning, match=r"text\.txt: starts with a byte-order mark"):
         vocab, _ = train("\ufeffab", 300)
@@ -2612,6 +2627,17 @@ def test_any_executor_encodes_the_same(tmp_path, part, monkeypatch, kind, patter
     with getattr(concurrent.futures, kind)(2) as executor:
         tokenizer.encode_files([part, part], tmp_path / "ids.npy", executor=executor)
     assert read_ids(tmp_path / "ids.npy") == ("u2", 2 * tokenizer.encode(PART))
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
+def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern):
+    tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
+    texts = ["low ", " low", "", f"lower{END}", "字"]
+    n_ids = tokenizer.encode_files(None, tmp_path / "ids.bin", texts=(text for text in texts))
+    ids = [token_id for text in texts for token_id in tokenizer.encode(text)]
+    assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", ids) and n_ids == len(ids)
+    with pytest.raises(ValueError, match="pass either paths or texts"):
+        tokenizer.encode_files("text.txt", tmp_path / "ids.bin", texts=["a"])
 
 
 def test_the_files_to_encode_may_come_from_a_generator(tmp_path, part):

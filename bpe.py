@@ -177,11 +177,8 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 # II. The same, fast
 # ---------------------------------------------------------------------------------------------------------------------
 
-# What each step gains, for fixtures/corpus.txt and a vocabulary of 500:
-#
-#     3.6 s     train_by_definition, which counts every pair again for each merge
-#     0.05 s    learn_merges: counts that are kept up to date, an index from each pair to its words, and a heap
-#     0.004 s   the same in C: bpe_fast.c
+# For fixtures/corpus.txt and a vocabulary of 500, train_by_definition takes 3.6 s, learn_merges 0.05 s, and the same in
+# C (bpe_fast.c) 0.004 s.
 
 
 def descending(token_id: int, token: bytes) -> str:
@@ -340,8 +337,7 @@ def check_merges(merges: Iterable[tuple[Any, Any]]) -> None:
         if left + right in taken:
             raise ValueError(f"merge {number} (from 0), {pair}, makes a token that an earlier merge takes")
         seen.add(pair)
-        taken.add(left)
-        taken.add(right)
+        taken.update(pair)
 
 
 # The same on characters: BPE as it came to language models (Sennrich et al. 2016), and as the subword-nmt package does
@@ -447,8 +443,8 @@ def train_bpe(
     checked = check_options(special_tokens, vocab_size=vocab_size, **options)
     if output_dir is not None:
         check_savable(checked, output_dir)
-    trainer = Trainer(count_corpus(input_path, texts, checked).words, checked)
-    vocab, merges = trainer.finish()
+    words, _, _ = count_corpus(input_path, texts, checked)
+    vocab, merges = Trainer(words, checked).finish()
     if output_dir is not None:
         save_model(vocab, merges, checked, output_dir)
     return vocab, merges
@@ -464,8 +460,8 @@ def count_words(
               Each task is a path and a byte range, so the workers need this module and the files. A cluster repeats
               the tasks of a worker that it lost; a task that keeps failing raises RuntimeError with its place.
     """
-    counted = count_corpus(paths, texts, check_options(special_tokens, **options), executor)
-    return counted.words.to_dict()  # type: ignore[no-any-return]
+    words, _, _ = count_corpus(paths, texts, check_options(special_tokens, **options), executor)
+    return words.to_dict()  # type: ignore[no-any-return]
 
 
 def train_from_counts(
@@ -790,7 +786,7 @@ class Tokenizer:
         cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them; raises ValueError as load() does."""
-        vocab, merges = read_gpt2_files(vocab_filepath, merges_filepath)
+        vocab, merges = to_bytes(vocab_filepath, *read_gpt2_files(vocab_filepath, merges_filepath))
         missing = min({bytes([byte]) for byte in range(256)} - set(vocab.values()), default=None)
         require(missing is None, f"{os.fspath(vocab_filepath)}: no token for the byte {missing!r}")
         return cls(vocab, merges, special_tokens, pattern)
@@ -855,8 +851,8 @@ class Tokenizer:
         everything up to the next special token.
         """
         options, offset = self.options._replace(errors="replace"), 0  # lone surrogates are no error here
-        parts = (text[at : at + BLOCK] for text in map(check_text, iterable) for at in range(0, len(text), BLOCK))
-        for data in cut_stream((part.encode("utf-8", "surrogatepass") for part in parts), options, 1):
+        parts = (check_text(part).encode("utf-8", "surrogatepass") for part in iterable)
+        for data in cut_stream(parts, options, 1):
             text = data.decode("utf-8", "surrogatepass")
             yield from self.encode_part(text, offset)
             offset += len(text)
@@ -1031,46 +1027,53 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
 def load_model(path: Path) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
     """Read (vocab, merges, special tokens, pattern) from a tokenizer.json, or from a folder that has a model."""
     json_path, _, vocab_path, merges_path = (os.path.join(path, name) for name in MODEL_FILES)
-    if not os.path.isdir(path):
-        return read_tokenizer_json(path)[1]
-    if os.path.exists(json_path):
-        content, model = read_tokenizer_json(json_path)
-        if os.path.exists(vocab_path) and os.path.exists(merges_path):
-            same = has_vocab(content, read_json(vocab_path)) and has_merges(content, merges_path)
-            files = "tokenizer.json, vocab.json and merges.txt"
-            require(same, f"mixes files from different training runs: {files} do not match")
-        return model
-    if not os.path.exists(vocab_path):
-        raise FileNotFoundError(2, "no model in this folder: no tokenizer.json, and no vocab.json", os.fspath(path))
-    vocab, merges = read_gpt2_files(vocab_path, merges_path)
-    require(merges, f"{merges_path}: no merges")
-    made = {left + right for left, right in merges}
-    with error_prefix("a token that is neither a byte nor a merge"):
-        specials = [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in made]
-    return vocab, merges, specials, "gpt2"
+    if os.path.isdir(path) and not os.path.exists(json_path):
+        if not os.path.exists(vocab_path):
+            raise FileNotFoundError(2, "no model in this folder: no tokenizer.json, and no vocab.json", os.fspath(path))
+        vocab, merges = to_bytes(vocab_path, *read_gpt2_files(vocab_path, merges_path))
+        require(merges, f"{merges_path}: no merges")
+        made = {left + right for left, right in merges}
+        with error_prefix("a token that is neither a byte nor a merge"):
+            specials = [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in made]
+        return vocab, merges, specials, "gpt2"
+
+    json_path = json_path if os.path.isdir(path) else os.fspath(path)
+    ids, pairs, specials, pattern = read_tokenizer_json(json_path)
+    if os.path.exists(vocab_path) and os.path.exists(merges_path):
+        other_ids, other_pairs = read_gpt2_files(vocab_path, merges_path)
+        added = {to_printable(special.encode("utf-8")) for special in specials}  # transformers adds to one file only
+        same_ids = other_ids.items() <= ids.items() and ids.keys() - other_ids.keys() <= added
+        files = "tokenizer.json, vocab.json and merges.txt"
+        message = f"mixes files from different training runs: {files} do not match"
+        require(same_ids and other_pairs == pairs, message)
+    return *to_bytes(json_path, ids, pairs), specials, pattern
 
 
-def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[int, bytes], list[Pair]]:
-    """Read (vocab, merges) from a vocab.json and a merges.txt."""
-    with error_prefix(vocab_path):
-        vocab = {token_id: from_printable(text) for text, token_id in read_vocab(vocab_path).items()}
-    return dict(sorted(vocab.items())), read_merges(merges_path)
+def to_bytes(path: Path, ids: dict[str, int], pairs: list[list[str]]) -> tuple[dict[int, bytes], list[Pair]]:
+    """Return (vocab, merges) for ids and merges of printable tokens; raises ValueError with the first bad entry."""
+    with error_prefix(path, "not a vocabulary of byte-level BPE"):
+        vocab: dict[int, bytes] = {}
+        for text, token_id in ids.items():
+            if type(token_id) is not int or token_id < 0 or token_id in vocab:
+                raise ValueError(f"invalid id {token_id!r} for {text!r}: ids must be unique non-negative integers")
+            vocab[token_id] = from_printable(text)
+        try:
+            return dict(sorted(vocab.items())), [(vocab[ids[left]], vocab[ids[right]]) for left, right in pairs]
+        except KeyError as error:
+            raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
 
 
-def read_vocab(path: Path) -> dict[str, int]:
-    """Read {printable token: id} from a vocab.json."""
-    with error_prefix(path, "not a vocab.json"):
-        return check_ids(read_json(path))
-
-
-def check_ids(ids: dict[str, int]) -> dict[str, int]:
-    """Check the ids of a vocabulary; raises ValueError with the first bad entry."""
-    seen: set[int] = set()
-    for text, token_id in ids.items():
-        if type(token_id) is not int or token_id < 0 or token_id in seen:
-            raise ValueError(f"invalid id {token_id!r} for {text!r}: ids must be unique non-negative integers")
-        seen.add(token_id)
-    return ids
+def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[str, int], list[list[str]]]:
+    """Read (ids, merges) of printable tokens from a vocab.json and a merges.txt."""
+    with open(merges_path, encoding="utf-8") as file, error_prefix(merges_path):
+        lines = file.read().split("\n")
+        if lines[0].startswith("#version"):
+            lines[0] = ""
+        for number, line in enumerate(lines, 1):
+            if line and line.count(" ") != 1:
+                raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
+    with error_prefix(vocab_path, "not a vocab.json"):
+        return dict(read_json(vocab_path).items()), [line.split(" ") for line in lines if line]
 
 
 def read_json(path: Path) -> Any:
@@ -1079,24 +1082,8 @@ def read_json(path: Path) -> Any:
         return json.load(file)
 
 
-def read_merges(path: Path) -> list[Pair]:
-    """Read [(left, right), ...] from a merges.txt."""
-    merges = []
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as lines, error_prefix(path):
-        for number, line in enumerate(lines, 1):
-            line = line.rstrip("\r\n")
-            if not line or (number == 1 and line.startswith("#version")):
-                continue
-            try:
-                left, right = line.split(" ")
-                merges.append((from_printable(left), from_printable(right)))
-            except ValueError as error:
-                raise ValueError(f"line {number} must be two tokens separated by one space: {error}") from None
-    return merges
-
-
-def read_tokenizer_json(path: Path) -> tuple[dict[str, Any], tuple[dict[int, bytes], list[Pair], list[str], str]]:
-    """Read a tokenizer.json, whichever program wrote it; return (its contents, the arguments of Tokenizer).
+def read_tokenizer_json(path: Path) -> tuple[dict[str, int], list[list[str]], list[str], str]:
+    """Read (ids and merges of printable tokens, special tokens, pattern) from a tokenizer.json, whoever wrote it.
 
     Raises ValueError if it is not of byte-level BPE, or uses something that Tokenizer does not do.
     """
@@ -1106,16 +1093,14 @@ def read_tokenizer_json(path: Path) -> tuple[dict[str, Any], tuple[dict[int, byt
         check_added_tokens(content["added_tokens"])
         model, added = content["model"], {token["content"]: token["id"] for token in content["added_tokens"]}
         check_special_names(check_special_tokens(list(added)))
-        ids = check_ids({**model["vocab"], **added})
-        token_of = {text: text.encode("utf-8") if text in added else from_printable(text) for text in ids}
-        vocab = {token_id: token_of[text] for text, token_id in ids.items()}
-        if model["merges"] and isinstance(model["merges"][0], str):  # as older versions write them
-            model["merges"] = [pair.split(" ") for pair in model["merges"]]
-        try:
-            merges = [(token_of[left], token_of[right]) for left, right in model["merges"]]
-        except KeyError as error:
-            raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
-        return content, (dict(sorted(vocab.items())), merges, list(added), pattern_of(content["pre_tokenizer"]))
+        ids = {text: token_id for text, token_id in model["vocab"].items() if text not in added}
+        added_ids = {to_printable(special.encode("utf-8")): token_id for special, token_id in added.items()}
+        both = ids.keys() & added_ids.keys()
+        require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
+        pairs = model["merges"]
+        if pairs and isinstance(pairs[0], str):  # as older versions write them
+            pairs = [pair.split(" ") for pair in pairs]
+        return {**ids, **added_ids}, pairs, list(added), pattern_of(content["pre_tokenizer"])
 
 
 def check_supported(content: dict[str, Any]) -> None:
@@ -1171,28 +1156,6 @@ def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
     raise ValueError(f"pre_tokenizer: {supported}; not {json.dumps(pre_tokenizer)}")
 
 
-def has_vocab(content: dict[str, Any], vocab: Any) -> bool:
-    """Return whether a vocab.json has the ids of a tokenizer.json, except for added tokens that it may lack.
-
-    transformers adds tokens to tokenizer.json only. They are plain text there; vocab.json has printable characters.
-    """
-    added = {token["content"]: token["id"] for token in content["added_tokens"]}
-    ids = {text: token_id for text, token_id in content["model"]["vocab"].items() if text not in added}
-    with_added = {**ids, **{to_printable(text.encode("utf-8")): token_id for text, token_id in added.items()}}
-    if vocab == with_added:
-        return True
-    return isinstance(vocab, dict) and ids.items() <= vocab.items() <= with_added.items()
-
-
-def has_merges(content: dict[str, Any], path: Path) -> bool:
-    """Return whether a merges.txt has the merges of a tokenizer.json."""
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-        lines = file.read().replace("\r", "").split("\n")
-    if lines[0].startswith("#version"):
-        del lines[0]
-    return list(filter(None, lines)) == list(map(" ".join, content["model"]["merges"]))
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # V. Large corpora
 # ---------------------------------------------------------------------------------------------------------------------
@@ -1202,8 +1165,7 @@ def has_merges(content: dict[str, Any], path: Path) -> bool:
 
 SLICE_BYTES = 8 << 20  # about how much text is counted at a time; in Python that takes some 20 times as much memory
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-HEAD_BYTES = 512  # of a file, which tell what kind of file it is
-BLOCK = 1 << 16  # characters; encode_iterable takes longer strings apart
+HEAD_BYTES = 4096  # of a file, which tell what kind of file it is
 
 # For all named patterns, a word ends after a letter or digit and before anything that is not a letter, digit, mark or
 # apostrophe, since only these may continue it. Nothing before the cut depends on the text after it, since only
@@ -1230,18 +1192,16 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     # in characters: a special token with each "\n" as "\r\n", and what is left of a character at the end
     margin = 2 * max(map(len, options.special_tokens), default=0) + 4
     named, word_ends = options.pattern in PATTERNS, compile_pattern(WORD_END)
-    for begin in (max(start, end - WINDOW_BYTES - 4 * margin), start):
-        text = bytes(read(begin, end)).decode("utf-8", "surrogateescape")  # wrong bytes become lone surrogates
-        if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # its ends may divide characters
-            return end
-        last = max(len(text) - margin, 1)
-        if named and not word_ends.search(text, 1, last):
-            return 0
-        known = 0 if begin == start else find_place_outside(text, options)
-        if known is not None:
-            break
-    first = max(known or 0, last - WINDOW_BYTES, 1)
-    spans = [match.span() for match in specials.finditer(text, known or 0) if match.end() > first]
+    begin = max(start, end - WINDOW_BYTES - 4 * margin)
+    text = bytes(read(begin, end)).decode("utf-8", "surrogateescape")  # wrong bytes become lone surrogates
+    if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # its ends may divide characters
+        return end
+    last = max(len(text) - margin, 1)
+    known = 0 if begin == start else find_place_outside(text, options)
+    if known is None:
+        return 0
+    first = max(known, last - WINDOW_BYTES, 1)
+    spans = [match.span() for match in specials.finditer(text, known) if match.end() > first]
     if named:
         places = (match.start() for match in word_ends.finditer(text, first, last))
     else:
@@ -1256,11 +1216,7 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
 
 def find_place_outside(text: str, options: Options) -> int | None:
     """Return the first place that can't be inside a special token: a character that is in none of them."""
-    if not options.special_tokens:
-        return 0
-    characters = "".join(options.special_tokens)
-    if options.newlines == "lf":
-        characters += "\r\n"
+    characters = "".join(options.special_tokens) + "\r\n"  # with newlines="lf", "\n" is "\r\n" in this text
     match = re.search(f"[^{re.escape(characters)}]", text)
     return match.start() if match else None
 
@@ -1289,8 +1245,14 @@ class Slice(NamedTuple):
     stamp: tuple[int, int] | None = None  # size and modification time of the file, which must not change
     texts: tuple[bytes, ...] = ()  # if there is no file that can be read again: separate texts
 
+    @property
+    def n_bytes(self) -> int:
+        """The size of the slice."""
+        return self.end_byte - self.start_byte
+
 
 Task = Callable[[Slice], Any]  # counts or encodes a slice
+Results = Iterator[tuple[Slice, Any]]
 
 
 def paths_of(paths: Any) -> list[str]:
@@ -1456,8 +1418,8 @@ def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
 AHEAD_ON_A_CLUSTER = 64  # how many tasks an executor of the caller gets at once
 
 
-def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool, executor: Any) -> Iterator[Any]:
-    """Run task(slice) for every slice: in an executor, in threads or processes, or here for one slice or core."""
+def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool, executor: Any) -> Results:
+    """Yield (slice, task(slice)): in an executor, in threads or processes, or here for one slice or core."""
     ahead = AHEAD_ON_A_CLUSTER
     with contextlib.ExitStack() as stack:
         if not executor:
@@ -1465,7 +1427,7 @@ def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool,
             head = list(itertools.islice(slices, min(options.workers or cores, cores)))
             slices, ahead = itertools.chain(head, slices), len(head) + 1
             if len(head) < 2 or not sys.executable:
-                yield from map(task, slices)
+                yield from ((piece, task(piece)) for piece in slices)
                 return
             from concurrent.futures import ThreadPoolExecutor
 
@@ -1475,8 +1437,8 @@ def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool,
         yield from run_in_order(task, slices, executor, ahead)
 
 
-def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int) -> Iterator[Any]:
-    """Run at most `ahead` tasks at a time in an executor; yield the results in the order of the slices."""
+def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int) -> Results:
+    """Run at most `ahead` tasks at a time in an executor; yield (slice, result) in the order of the slices."""
     import queue
 
     waiting: collections.deque[tuple[Slice, Any, Any]] = collections.deque()
@@ -1498,7 +1460,7 @@ def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int)
             except Exception as error:  # of a cluster, a worker process or the system, which does not name the place
                 place = f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"
                 raise RuntimeError(f"{place}: {str(error) or repr(error)}") from error
-            yield result
+            yield piece, result
     finally:
         for _, future, _ in waiting:  # not needed after an error or Ctrl-C
             future.cancel()
@@ -1506,22 +1468,15 @@ def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int)
 
 # The code of a worker process. It loads this file, under the name that pickle has for its functions here, and never the
 # script that imported it: so workers start alike on every system, from a script without a guard, from standard input or
-# in a notebook. The name in the spec is "bpe", so the command line at the end of this file does not run. A worker whose
-# parent ends gets another parent, and ends too.
+# in a notebook. The name in the spec is "bpe", so the command line at the end of this file does not run.
 WORKER = """
-import importlib.util, os, sys, threading, time
+import importlib.util, sys
 parent, name, path, *sys.path = sys.argv[1:]
-def end_with_parent():
-    while os.getppid() == int(parent):
-        time.sleep(0.2)
-    os._exit(1)
-if os.name == "posix":
-    threading.Thread(target=end_with_parent, daemon=True).start()
 spec = importlib.util.spec_from_file_location("bpe", path)
 bpe = sys.modules[name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(bpe)
 bpe.find_engine = lambda: (None, "workers are used without it")
-bpe.work()
+bpe.work(int(parent))
 """
 
 
@@ -1561,13 +1516,21 @@ def in_processes(task: Task) -> Iterator[Task]:
             worker.kill()
 
 
-def work() -> None:
+def work(parent: int) -> None:
     """Run one task in a worker process: it arrives at standard input, the result goes to standard output."""
     import pickle
+    import threading
 
+    def end_with_parent() -> None:
+        while os.getppid() == parent:  # a process whose parent has ended gets another one
+            time.sleep(0.2)
+        os._exit(1)
+
+    if os.name == "posix":
+        threading.Thread(target=end_with_parent, daemon=True).start()
     task, piece = pickle.load(sys.stdin.buffer)
     try:
-        answer = pickle.dumps(tuple(task(piece)))  # the classes of this module have another name here
+        answer = pickle.dumps(task(piece))
     except Exception as error:
         answer = pickle.dumps(error)
     sys.stdout.buffer.write(answer)
@@ -1576,32 +1539,21 @@ def work() -> None:
 # Counting words. The counts are in a dict, or in a table of the C engine.
 
 
-class Counted(NamedTuple):
-    """The words of a corpus, or of a slice, and what else counting finds out."""
-
-    words: Any = None
-    n_bytes: int = 0
-    unmatched: int = 0  # bytes in no word, with a custom pattern
-    carriage_returns: int = 0  # in texts with "\r\n"
-
-
-def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any = None) -> Counted:
-    """Count the words of files, or of texts."""
+def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any = None) -> tuple[Any, int, int]:
+    """Count the words of files, or of texts; return (words, bytes read, bytes in no word)."""
     slices, total, _ = slices_of_corpus(input_path, texts, options)
-    words = new_words(options)
+    words, n_bytes, n_unmatched = new_words(options), 0, 0
     in_c = not isinstance(words, Words) and not executor
     task = functools.partial(count_slice, options=options, words=words if in_c else None)
-    results = itertools.starmap(Counted, run_tasks(task, slices, options, in_c, executor))
-    n_bytes = unmatched = carriage_returns = 0
-    for counted in with_progress(results, "counting words", "MB", total, options.progress):
-        n_bytes += counted.n_bytes
-        unmatched += counted.unmatched
-        carriage_returns += counted.carriage_returns
-        if counted.words:
-            words.update(counted.words)
-    if unmatched:
-        warnings.warn(f"the pattern leaves out {unmatched:,} bytes, which are not counted", stacklevel=3)
-    return Counted(words, n_bytes, unmatched, carriage_returns)
+    results = run_tasks(task, slices, options, in_c, executor)
+    for piece, (counts, unmatched) in with_progress(results, "counting words", "MB", total, options.progress):
+        n_bytes += piece.n_bytes
+        n_unmatched += unmatched
+        if counts:
+            words.update(counts)
+    if n_unmatched:
+        warnings.warn(f"the pattern leaves out {n_unmatched:,} bytes, which are not counted", stacklevel=3)
+    return words, n_bytes, n_unmatched
 
 
 def new_words(options: Options) -> Any:
@@ -1612,19 +1564,18 @@ def new_words(options: Options) -> Any:
     return Words()
 
 
-def count_slice(piece: Slice, options: Options, words: Any = None) -> Counted:
-    """Count the words of a slice; into `words`, a table of the C engine, if that is given."""
-    table = new_words(options) if words is None else words
-    n_bytes, texts = piece.end_byte - piece.start_byte, read_slice(piece, options)
-    # to look for one byte is twenty times faster than to look for two
-    returns = sum(data.count(b"\r") for data in texts if b"\r" in data and b"\r\n" in data)
+def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[dict[bytes, int] | None, int]:
+    """Return (the count of each word of a slice, bytes in no word).
+
+    If `words` is given, a table of the C engine, it takes the counts, and None is returned in their place.
+    """
+    table, texts = new_words(options) if words is None else words, read_slice(piece, options)
     if isinstance(table, Words):
-        counts, unmatched = count_texts([decode_slice(piece, data, options) for data in texts], options)
-        return Counted(counts, n_bytes, unmatched, returns)
+        return count_texts([decode_slice(piece, data, options) for data in texts], options)
     for data in texts:
         if not table.scan(data):
             decode_slice(piece, data, options)  # it is not UTF-8, which this raises, with the place
-    return Counted(table.to_dict() if words is None else None, n_bytes, 0, returns)
+    return (table.to_dict() if words is None else None), 0
 
 
 def count_texts(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
@@ -1660,14 +1611,14 @@ def encode_corpus(
     kind, bare = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
     in_c = options.engine != "python" and tokenizer.encoder is not None
     task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=tokenizer)
-    results = itertools.starmap(Encoded, run_tasks(task, slices, options, in_c, executor))
+    results = run_tasks(task, slices, options, in_c, executor)
     n_ids = n_bytes = 0
     with new_file(output) as file:
         file.write(b"" if bare else npy_header(kind, 0))
-        for encoded in with_progress(results, "encoding", "MB", total, options.progress):
-            file.write(encoded.ids)
-            n_ids += len(encoded.ids) // int(kind[1])
-            n_bytes += encoded.n_bytes
+        for piece, ids in with_progress(results, "encoding", "MB", total, options.progress):
+            file.write(ids)
+            n_ids += len(ids) // int(kind[1])
+            n_bytes += piece.n_bytes
         file.seek(0)
         file.write(b"" if bare else npy_header(kind, n_ids))
     return n_ids, n_bytes
@@ -1678,21 +1629,14 @@ def check_output(output: Path, paths: Iterable[str]) -> None:
     name = os.fspath(output)
     require(name.endswith((".npy", ".bin")), f"the file name {name!r} must end in .npy or .bin")
     for path in paths:
-        if os.path.exists(output) and path != "-" and os.path.exists(path) and os.path.samefile(path, output):
+        if path != "-" and os.path.exists(output) and os.path.samefile(path, output):
             raise ValueError(f"refusing to overwrite {name}: it is one of the files to encode")
     with new_file(output, keep=False):
         pass
 
 
-class Encoded(NamedTuple):
-    """The token ids of a slice, as the bytes of an array."""
-
-    ids: bytes
-    n_bytes: int
-
-
-def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> Encoded:
-    """Encode the texts of a slice as ids of kind "u2" or "u4"."""
+def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> bytes:
+    """Encode the texts of a slice; return an array of ids of kind "u2" or "u4"."""
     ids = bytearray()
     for data in read_slice(piece, options):
         encoder = tokenizer.encoder if options.engine != "python" else None
@@ -1702,7 +1646,7 @@ def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str
             with error_prefix(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
                 found = array("H" if kind == "u2" else "I", tokenizer.encode_in_python(text))
         ids += bytes(found)
-    return Encoded(bytes(ids), piece.end_byte - piece.start_byte)
+    return bytes(ids)
 
 
 def npy_header(kind: str, length: int) -> bytes:
@@ -1809,7 +1753,7 @@ def say(text: str, stream: str = "stdout", end: str = "\n") -> None:
 def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None, show: bool) -> Iterator[Any]:
     """Pass items on, and show how many came: on a terminal in one line, elsewhere a line every ten seconds.
 
-    For MB, the bytes that items stand for are counted.
+    For MB, items are (slice, result), and the bytes of the slices are counted.
     """
     if not (show and sys.stderr):
         yield from items
@@ -1823,7 +1767,7 @@ def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None
     start = shown_at = time.monotonic()
     try:
         for number, item in enumerate(items):
-            done, now = (done + item.n_bytes if unit == "MB" else number), time.monotonic()
+            done, now = (done + item[0].n_bytes if unit == "MB" else number), time.monotonic()
             if not done:  # time is measured from the first merge, before which the learner counts all pairs
                 start = shown_at = now
             elif now - shown_at > interval:
@@ -2024,18 +1968,19 @@ def train_command(args: Any, summary: Summary) -> None:
     require(args.folder or not args.encode, "--explain and --encode require --model, or the ids would have no model")
     if args.folder:
         check_savable(options, args.folder)
-    counted = count_corpus(args.corpus, None, options)
-    summary.add("read", speed(counted.n_bytes, summary.end_step("counting")))
-    distinct, total, in_words = counted.words.totals()
+    words, n_bytes, unmatched = count_corpus(args.corpus, None, options)
+    summary.add("read", speed(n_bytes, summary.end_step("counting")))
+    distinct, total, in_words = words.totals()
     require(total, "the corpus has no words, so there is nothing to learn from; nothing was saved")
-    require(not (args.encode and counted.unmatched), "--encode requires a pattern that leaves no text out")
-    if counted.carriage_returns and options.newlines == "keep":
-        summary.add("note", f"{plural(counted.carriage_returns, 'carriage return')}: --newlines lf reads \\r\\n as \\n")
+    require(not (args.encode and unmatched), "--encode requires a pattern that leaves no text out")
+    heads = [read_bytes(path, 0, HEAD_BYTES) for path in args.corpus if stamp_of(path)[0]]
+    if options.newlines == "keep" and any(b"\r\n" in head for head in heads):
+        summary.add("note", r"lines end in \r\n, which is kept; --newlines lf reads them as \n")
     if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
         summary.add("note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
     summary.add("pre-tokens", f"{total:,}, {distinct:,} of them distinct")
-    spelled = spell_words(counted.words.to_dict()) if args.explain else {}
-    trainer = Trainer(counted.words, options)
+    spelled = spell_words(words.to_dict()) if args.explain else {}
+    trainer = Trainer(words, options)
     for number, merge in enumerate(trainer, 1):
         if number <= (args.explain or 0):
             spelled = explain(trainer, number, merge, spelled)
@@ -2079,13 +2024,9 @@ def add_vocabulary(summary: Summary, trainer: Trainer, in_words: int) -> None:
     size = len(trainer.tokens) + n_specials
     text = f"{size:,} = 256 bytes + {plural(n_specials, 'special token')} + {plural(len(trainer.merges), 'merge')}"
     if size < options.vocab_size:
-        limits = []
-        if options.min_frequency > 1:
-            limits.append(f"occurs at least {options.min_frequency:,} times")
-        if options.max_token_length:
-            limits.append(f"makes a token of at most {plural(options.max_token_length, 'byte')}")
-        none_left = f"no pair is left that {' and '.join(limits)}"
-        text += f"; {options.vocab_size:,} requested; {none_left if limits else 'every word is a single token now'}"
+        limited = options.min_frequency > 1 or options.max_token_length
+        why = "no pair is left within the given limits" if limited else "every word is a single token now"
+        text += f"; {options.vocab_size:,} requested; {why}"
     summary.add("vocabulary", text)
     if trainer.merges:
         longest = max(trainer.tokens[256:], key=len)

@@ -61,7 +61,7 @@ Trained = tuple[list[bytes], dict[str, float]]
 def train_ours(path: str, size: int, pattern: str, **given: Any) -> Trained:
     options = bpe.check_options([END], pattern=pattern, vocab_size=size, **{"engine": "c", **given})
     times = [time.perf_counter()]
-    words = bpe.count_corpus(path, None, options).words
+    words, _, _ = bpe.count_corpus(path, None, options)
     times.append(time.perf_counter())
     tokens = [left + right for left, right, _ in bpe.Trainer(words, options)]
     times.append(time.perf_counter())

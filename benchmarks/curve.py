@@ -24,7 +24,7 @@ COLORS = ["#0072b2", "#d55e00", "#009e73", "#aa4499", "#444444"]
 def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     """Return the bytes per token on a corpus for each vocabulary size."""
     options = bpe.check_options(["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
-    words = bpe.count_corpus(corpus, None, options).words
+    words, _, _ = bpe.count_corpus(corpus, None, options)
     n_bytes = words.totals()[2]
     if not n_bytes:
         raise SystemExit(f"curve.py: {corpus} has no words")

@@ -8,7 +8,6 @@ import array
 import ast
 import atexit
 import bz2
-import collections
 import concurrent.futures
 import contextlib
 import copy
@@ -22,10 +21,11 @@ import itertools
 import json
 import lzma
 import multiprocessing
+import operator
 import os
-import pathlib
 import pickle
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -38,14 +38,17 @@ import tracemalloc
 import types
 import unicodedata
 import warnings
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import regex
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it, and their children would too
+# a shell's background jobs ignore SIGINT, and jobs under nohup SIGHUP; their children would too
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup ignores it, and children would too
-HERE = pathlib.Path(__file__).parent
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+HERE = Path(__file__).parent
 
 
 def is_built():
@@ -67,7 +70,7 @@ def prepare():
     """
     if is_built():
         return HERE, ""
-    copy = pathlib.Path(tempfile.mkdtemp(prefix="bpe-"))
+    copy = Path(tempfile.mkdtemp(prefix="bpe-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     for name in ("bpe.py", "build_ffi.py", "bpe_fast.c"):
         shutil.copy(HERE / name, copy)
@@ -94,12 +97,27 @@ CORPORA = os.environ.get("BPE_CORPORA")  # a folder with novels.txt, tinystories
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
+def letters(word):
+    """letters("ab") -> (b"a", b"b")"""
+    return tuple(bytes([byte]) for byte in (word.encode() if isinstance(word, str) else word))
+
+
+def pairs(text):
+    r"""pairs("s t, e st") -> [(b"s", b"t"), (b"e", b"st")]; bytes as in Latin-1, "\xff" is b"\xff"."""
+    return [tuple(token.encode("latin-1") for token in pair.split(" ")) for pair in text.split(", ")]
+
+
+def with_merges(merges):
+    """A vocabulary of all bytes and the tokens of merges."""
+    tokens = [bytes([byte]) for byte in range(256)] + [token for pair in merges for token in (*pair, b"".join(pair))]
+    return dict(enumerate(dict.fromkeys(tokens)))
+
+
 def naive_words(text, special_tokens=(), pattern=GPT2):
     """{word as a tuple of one-byte tokens: count}."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
     pieces = regex.split("|".join(regex.escape(token) for token in longest_first), text) if special_tokens else [text]
-    matches = [match[0].encode() for piece in pieces for match in regex.finditer(pattern, piece)]
-    return collections.Counter(tuple(bytes([byte]) for byte in word) for word in matches)
+    return Counter(letters(match[0]) for piece in pieces for match in regex.finditer(pattern, piece))
 
 
 def naive_merge(word, pair):
@@ -118,7 +136,7 @@ def naive_merge(word, pair):
 
 def naive_counts(words):
     """How often each pair of neighbors occurs."""
-    counts = collections.Counter()
+    counts = Counter()
     for word, count in words.items():
         for pair in zip(word, word[1:]):
             counts[pair] += count
@@ -149,13 +167,29 @@ def words_of_the_fixture():
     return {b"".join(word): count for word, count in naive_words(FIXTURE, [END]).items()}
 
 
-def naive_encode(word, vocab, merges):
-    """Apply each merge in turn to the whole word."""
-    tokens = tuple(bytes([byte]) for byte in word)
-    for merge in merges:
-        tokens = naive_merge(tokens, merge)
+def naive_encoder(vocab, merges, special_tokens=(), pattern=GPT2):
+    """Return a function that cuts text at special tokens and applies each merge in turn to every whole word."""
     ids = {token: token_id for token_id, token in vocab.items()}
-    return [ids[token] for token in tokens]
+    longest_first = sorted(special_tokens, key=len, reverse=True)
+    specials = regex.compile(f"({'|'.join(map(regex.escape, longest_first)) or '(?!)'})")
+
+    @functools.cache
+    def encode_word(word):
+        tokens = letters(word)
+        for merge in merges:
+            tokens = naive_merge(tokens, merge)
+        return [ids[token] for token in tokens]
+
+    def encode(text):
+        encoded = []
+        for number, piece in enumerate(specials.split(text)):
+            if number % 2:
+                encoded.append(ids[piece.encode()])
+            else:
+                encoded += itertools.chain.from_iterable(map(encode_word, regex.findall(pattern, piece)))
+        return encoded
+
+    return encode
 
 
 def naive_files(vocab, merges):
@@ -191,16 +225,17 @@ ENGINES = ["python", "c"] if C or os.environ.get("BPE_REQUIRE_C") else ["python"
 def engine(request, monkeypatch):
     """Run every test twice, with the C engine and as if it were not built. Without one, the runs with C are skipped."""
     if request.param == "python":
-        monkeypatch.setattr(bpe, "find_engine", lambda: (None, "the C engine is not built: python build_ffi.py builds one"))
+        why = "the C engine is not built: python build_ffi.py builds one"
+        monkeypatch.setattr(bpe, "find_engine", lambda: (None, why))
     elif C is None:
         reason = (BUILD_ERRORS.strip().splitlines() or [WHY_NO_C])[-1]
         if os.environ.get("BPE_REQUIRE_C"):
-            pytest.fail(f"BPE_REQUIRE_C is set, and there is no C engine: {reason}")
+            pytest.fail(f"BPE_REQUIRE_C is set, but the C engine is missing: {reason}")
         pytest.skip(f"no C engine: {reason}")
     return request.param
 
-only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)  # tests of worker processes, or that no engine takes part in
-
+# for tests of worker processes, and for tests in which no engine takes part
+only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)
 only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore:the pattern leaves out")  # tested once
@@ -220,27 +255,36 @@ def summary(stderr):
 
 TEXTBOOK = "low low low low low\nlower lower widest widest widest\nnewest newest newest newest newest newest\n"
 
-WIDE = "".join(
-    chr(c) for low, high in [(0, 0x250), (0x300, 0x520), (0x600, 0x6FF), (0x900, 0x97F), (0x2000, 0x206F), (0x3000, 0x30FF),
-                             (0x4E00, 0x4E80), (0xAC00, 0xAC40), (0x1F300, 0x1F680), (0xE0020, 0xE0040)]
-    for c in range(low, high)
-)  # fmt: skip
+BLOCKS = [
+    (0, 0x250), (0x300, 0x520), (0x600, 0x6FF), (0x900, 0x97F), (0x2000, 0x206F), (0x3000, 0x30FF), (0x4E00, 0x4E80),
+    (0xAC00, 0xAC40), (0x1F300, 0x1F680), (0xE0020, 0xE0040),
+]  # fmt: skip
+WIDE = "".join(chr(c) for low, high in BLOCKS for c in range(low, high))
 
-TRICKY = ["a", "b", "Z", "s", "l", "'", " ", " ", "\t", "\n", "\r\n", "\r", "1", "9", ".", "!", "/", "\u00a0", "\u3000", "\u0301",
-          "字", "é", "😀", "\u200d", "'ll", "<", "<|", "|>", "\x1c", "\x85", "\u2028"]  # fmt: skip
+TRICKY = [
+    "a", "b", "Z", "s", "l", "'", " ", " ", "\t", "\n", "\r\n", "\r", "1", "9", ".", "!", "/", "\u00a0", "\u3000",
+    "\u0301", "字", "é", "😀", "\u200d", "'ll", "<", "<|", "|>", "\x1c", "\x85", "\u2028",
+]  # fmt: skip
 
-SPECIAL_SETS = [[], ["\r\n"], ["<x>\r"], [END], ["a a"], ["<a>", "<a><b>"], [" \n", "\n\n"], ["aa", "a\n", "\r\n\r\n"], ["\n<x>"]]
+SPECIAL_SETS = [
+    [], ["\r\n"], ["<x>\r"], [END], ["a a"], ["<a>", "<a><b>"], [" \n", "\n\n"], ["aa", "a\n", "\r\n\r\n"], ["\n<x>"],
+    ["字字", "1 1", " 's"], ["a\ufffd"],
+]  # fmt: skip
 
-BAD_UTF8 = [b"\xff", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe5\xad", b"\x80", b"\xf8"]
+BAD_UTF8 = [
+    b"\xff", b"\xc0\x80", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe5\xad", b"\x80", b"\xf8",
+    b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xbf\xbf", b"\xf0\x8f\xbf\xbf", b"\xf5\x80\x80\x80", b"\xe5", b"\xf0\x9f\x98",
+]  # fmt: skip
 
 TEXTS = [
-    "", "a", " ", "\n", "  \n\n  ", "Hello, world! I'll say it's 1234567 times.", f"a{END}{END}b {END} c", "tab\t\ttab \r\n x",
-    "don'T DON'T don't 'tis '' ' 'l 'll'll", "日本語 中文　한국어", "👨\u200d👩\u200d👧 🇵🇹 👍🏽", "e\u0301 \u00e9 ﬁ ß ſ", "x" * 300, " " * 300 + "x", "!?" * 99,
-    "\x00\x01\x1c\x85\xa0\u2028\u3000 .", "a\u0300\u0301\u0302", "１２３ ²½ ٣٤ Ⅻ", "CamelCaseHTMLParser's/\n/", "...\n\n...  \n ...\r\n\t",
+    "", "a", " ", "\n", "  \n\n  ", "Hello, world! I'll say it's 1234567 times.", f"a{END}{END}b {END} c",
+    "tab\t\ttab \r\n x", "don'T DON'T don't 'tis '' ' 'l 'll'll", "日本語 中文　한국어", "👨\u200d👩\u200d👧 🇵🇹 👍🏽",
+    "e\u0301 \u00e9 ﬁ ß ſ", "x" * 300, " " * 300 + "x", "!?" * 99, "\x00\x01\x1c\x85\xa0\u2028\u3000 .",
+    "a\u0300\u0301\u0302", "１２３ ²½ ٣٤ Ⅻ", "CamelCaseHTMLParser's/\n/", "...\n\n...  \n ...\r\n\t",
 ]
 
-# `regex` follows Unicode faster than the packages it is compared with, so random text for them consists of characters in
-# this Python's older Unicode; test_only_new_characters_are_left_out_of_random_text shows that nothing else is left out.
+# `regex` follows Unicode faster than the packages it is compared with, so random text for them consists of characters
+# in this Python's older Unicode; test_only_new_characters_are_left_out_of_random_text shows that nothing else is.
 KNOWN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
 
 
@@ -251,7 +295,8 @@ def random_text(rng, alphabet, length):
 def nested(rng, special_tokens):
     """Random text in which special tokens touch, nest and overlap."""
     halves = [half for token in special_tokens for half in (token, token[: len(token) // 2], token[len(token) // 2 :])]
-    return random_text(rng, [*TRICKY, *rng.choices(KNOWN, k=5), *halves, "the", " the", "'LL", "123", "x" * 70], rng.randint(0, 60))
+    parts = [*TRICKY, *rng.choices(KNOWN, k=5), *halves, "the", " the", "'LL", "123", "x" * 70]
+    return random_text(rng, parts, rng.randint(0, 60))
 
 
 def split_anywhere(rng, text):
@@ -279,20 +324,11 @@ def part(tmp_path_factory):
     return path
 
 
-def trainer_of(words, vocab_size, special_tokens=(), **options):
-    """A trainer for counted words, before its first merge."""
-    return bpe.Trainer(bpe.Words(words), bpe.check_options(special_tokens, vocab_size=vocab_size, **options))
-
-
-def steps(words, vocab_size, special_tokens=(), **options):
-    """Train on counted words; returns [(left, right, count), ...]."""
-    return list(trainer_of(words, vocab_size, special_tokens, **options))
-
-
 @functools.cache
-def trained(size, pattern="gpt2", like=None, special_tokens=(END,)):
-    path = pathlib.Path(CORPORA) / "languages.txt" if CORPORA and size > 5000 else CORPUS
-    return bpe.train_bpe(path, size, special_tokens, pattern=pattern, like=like)
+def trained(size, pattern="gpt2", like=None):
+    """(vocab, merges) of the fixture, or of a larger corpus; with GPT-2's pattern in place of a custom one."""
+    path = Path(CORPORA) / "languages.txt" if CORPORA and size > 5000 else CORPUS
+    return bpe.train_bpe(path, size, [END], pattern=pattern if pattern in bpe.PATTERNS else "gpt2", like=like)
 
 
 def words_in(text, special_tokens=(), pattern="gpt2"):
@@ -301,14 +337,18 @@ def words_in(text, special_tokens=(), pattern="gpt2"):
     return {word.decode(): count for word, count in counts.items()}
 
 
+def contents(tokenizer):
+    """What a Tokenizer is made from."""
+    return tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.options.pattern
+
+
 def model_in(folder):
     """(vocab, merges) of the model in a folder."""
-    tokenizer = bpe.Tokenizer.load(folder)
-    return tokenizer.vocab, tokenizer.merges
+    return contents(bpe.Tokenizer.load(folder))[:2]
 
 
 def files_of(folder):
-    return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
+    return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.is_file()}
 
 
 def edit(path, change):
@@ -322,15 +362,20 @@ def read_ids(path, kind=None):
         assert data[:10] == b"\x93NUMPY\x01\0v\0" and data[127:128] == b"\n"
         header, data = ast.literal_eval(data[10:128].decode()), data[128:]
         kind = header["descr"].lstrip("<>")
-        assert header == {"descr": ("<" if sys.byteorder == "little" else ">") + kind, "fortran_order": False, "shape": (len(data) // int(kind[1]),)}
+        order, shape = "<" if sys.byteorder == "little" else ">", (len(data) // int(kind[1]),)
+        assert header == {"descr": order + kind, "fortran_order": False, "shape": shape}
     return kind, array.array({"u2": "H", "u4": "I"}[kind], data).tolist()
 
 
 @pytest.fixture
-def small_slices(monkeypatch):
-    """Cut every file into slices of a few bytes."""
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 7)
-    monkeypatch.setattr(bpe, "WINDOW_BYTES", 11)
+def cut(monkeypatch):
+    """cut(slice_bytes, window_bytes): read in slices of this size, each cut in its last window."""
+
+    def call(slice_bytes, window_bytes=bpe.WINDOW_BYTES):
+        monkeypatch.setattr(bpe, "SLICE_BYTES", slice_bytes)
+        monkeypatch.setattr(bpe, "WINDOW_BYTES", window_bytes)
+
+    return call
 
 
 def wait_for(event, seconds=30):
@@ -350,26 +395,16 @@ def one_line(stderr):
     return text
 
 
-def run(*arguments, cwd=None, **options):
-    """Run the command line in this process or, with any option of subprocess.run, in another one."""
-    arguments = list(map(str, arguments))
-    if "--show" not in arguments:
-        arguments += ["--engine", "c" if bpe.find_engine()[0] else "python"]
-    if options:
-        command = [sys.executable, str(ROOT / "bpe.py"), *arguments]
-        return subprocess.run(command, input=options.pop("stdin", None), cwd=cwd, capture_output=True, timeout=60, **options)
-    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
-    before, showwarning = os.getcwd(), warnings.showwarning
-    try:
-        os.chdir(cwd or before)
-        with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]):
-            status = bpe.main(arguments)
-    except SystemExit as stop:  # --help
-        status = stop.code
-    finally:
-        os.chdir(before)
-        warnings.showwarning = showwarning
-    return subprocess.CompletedProcess(arguments, status, *(stream.buffer.getvalue() for stream in streams))
+def command(*arguments):
+    """The command line of bpe.py, for another process."""
+    return [sys.executable, str(ROOT / "bpe.py"), *map(str, arguments)]
+
+
+def run(*arguments, stdin=None, **options):
+    """Run the command line in another process, with the engine that is tested; stdin is bytes or a file."""
+    arguments += "--engine", "c" if bpe.find_engine()[0] else "python"
+    options["input" if isinstance(stdin, bytes) else "stdin"] = stdin
+    return subprocess.run(command(*arguments), capture_output=True, timeout=60, **options)
 
 
 @pytest.fixture
@@ -381,16 +416,17 @@ def words_txt(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def main(words_txt, monkeypatch, capsys):
+def main(words_txt, monkeypatch):
     """main(*arguments) -> (exit status, standard output, standard error), in the folder of words.txt."""
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main replaces it
 
     def call(*arguments):
-        try:
-            status = bpe.main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            status = stop.code
-        return status, *capsys.readouterr()
+        with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+            try:
+                status = bpe.main([str(argument) for argument in arguments])
+            except SystemExit as stop:  # --help
+                status = stop.code
+        return status, output.getvalue(), errors.getvalue()
 
     return call
 
@@ -414,8 +450,7 @@ class Terminal(io.StringIO):
 
 def shell(script, *arguments, **options):
     """Run a shell script in which "$@" is the command line of bpe.py with arguments."""
-    command = [sys.executable, str(ROOT / "bpe.py"), *map(str, arguments)]
-    return subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, timeout=60, **options)
+    return subprocess.run(["sh", "-c", script, "sh", *command(*arguments)], capture_output=True, timeout=60, **options)
 
 
 def shells(script, *commands):
@@ -430,24 +465,36 @@ def call_in_script(tmp_path, script):
     return subprocess.run([sys.executable, str(path)], capture_output=True, timeout=180)
 
 
-def limit_files(n_bytes):
-    """Limit the size of files, as a full disk would."""
+def limit(name, n_bytes):
+    """Limit what a child process may use: the size of files ("FSIZE"), as a full disk would, or memory ("AS")."""
     import resource
 
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+    number = getattr(resource, f"RLIMIT_{name}")
+    return lambda: resource.setrlimit(number, (n_bytes, n_bytes))
 
 
-def limit_memory(n_bytes):
-    import resource
+class Tasks(concurrent.futures.Executor):
+    """An executor that runs each task at once, and first calls before(the number of the task, from 1)."""
 
-    return lambda: resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
+    def __init__(self, before=lambda number: None):
+        self.before, self.n_tasks = before, 0
+
+    def submit(self, task, *arguments):
+        self.n_tasks += 1
+        self.before(self.n_tasks)
+        future = concurrent.futures.Future()
+        try:
+            future.set_result(task(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 def running():
     """{process id: parent process id} for all running processes."""
     if os.path.isdir("/proc/self"):
         stats = []
-        for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        for path in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):  # it has just ended
                 stats.append(f"{path.parent.name} {path.read_text().rpartition(')')[2]}".split()[:3])
     else:
@@ -479,63 +526,68 @@ def lesson():
     return types.SimpleNamespace(**names)
 
 
-def letters(word):
-    """letters("ab") -> (b"a", b"b")"""
-    return tuple(bytes([byte]) for byte in word.encode())
-
-
 @only_python
 def test_part_one_cuts_a_text_into_words():
     expected = {"It": 1, "'s": 1, " ": 1, " new": 1, "\n": 2, "x": 1, "1": 1, "!": 1}  # by hand, with GPT-2's pattern
     assert lesson().words_of("It's  new\n\nx1!") == {letters(word): count for word, count in expected.items()}
-    assert lesson().words_of("字字") == {(b"\xe5", b"\xad", b"\x97", b"\xe5", b"\xad", b"\x97"): 1} and lesson().words_of("") == {}
-    text = FIXTURE
-    assert lesson().words_of(text) == naive_words(text)
+    assert lesson().words_of("字") == {(b"\xe5", b"\xad", b"\x97"): 1} and lesson().words_of("") == {}
+    assert lesson().words_of(FIXTURE) == naive_words(FIXTURE)
 
 
 @only_python
 def test_part_one_counts_every_position():
     count_pairs = lesson().count_pairs
     assert count_pairs({letters("aaaa"): 1, letters("ab"): 5, letters("x"): 7}) == {(b"a", b"a"): 3, (b"a", b"b"): 5}
-    assert count_pairs({(b"ab", b"a", b"b"): 2, letters("aab"): 1}) == {(b"ab", b"a"): 2, (b"a", b"b"): 3, (b"a", b"a"): 1}
+    words = {(b"ab", b"a", b"b"): 2, letters("aab"): 1}
+    assert count_pairs(words) == {(b"ab", b"a"): 2, (b"a", b"b"): 3, (b"a", b"a"): 1}
     assert count_pairs({}) == {}
 
 
 @only_python
 @pytest.mark.parametrize("word, pair, merged", [
-    ("a a a a", "a a", "aa aa"), ("a a a b", "a a", "aa a b"), ("a a a a a", "a a", "aa aa a"), ("a b a b", "a b", "ab ab"),
-    ("a b a b", "b a", "a ba b"), ("ab a b", "a b", "ab ab"), ("a b c", "a c", "a b c"), ("ab", "a b", "ab"),
+    ("a a a a", "a a", "aa aa"), ("a a a b", "a a", "aa a b"), ("a a a a a", "a a", "aa aa a"), ("ab", "a b", "ab"),
+    ("a b a b", "a b", "ab ab"), ("a b a b", "b a", "a ba b"), ("ab a b", "a b", "ab ab"), ("a b c", "a c", "a b c"),
 ])  # fmt: skip
 def test_part_one_merges_from_the_left_without_overlap(word, pair, merged):
-    word, pair, merged = (tuple(token.encode() for token in tokens.split()) for tokens in (word, pair, merged))
+    word, pair, merged = (tuple(tokens.encode().split()) for tokens in (word, pair, merged))
     assert lesson().merge_pair(word, pair) == merged
 
 
-@only_python
-def test_part_one_trains():
-    train_by_definition, words = lesson().train_by_definition, {letters(w): n for w, n in [("low", 5), ("lower", 2), ("widest", 3), ("newest", 6)]}
-    merges = train_by_definition(words, 12)
-    expected = "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r"
-    assert ", ".join(f"{left.decode()} {right.decode()}" for left, right in merges) == expected
-    assert train_by_definition(words, 3) == merges[:3] and train_by_definition(words, 0) == []
-    assert train_by_definition({letters("aaaa"): 1}, 10) == [(b"a", b"a"), (b"aa", b"aa")]  # no pair is left
-    # pairs are compared, not the tokens they would make: (ab, a) is above (a, bz), although "abz" is above "aba"
-    assert train_by_definition({(b"ab", b"a"): 1, (b"a", b"bz"): 1}, 1) == [(b"ab", b"a")]
-    assert train_by_definition({letters("ab"): 1, letters("ac"): 1, (b"a", b"bb"): 1}, 3) == [(b"a", b"c"), (b"a", b"bb"), (b"a", b"b")]
+def test_the_textbook_example(train):
+    """Worked by hand; the first six merges are in a published course handout."""
+    merges = pairs("s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r")
+    assert train(TEXTBOOK, 268, pattern=r"\S+")[1] == merges
+    words = {letters("low"): 5, letters("lower"): 2, letters("widest"): 3, letters("newest"): 6}
+    for merges_wanted in (0, 3, 12):
+        assert lesson().train_by_definition(words, merges_wanted) == merges[:merges_wanted]
+    assert lesson().train_by_definition({letters("aaaa"): 1}, 10) == pairs("a a, aa aa")  # no pair is left
+
+
+@pytest.mark.parametrize("words, merges", [
+    ({"ab": 1, "cd": 1}, "c d"), ({"ba": 1, "bc": 1}, "b c"),  # by hand: the left bytes decide, then the right ones
+    # not the concatenation: as pairs (ac, b) is above (a, cc), although "acc" > "acb"
+    ({"cc": 100, "ac": 90, "acb": 5, "acc": 5}, "c c, a c, ac b"),
+    # not GPT-2's printable characters: "z" (0x7a) is above " " (printable "Ġ", U+0120), 0xff ("ÿ") above 0xa0 ("ł")
+    ({" q": 1, "zq": 1}, "z q"), ({"\xa0a": 1, "\xffa": 1}, "\xff a"),
+])  # fmt: skip
+def test_ties_go_to_the_greater_pair_of_bytes(words, merges):
+    merges, counts = pairs(merges), {word.encode("latin-1"): count for word, count in words.items()}
+    assert bpe.train_from_counts(counts, 256 + len(merges))[1] == merges
+    spelled = {letters(word): count for word, count in counts.items()}
+    assert lesson().train_by_definition(spelled, len(merges)) == merges
 
 
 @only_python
 @pytest.mark.parametrize("word, merges, tokens", [
-    ("abcd", "b c, a b, bc d", "a bcd"), ("newest", "s t, e st, o w, l ow, w est, n e", "ne west"), ("aaaaa", "a a, aa aa", "aaaa a"),
-    ("abc", "a b, b c", "ab c"), ("abc", "b c, a b", "a bc"), ("abab", "a b, ab ab", "abab"), ("xyz", "a b", "x y z"), ("a", "a a", "a"),
+    ("abcd", "b c, a b, bc d", "a bcd"), ("newest", "s t, e st, o w, l ow, w est, n e", "ne west"),
+    ("aaaaa", "a a, aa aa", "aaaa a"), ("abc", "a b, b c", "ab c"), ("abc", "b c, a b", "a bc"), ("a", "a a", "a"),
+    ("abab", "a b, ab ab", "abab"), ("xyz", "a b", "x y z"),
 ])  # fmt: skip
 def test_part_one_encodes_with_the_merges_in_their_order(word, merges, tokens):
-    merges = [tuple(token.encode() for token in pair.split()) for pair in merges.split(", ")]
-    expected = tokens.encode().split()
+    merges, expected = pairs(merges), tokens.encode().split()
     assert list(lesson().encode_by_definition(letters(word), merges)) == expected
-    vocab = dict(enumerate([bytes([byte]) for byte in range(256)] + [left + right for left, right in merges]))
-    ids = bpe.Tokenizer(vocab, merges).encode(word)
-    assert [vocab[token_id] for token_id in ids] == expected  # and so does Tokenizer
+    vocab = with_merges(merges)
+    assert [vocab[token_id] for token_id in bpe.Tokenizer(vocab, merges).encode(word)] == expected
 
 
 def test_the_examples_in_the_docstrings():
@@ -547,41 +599,9 @@ def test_the_examples_in_the_docstrings():
 # --- II. The same, fast ----------------------------------------------------------------------------------------------
 
 
-def test_part_one_and_the_rest_learn_the_same(train):
-    text = FIXTURE[:12_000].replace(END, "")
-    merges = lesson().train_by_definition(lesson().words_of(text), 60)
-    assert len(merges) == 60 and train(text, 256 + 60)[1] == merges
-
-
-def test_encoding_makes_the_merges_in_their_order():
-    vocab, merges = trained(1000)
-    tokenizer = bpe.Tokenizer(vocab, merges)
-    rng = random.Random(1)
-    words = sorted(set(regex.findall(GPT2, FIXTURE)))
-    for word in rng.sample(words, 200) + [random_text(rng, "aeinst", length) for length in (1, 2, 15, 16, 17, 40, 64, 65, 90, 200)]:
-        assert tokenizer.encode(word) == naive_encode(word.encode(), vocab, merges), word
-
-
-TRICKY_MERGES = [(b"ab", b"c"), (b"a", b"b")]  # "abc": rank gives ab c, then abc; replaying gives ab c
-
-
-def with_merges(merges):
-    """A vocabulary of bytes and the tokens of some merges."""
-    tokens = dict.fromkeys([*(bytes([byte]) for byte in range(256)), *(token for pair in merges for token in (*pair, b"".join(pair)))])
-    return dict(enumerate(tokens))
-
-
-@only_python
-def test_merges_in_an_impossible_order_are_an_error():
-    with pytest.raises(ValueError, match=r"merge 1\b.*b'a'.*b'b'"):
-        bpe.Tokenizer(with_merges(TRICKY_MERGES), TRICKY_MERGES)
-    twice = [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"bc"), (b"abc", b"d")]  # no merge takes abc before both have made it
-    assert bpe.Tokenizer(with_merges(twice), twice).encode("abcd") == [b for b, token in with_merges(twice).items() if token == b"abcd"]
-
-
 def test_rank_and_replay_agree_for_every_list_of_merges_that_is_accepted():
     """Refused are only lists in which a merge makes a token that an earlier merge took."""
-    rng, seen = random.Random(7), collections.Counter()
+    rng, seen = random.Random(7), Counter()
     words = [letters("".join(word)) for length in range(1, 7) for word in itertools.product("ab", repeat=length)]
     for _ in range(300):
         tokens, merges = [b"a", b"b"], []
@@ -601,12 +621,12 @@ def test_rank_and_replay_agree_for_every_list_of_merges_that_is_accepted():
             continue
         tokenizer = bpe.Tokenizer(vocab, merges)
         for word in rng.sample(words, 20):
-            ids = tokenizer.encode(b"".join(word).decode())
-            assert tuple(vocab[token_id] for token_id in ids) == lesson().encode_by_definition(word, merges), (word, merges)
+            tokens = tuple(map(vocab.get, tokenizer.encode(b"".join(word).decode())))
+            assert tokens == lesson().encode_by_definition(word, merges), (word, merges)
     assert min(seen.values()) > 30
 
 
-# On characters, as in Sennrich et al. 2016: words are what stands between spaces, and their last character carries </w>.
+# On characters, as in Sennrich et al. 2016: words are separated by spaces, and their last character carries </w>.
 
 
 def naive_characters(words, merges_wanted):
@@ -618,18 +638,20 @@ def naive_characters(words, merges_wanted):
 @only_python
 def test_the_classic_example_on_characters():
     """Sennrich et al. 2016; the merges from s t</w> on were worked out by hand."""
-    merges = bpe.learn_characters(collections.Counter(bpe.split_at_spaces(TEXTBOOK)), 12)
+    merges = bpe.learn_characters(Counter(bpe.split_at_spaces(TEXTBOOK)), 12)
     expected = "s t</w>, e st</w>, l o, w est</w>, n e, ne west</w>, lo w</w>, w i, wi d, wid est</w>, w e, we r</w>"
     assert ", ".join(map(" ".join, merges)) == expected
     assert bpe.segment("lowest newest", merges) == ["lo", "west</w>", "newest</w>"]
     assert bpe.segment("low low", merges) == ["low</w>", "low</w>"]
     assert bpe.segment("", merges) == bpe.segment(" \n", merges) == [] and bpe.segment("x", []) == ["x</w>"]
-    assert len(bpe.learn_characters({"low": 5}, 100)) == 2 and bpe.learn_characters({}, 5) == bpe.learn_characters({"ab": 1}, 0) == []
+    assert len(bpe.learn_characters({"low": 5}, 100)) == 2
+    assert bpe.learn_characters({}, 5) == bpe.learn_characters({"ab": 1}, 0) == []
 
 
 @only_python
 def test_words_on_characters_are_between_spaces_and_line_endings():
-    assert bpe.split_at_spaces("  low  lower\r\n\n \r new\ttoken a\rb\r \nx\u00a0y\v ") == ["low", "lower", "new\ttoken", "a\rb", "x\u00a0y\v"]
+    words = ["low", "lower", "new\ttoken", "a\rb", "x\u00a0y\v"]
+    assert bpe.split_at_spaces("  low  lower\r\n\n \r new\ttoken a\rb\r \nx\u00a0y\v ") == words
     rng = random.Random(3)
     for _ in range(300):
         text = random_text(rng, [*"ab   \n\r\t\v\u00a0\u2028", "\r\n"], rng.randint(0, 40))
@@ -642,7 +664,7 @@ def test_words_on_characters_are_between_spaces_and_line_endings():
 def test_merges_of_characters_are_those_of_the_oracle(seed):
     rng = random.Random(seed)
     text = random_text(rng, [*rng.choices(WIDE, k=5), *"ab  \n\t\v\u00a0", "\r\n", "\r"], rng.randint(1, 250))
-    words = collections.Counter(bpe.split_at_spaces(text))
+    words = Counter(bpe.split_at_spaces(text))
     words["zero"] = 0  # as in Counters that were subtracted
     merges = bpe.learn_characters(words, 60)
     assert merges == naive_characters(words, 60)
@@ -665,13 +687,13 @@ def test_merges_and_segments_of_characters_are_those_of_subword_nmt(name):
     if name == "random":  # in words it has no other whitespace, which subword-nmt takes for a space now and then
         texts = [random_text(rng, [*"abcé字 \n", " \r\n", "ab "], rng.randint(20, 200)) + " ab" for _ in range(60)]
     else:
-        path = CORPUS if name == "corpus.txt" else pathlib.Path(CORPORA) / name
+        path = CORPUS if name == "corpus.txt" else Path(CORPORA) / name
         texts = [path.read_bytes()[: 50_000 if path == CORPUS else 5_000_000].decode(errors="ignore").replace(END, "")]
     for text in texts:
         lines, codes = [line + "\n" for line in text.split("\n")], io.StringIO()
         learn_bpe.learn_bpe(lines, codes, {"random": 30, "corpus.txt": 300}.get(name, 800), min_frequency=frequent)
         theirs = [tuple(line.split(" ")) for line in codes.getvalue().split("\n")[1:-1]]
-        merges = bpe.learn_characters(collections.Counter(bpe.split_at_spaces(text)), len(theirs))
+        merges = bpe.learn_characters(Counter(bpe.split_at_spaces(text)), len(theirs))
         assert merges == theirs
         codes.seek(0)
         encoder = apply_bpe.BPE(codes)
@@ -700,8 +722,9 @@ def test_one_long_word(train, engine):
     assert len(merges) == 744 and time.process_time() - start < 5
 
 
-@pytest.mark.parametrize("text", ["a" * 50_000, "ab" * 25_000, "the quick " * 2_000 + "x" * 50_000, " " * 50_000], ids=["a", "ab", "quick", "spaces"])
-def test_long_words_do_not_take_quadratic_time(text):
+@pytest.mark.parametrize("piece, times", [("a", 50_000), ("ab", 25_000), ("x", 50_000), (" ", 50_000)])
+def test_long_words_do_not_take_quadratic_time(piece, times):
+    text = "the quick " * 2_000 + piece * times
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
     start = time.process_time()
     ids = tokenizer.encode(text)
@@ -712,64 +735,29 @@ def test_long_words_do_not_take_quadratic_time(text):
 # --- III. Training: the rule -----------------------------------------------------------------------------------------
 
 
-def test_the_small_example(train):
-    vocab, merges = train("aa bb aa", 258)
-    assert merges == [(b"a", b"a"), (b"b", b"b")]
-    assert vocab == {**{byte: bytes([byte]) for byte in range(256)}, 256: b"aa", 257: b"bb"}
-
-
-def test_the_textbook_example(train):
-    """Worked by hand; the first six merges are in a published course handout."""
-    _, merges = train(TEXTBOOK, 268, pattern=r"\S+")
-    expected = "s t, e st, o w, l ow, w est, n e, ne west, w i, wi d, wid est, low e, lowe r"
-    assert ", ".join(f"{left.decode()} {right.decode()}" for left, right in merges) == expected
-    newest = tuple(bytes([byte]) for byte in b"newest")
-    for pair in merges[:6]:
-        newest = naive_merge(newest, pair)
-    assert newest == (b"ne", b"west")
-
-
-@pytest.mark.parametrize("words, merges", [
-    ({"ab": 1, "cd": 1}, "c d"), ({"ba": 1, "bc": 1}, "b c"),  # by hand: the left bytes decide, then the right ones
-    # not the concatenation: as pairs (ac, b) is above (a, cc), although "acc" > "acb"
-    ({"cc": 100, "ac": 90, "acb": 5, "acc": 5}, "c c, a c, ac b"),
-    # not GPT-2's printable characters: "z" (0x7a) is above " " (printable "Ġ", U+0120), 0xff ("ÿ") above 0xa0 ("ł")
-    ({" q": 1, "zq": 1}, "z q"), ({"\xa0a": 1, "\xffa": 1}, "\xff a"),
+@pytest.mark.parametrize("text, n, log", [
+    ("aaaa", 1, ["1\ta a -> aa\t3", "2\taa aa -> aaaa\t1"]),  # by hand: counted at three places, replaced at two
+    ("aaa\n" * 5, 1, ["1\ta a -> aa\t10", "2\taa a -> aaa\t5"]),
+    ("aaaaa", 1, ["1\ta a -> aa\t4", "2\taa aa -> aaaa\t1", "3\taaaa a -> aaaaa\t1"]),
+    (TEXTBOOK, 4, ["4\tl ow -> low\t7", "8\tw i -> wi\t3", "12\tlowe r -> lower\t2"]),
 ])  # fmt: skip
-def test_ties_go_to_the_greater_pair_of_bytes(words, merges):
-    merges = [tuple(token.encode("latin-1") for token in pair.split()) for pair in merges.split(", ")]
-    counts = {word.encode("latin-1"): count for word, count in words.items()}
-    assert bpe.train_from_counts(counts, 256 + len(merges))[1] == merges
-
-
-def test_runs_are_counted_by_position_and_replaced_from_the_left():
-    assert steps({b"aaaa": 1}, 300) == [(b"a", b"a", 3), (b"aa", b"aa", 1)]
-    assert steps({b"aaa": 5}, 300) == [(b"a", b"a", 10), (b"aa", b"a", 5)]
-    assert steps({b"aaaaa": 1}, 300) == [(b"a", b"a", 4), (b"aa", b"aa", 1), (b"aaaa", b"a", 1)]
+def test_merges_are_logged_with_counts_of_every_position(main, text, n, log):
+    Path("text.txt").write_text(text)
+    status, stdout, _ = main("text.txt", 300, "--pattern", r"\S+", "--log-every", n)
+    assert status == 0 and stdout.splitlines() == log
 
 
 def test_ids_are_bytes_then_special_tokens_then_merges(train):
     vocab, merges = train("aa aa bb", 260, ["<one>", "<two>"])
-    assert [vocab[i] for i in (0, 255, 256, 257, 258)] == [b"\0", b"\xff", b"<one>", b"<two>", b"aa"]
-    assert list(vocab) == list(range(len(vocab)))
-    assert [left + right for left, right in merges] == [vocab[i] for i in range(258, len(vocab))]
+    assert merges == pairs("a a, b b")
+    tokens = [bytes([byte]) for byte in range(256)] + [b"<one>", b"<two>", b"aa", b"bb"]
+    assert list(vocab.items()) == list(enumerate(tokens))
 
 
-def test_no_token_contains_a_piece_of_a_special_token(train):
-    text = f"Hello!{END}World" * 50
-    vocab, merges = train(text, 300, [END])
-    assert [token for token in vocab.values() if b"<|" in token] == [END.encode()]
-    assert not any(b"<" in left + right or b"!W" in left + right for left, right in merges)
-
-
-@pytest.mark.parametrize("special", ["a a", "[x]", "(.*)", "a|b", "\n", " \n ", "\\d+", "^", "é", "字字", "😀", "$$"])
+@pytest.mark.parametrize("special", ["a a", "[x]", "(.*)", "a|b", " \n ", "\\d+", "é", "字字", "😀", "$$"])
 def test_any_text_can_be_a_special_token(train, special):
-    if len(special.encode()) == 1:
-        pytest.raises(ValueError, train, "x", 300, [special])
-        return
     text = f"some {special}{special}text {special} here a a a a a b"
-    vocab, merges = train(text, 300, [special])
-    assert (vocab, merges) == oracle(text, 300, (special,))
+    assert train(text, 300, [special]) == oracle(text, 300, (special,))
 
 
 # --- III. Training: both engines against the oracle ------------------------------------------------------------------
@@ -779,7 +767,9 @@ def test_any_text_can_be_a_special_token(train, special):
 def test_random_corpora_full_of_ties_and_runs(train, seed):
     rng = random.Random(seed)
     text = random_text(rng, "ab cd"[: rng.randint(2, 5)] + " ", rng.randint(0, 300))
-    assert train(text, 330) == oracle(text, 330)
+    vocab, merges = train(text, 330)
+    assert (vocab, merges) == oracle(text, 330)
+    assert merges == lesson().train_by_definition(lesson().words_of(text), 330 - 256)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -800,11 +790,11 @@ def test_long_words(train, seed):
 def words_of_all_kinds(seed):
     """Random words with counts, and the (vocab, merges) the oracle learns from them."""
     rng = random.Random(seed)
-    letters = bytes(rng.choices(range(256), k=rng.randint(1, 5)))
-    words = {bytes(rng.choices(letters, k=rng.randint(1, rng.choice([3, 12, 60])))): rng.randint(1, rng.choice([2, 5, 5000]))
-             for _ in range(rng.randint(0, 60))}  # fmt: skip
-    naive = collections.Counter({tuple(bytes([byte]) for byte in word): count for word, count in words.items()})
-    return words, naive_train(naive, 400)
+    alphabet, words = rng.choices(range(256), k=rng.randint(1, 5)), {}
+    for _ in range(rng.randint(0, 60)):
+        word = bytes(rng.choices(alphabet, k=rng.randint(1, rng.choice([3, 12, 60]))))
+        words[word] = rng.randint(1, rng.choice([2, 5, 5000]))
+    return words, naive_train({letters(word): count for word, count in words.items()}, 400)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -815,51 +805,7 @@ def test_learners_agree_with_the_oracle_on_words_of_all_kinds(seed):
 
 def test_counts_near_the_limit_are_exact():
     words = {b"ab": 2**62, b"cd": 2**62 + 1, b"ef": 2**62 - 1, b"xef": 2**62}
-    assert steps(words, 300) == [
-        (b"e", b"f", 2**63 - 1), (b"c", b"d", 2**62 + 1), (b"x", b"ef", 2**62), (b"a", b"b", 2**62)
-    ]  # fmt: skip
-
-
-def fold(a, b):
-    """The two halves of a product of two 64-bit numbers, xored: the hash of the C engine's tables."""
-    return (a * b ^ a * b >> 64) & 2**64 - 1
-
-
-def colliding_counts(n):
-    """Counts below 2**46 that land close together in a table of the C engine whose seed is 0, not a secret.
-
-    Multiples of `step`, which Euclid's algorithm finds, change only the lower bits of the hash.
-    """
-    first = fold(0x9E3779B97F4A7C15, 2 * 0x9E3779B97F4A7C15 & 2**64 - 1) | 1
-    factor = fold(first ^ 0x9E3779B97F4A7C15, 3 * 0x9E3779B97F4A7C15 & 2**64 - 1 ^ first)
-    (larger, above), (move, step) = (2**64, 0), (factor & ~1, 1)
-    while larger // move * step + above < 2**32:
-        quotient = larger // move
-        (larger, above), (move, step) = (move, step), (larger % move, above + quotient * step)
-    rng, low, counts, factor = random.Random(n), first & 2**46 - 1, set(), factor & ~1
-    while len(counts) < n:
-        start = rng.randrange(2**44)
-        if fold(start ^ first, factor) >> 52 == 0:
-            numbers = ((start ^ low) + step * i for i in range(4096))
-            counts |= {x ^ low for x in numbers if x < 2**46 and fold(x ^ low ^ first, factor) >> 50 == 0}
-    return sorted(counts)[:n]
-
-
-def test_chosen_counts_cost_what_other_counts_cost():
-    def seconds(counts):
-        words, times = {b"%05d" % number: count for number, count in enumerate(counts)}, []
-        for _ in range(3):
-            start = time.process_time()  # CPU time, so other processes do not matter
-            bpe.train_from_counts(words, 257)
-            times.append(time.process_time() - start)
-        return min(times)
-
-    others = random.Random(1).sample(range(1, 2**46), 10_000)
-    assert seconds(colliding_counts(10_000)) < 4 * seconds(others)
-
-
-def test_the_fixture_live():
-    assert bpe.train_bpe(CORPUS, 265, [END]) == oracle(FIXTURE, 265, (END,))
+    assert bpe.train_from_counts(words, 300)[1] == pairs("e f, c d, x ef, a b")  # e f occurs 2**63 - 1 times
 
 
 @pytest.mark.parametrize("size", EXPECTED_SIZES)
@@ -878,67 +824,29 @@ def test_the_fixture_is_what_its_readme_says():
     assert all(word in data.decode() for word in ["मैं", "на", "的", "und", "العربية"[:2]])
 
 
-def test_the_fixture_trains_in_under_one_and_a_half_seconds():
-    start = time.process_time()
-    bpe.train_bpe(CORPUS, 500, [END])
-    assert time.process_time() - start < 1.5
-
-
-# --- III. Training: properties ---------------------------------------------------------------------------------------
-
-
-def test_fewer_merges_are_a_prefix_of_more(part):
-    merges = bpe.train_bpe(part, 700, [END])[1]
-    for size in (257, 258, 300, 431, 699):
-        assert bpe.train_bpe(part, size, [END])[1] == merges[: size - 257]
-
-
-def test_the_order_of_documents_changes_nothing(train, part):
-    documents = PART.split(END)
-    backwards = END.join(reversed(documents))
-    assert train(backwards, 600, [END]) == bpe.train_bpe(part, 600, [END])
-
-
-def test_counts_times_k_change_nothing(part):
-    words = bpe.count_words(part, [END])
-    once = [(left, right, 7 * count) for left, right, count in steps(words, 600)]
-    assert steps({word: 7 * count for word, count in words.items()}, 600) == once
-
-
-def test_both_sides_of_a_merge_are_in_the_vocabulary_before_it(part):
-    vocab, merges = bpe.train_bpe(part, 800, [END])
-    known = set(list(vocab.values())[:256])
-    for left, right in merges:
-        assert left in known and right in known
-        known.add(left + right)
-
-
-def test_a_trainer_keeps_the_number_of_tokens_up_to_date():
-    trainer = trainer_of({b"aaaa": 2, b"ab": 1}, 300)
-    learned = iter(trainer)
-    assert trainer.n_tokens == 10
-    assert next(learned) == (b"a", b"a", 6) and trainer.n_tokens == 6  # three pairs in each "aaaa", but two replacements
-    assert next(learned) == (b"aa", b"aa", 2) and trainer.n_tokens == 4
-    assert list(learned) == [(b"a", b"b", 1)] and trainer.n_tokens == 3
+def test_training_on_the_fixture_takes_little_time(engine):
+    times = []
+    for _ in range(10 if engine == "c" else 1):
+        start = time.process_time()  # CPU time, so other processes do not matter
+        bpe.train_bpe(CORPUS, 500, [END])
+        times.append(time.process_time() - start)
+    assert min(times) < (0.03 if engine == "c" else 1.5)
 
 
 # --- III. Training: options ------------------------------------------------------------------------------------------
 
 
-def test_min_frequency(train):
-    merges = train("ab ab ab cd cd ef", 300, pattern=r"\S+", min_frequency=2)[1]
-    assert merges == [(b"a", b"b"), (b"c", b"d")]
-
-
-def test_max_token_length(train):
+def test_min_frequency_and_max_token_length(train):
+    """With the limits, in every round the oracle chooses the merge that was made; in the end it finds none."""
     text = FIXTURE[:6000]
-    vocab, merges = train(text, 340, max_token_length=4)
-    assert max(map(len, vocab.values())) == 4 and len(merges) == 84
+    merges = train(text, 10_000, min_frequency=9, max_token_length=4)[1]
+    assert len(merges) > 20
     words = naive_words(text)
-    for merge in merges:  # the oracle, with the limit
-        counts = {pair: count for pair, count in naive_counts(words).items() if len(pair[0] + pair[1]) <= 4}
-        assert merge == max(counts, key=lambda pair: (counts[pair], pair))
-        words = {naive_merge(word, merge): count for word, count in words.items()}
+    for merge in [*merges, None]:
+        counts = {pair: n for pair, n in naive_counts(words).items() if n >= 9 and len(pair[0] + pair[1]) <= 4}
+        assert merge == max(counts, key=lambda pair: (counts[pair], pair), default=None)
+        if merge:
+            words = {naive_merge(word, merge): count for word, count in words.items()}
 
 
 @pytest.mark.parametrize("number", [2**63 - 1, 2**63, 2**64, 2**64 + 1, 2**80])
@@ -947,7 +855,8 @@ def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
     merges = bpe.train_from_counts(words, 300, [], min_frequency=number)[1]
     assert merges == ([(b"a", b"b")] if number < 2**63 else [])
     both = [(b"a", b"b"), (b"c", b"d")]
-    assert bpe.train_from_counts(words, number)[1] == bpe.train_from_counts(words, 300, max_token_length=number)[1] == both
+    assert bpe.train_from_counts(words, number)[1] == both
+    assert bpe.train_from_counts(words, 300, max_token_length=number)[1] == both
 
 
 def test_integers_of_numpy_are_numbers():
@@ -965,101 +874,84 @@ def test_special_tokens_are_a_list_and_not_a_set_or_a_dict(part):
     for specials in (("<a>", END), (token for token in ("<a>", END))):
         assert bpe.train_bpe(part, 300, specials) == expected
     for wrong in ({"<a>", END}, frozenset(["<a>"]), {"<a>": 0}, "<a>", b"<a>"):
-        with pytest.raises((TypeError, ValueError), match="special_tokens must be a list of strings"):
-            bpe.train_bpe(part, 300, wrong)
-        with pytest.raises((TypeError, ValueError), match="special_tokens must be a list of strings"):
-            bpe.Tokenizer(*trained(300), wrong)
-    with pytest.raises(ValueError, match=r"special token 1 \(\['<a>'\]\)"):
-        bpe.train_bpe(part, 300, [["<a>"]])
+        for call, arguments in ((bpe.train_bpe, (part, 300)), (bpe.Tokenizer, trained(300))):
+            with pytest.raises((TypeError, ValueError), match="special_tokens must be a list of strings"):
+                call(*arguments, wrong)
 
 
 @pytest.mark.parametrize("special_tokens", [[], None, ()])
-def test_no_special_tokens(tmp_path, special_tokens):
-    path = tmp_path / "text.txt"
-    path.write_text(f"aa{END}bb")
-    vocab, _ = bpe.train_bpe(path, 300, special_tokens)
+def test_without_special_tokens_their_texts_are_ordinary_text(special_tokens):
+    vocab, _ = bpe.train_bpe(None, 300, special_tokens, texts=[f"aa{END}bb"])
     assert vocab[256] != END.encode() and any(b"<|" in token for token in vocab.values())
 
 
 @pytest.mark.parametrize("arguments, text", [
-    ((100, []), "vocabulary size 100 is too small; the minimum is 256 (256 bytes + 0 special tokens)"),
-    ((256, [END]), "vocabulary size 256 is too small; the minimum is 257 (256 bytes + 1 special token)"),
-    ((0, []), "vocab_size must be a positive integer, not 0"),
-    ((-5, []), "vocab_size must be a positive integer, not -5"),
-    (("500", []), "vocab_size must be a positive integer, not '500'"),
-    ((500.0, []), "vocab_size must be a positive integer, not 500.0"),
-    ((None, []), "vocab_size must be a positive integer, not None"),
-    ((500, ["<a>", ""]), "special token 2 ('') must be valid text of at least two bytes"),
-    ((500, ["<a>", "<b>", "<a>"]), "duplicate special token: '<a>'"),
-    ((500, ["a"]), "special token 1 ('a') must be valid text of at least two bytes"),
-    ((500, [b"<a>"]), "special token 1 (b'<a>') must be valid text"),
-    ((500, ["\ud800x"]), r"special token 1 ('\ud800x') must be valid text"),
-])  # fmt: skip
-def test_bad_arguments(arguments, text):
-    with pytest.raises(ValueError, match=regex.escape(text)):
-        bpe.train_bpe(CORPUS, *arguments)
-
-
-@pytest.mark.parametrize("options, text", [
+    ({"vocab_size": 100, "special_tokens": []}, r"size 100 is too small; the minimum is 256 \(256 bytes \+ 0 spe"),
+    ({"vocab_size": 256}, r"size 256 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
+    ({"vocab_size": 0}, "vocab_size must be a positive integer, not 0"),
+    ({"vocab_size": -5}, "vocab_size must be a positive integer, not -5"),
+    ({"vocab_size": "500"}, "vocab_size must be a positive integer, not '500'"),
+    ({"vocab_size": 500.0}, "vocab_size must be a positive integer, not 500.0"),
+    ({"vocab_size": None}, "vocab_size must be a positive integer, not None"),
+    ({"special_tokens": ["<a>", ""]}, r"special token 2 \(''\) must be valid text of at least two bytes"),
+    ({"special_tokens": ["<a>", "<b>", "<a>"]}, "duplicate special token: '<a>'"),
+    ({"special_tokens": ["a"]}, r"special token 1 \('a'\) must be valid text of at least two bytes"),
+    ({"special_tokens": [b"<a>"]}, r"special token 1 \(b'<a>'\) must be valid text"),
+    ({"special_tokens": [["<a>"]]}, r"special token 1 \(\['<a>'\]\) must be valid text"),
+    ({"special_tokens": ["\ud800x"]}, r"special token 1 \('\\ud800x'\) must be valid text"),
     ({"pattern": "(["}, r"pattern '\(\[' is not a valid regular expression: unterminated"),
-    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; use gpt2, cl100k, o200k.* or a regular expression \(this one contains no operators\)"),
+    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; use gpt2, cl100k, .* \(this one contains no operators\)"),
     ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
     ({"workers": 0}, "workers must be a positive integer, not 0"), ({"workers": 1.5}, "workers must be .* not 1.5"),
-    ({"min_frequency": 0}, "min_frequency must be .* not 0"), ({"min_frequency": 1.5}, "min_frequency must be .* not 1.5"),
-    ({"max_token_length": 0}, "max_token_length must be .* not 0"),
-    ({"errors": "ignore"}, r"errors must be .*'strict'.*'replace'.*'ignore'"), ({"newlines": "crlf"}, "newlines must be .*'crlf'"),
-    ({"like": "hf"}, "like must be .*'hf'"), ({"engine": "rust"}, "engine must be .*'rust'"), ({"progress": "yes"}, "progress must be .*'yes'"),
-    ({"like": "huggingface", "max_token_length": 5}, "like='huggingface'.* maximum token length"), ({"color": 1}, "unknown option 'color'"),
+    ({"min_frequency": 0}, "min_frequency must be .* not 0"),
+    ({"min_frequency": 1.5}, "min_frequency must be .* not 1.5"),
+    ({"max_token_length": 0}, "max_token_length must be .* not 0"), ({"color": 1}, "unknown option 'color'"),
+    ({"errors": "ignore"}, "errors must be .*'strict'.*'replace'.*'ignore'"),
+    ({"newlines": "crlf"}, "newlines must be .*'crlf'"), ({"like": "hf"}, "like must be .*'hf'"),
+    ({"like": "huggingface", "max_token_length": 5}, "like='huggingface'.* maximum token length"),
+    ({"engine": "rust"}, "engine must be .*'rust'"), ({"progress": "yes"}, "progress must be .*'yes'"),
 ])  # fmt: skip
-def test_bad_options(options, text):
+def test_bad_arguments_are_errors_that_show_them(arguments, text):
     with pytest.raises((ValueError, TypeError), match=text):
-        bpe.train_bpe(CORPUS, 300, [END], **options)
+        bpe.train_bpe(CORPUS, **{"vocab_size": 300, "special_tokens": [END], **arguments})
 
 
-def huggingface_train(pieces, size, special_tokens):
-    """Train with tokenizers; returns its vocabulary and its merges, both in printable characters."""
+def huggingface(pieces, size, special_tokens):
+    """Train a tokenizer with tokenizers."""
     tokenizers = need("tokenizers")
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size, special_tokens=special_tokens, initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(pieces, trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return model["vocab"], [tuple(merge) for merge in model["merges"]]
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
+    theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    options = {"initial_alphabet": theirs.pre_tokenizer.alphabet(), "show_progress": False}
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=size, special_tokens=special_tokens, **options)
+    theirs.train_from_iterator(pieces, trainer)
+    return theirs
 
 
-def printable(vocab, merges):
-    return ({bpe.to_printable(token): token_id for token_id, token in vocab.items()},
-            [(bpe.to_printable(left), bpe.to_printable(right)) for left, right in merges])  # fmt: skip
+def assert_like_huggingface(ours, pieces, size, special_tokens):
+    ids, merges = naive_files(*ours)
+    model = json.loads(huggingface(pieces, size, special_tokens).to_str())["model"]
+    assert (ids, merges.splitlines()[1:]) == (model["vocab"], [" ".join(merge) for merge in model["merges"]])
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_like_huggingface_on_random_corpora_full_of_ties(train, seed):
     rng = random.Random(seed)
     text = random_text(rng, rng.choice(["ab ", "abc ", "aab\n' ", "字é a"]), rng.randint(0, 400))
-    assert printable(*train(text, 400, [END], like="huggingface")) == huggingface_train([text], 400, [END])
+    assert_like_huggingface(train(text, 400, [END], like="huggingface"), [text], 400, [END])
 
 
 def test_like_huggingface_on_the_fixture():
-    pieces = FIXTURE.split(END)
     ours = bpe.train_bpe(CORPUS, 1500, [END, "<pad>"], like="huggingface")
-    assert printable(*ours) == huggingface_train(pieces, 1500, [END, "<pad>"])
+    assert_like_huggingface(ours, FIXTURE.split(END), 1500, [END, "<pad>"])
 
 
 @pytest.mark.parametrize("special", ["éé", "<début>", "é é", "字", "\u00a0", "«END»"])
 def test_special_tokens_beyond_the_byte_alphabet_are_those_of_tokenizers(tmp_path, special):
-    tokenizers = need("tokenizers")
     text = f"low lower café {special} newest"
-    vocab, merges = bpe.train_bpe(None, 280, [special], texts=[text], like="huggingface", output_dir=tmp_path)
-    theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
-    theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    options = {"initial_alphabet": tokenizers.pre_tokenizers.ByteLevel.alphabet(), "show_progress": False}
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=280, special_tokens=[special], **options)
-    theirs.train_from_iterator(text.split(special), trainer)
-    saved = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert bpe.Tokenizer.load(tmp_path).encode(text) == saved.encode(text).ids == theirs.encode(text).ids
+    bpe.train_bpe(None, 280, [special], texts=[text], like="huggingface", output_dir=tmp_path)
+    saved = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    ids = huggingface(text.split(special), 280, [special]).encode(text).ids
+    assert bpe.Tokenizer.load(tmp_path).encode(text) == saved.encode(text).ids == ids
 
 
 # --- III. Training: from texts and from counts -----------------------------------------------------------------------
@@ -1067,45 +959,42 @@ def test_special_tokens_beyond_the_byte_alphabet_are_those_of_tokenizers(tmp_pat
 
 def test_training_on_texts_takes_each_as_a_text_of_its_own():
     expected = naive_train(naive_words("ab  ") + naive_words(" ab ab") + naive_words("ab"), 262)
-    assert bpe.train_bpe(None, 262, texts=iter(["ab  ", " ab ab", "", "ab"])) == expected
-    for arguments in ({"input_path": None}, {"input_path": CORPUS, "texts": ["a"]}):
-        with pytest.raises(ValueError, match="pass either paths or texts"):
-            bpe.train_bpe(**arguments, vocab_size=300)
+    assert bpe.train_bpe(vocab_size=262, texts=iter(["ab  ", " ab ab", "", "ab"])) == expected
+    assert bpe.count_words(None, ["<x>"], texts=["a<x>b", "c"]) == {b"a": 1, b"b": 1, b"c": 1}
+    assert bpe.count_words(None, [], texts=iter([])) == {}
+    replaced = bpe.count_words(None, [], texts=["a\ud800", "\ud83d\ude00"], errors="replace")
+    assert replaced == {b"a": 1, "\ufffd".encode(): 1, "😀".encode(): 1}
 
 
-def test_texts_from_an_iterable_are_counted_lazily(part, monkeypatch):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 100)
-    documents = PART.split(END)
-    taken = []
+@pytest.mark.parametrize("arguments, text", [
+    ({"texts": ["a\ud800"]}, r"texts\[0\].* position 1: surrogates not allowed"),
+    *[({"texts": ["a", wrong, "b"]}, r"texts\[1\].* must be a str") for wrong in (b"b", None, 5)],
+    ({"texts": "hello"}, "texts must be an iterable of strings"),
+    ({"texts": ["a"], "input_path": CORPUS}, "pass either paths or texts"), ({}, "pass either paths or texts"),
+])  # fmt: skip
+def test_bad_texts_are_errors_with_their_place(arguments, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        bpe.train_bpe(vocab_size=300, **arguments)
+
+
+def test_texts_from_an_iterable_are_counted_lazily(part, cut):
+    cut(100)
+    taken, taken_before_task = [], {}
 
     def stream():
-        for document in documents:
+        for document in PART.split(END):
             taken.append(document)
             yield document
 
-    assert bpe.count_words(None, [], texts=stream(), workers=1) == bpe.count_words(part, [END], workers=1)
-    slices = bpe.slices_of_texts(stream(), bpe.Options())
-    taken.clear()
-    next(slices)
-    assert len(taken) <= 2
-    assert bpe.count_words(None, ["<x>"], texts=["a<x>b", "c"]) == {b"a": 1, b"b": 1, b"c": 1}
-    assert bpe.count_words(None, [], texts=iter([])) == {}
-    with pytest.raises(ValueError, match=r"texts\[0\].* position 1: surrogates not allowed"):
-        bpe.count_words(None, [], texts=["a\ud800"])
-    assert bpe.count_words(None, [], texts=["a\ud800", "\ud83d\ude00"], errors="replace") == {b"a": 1, "\ufffd".encode(): 1, "😀".encode(): 1}
-    for texts in (["a", b"b"], ["a", None, "b"], ["a", 5]):
-        with pytest.raises(ValueError, match=r"texts\[1\].* must be a str"):
-            bpe.count_words(None, [], texts=texts)
-    with pytest.raises(TypeError, match="texts must be an iterable of strings"):
-        bpe.count_words(None, [], texts="hello")
-    with pytest.raises(ValueError, match="pass either paths or texts"):
-        bpe.count_words(part, [], texts=["a"])
+    executor = Tasks(lambda number: taken_before_task.setdefault(number, len(taken)))
+    assert bpe.count_words(None, [], texts=stream(), executor=executor) == bpe.count_words(part, [END], workers=1)
+    assert taken_before_task[1] <= 2 and taken_before_task[3] <= 4 < len(taken)
 
 
 def test_counts_of_parts_add_up_to_those_of_the_whole(part, tmp_path):
     """Parts can be counted on several machines and trained on together; counts can be used for several sizes."""
     for options in ({"pattern": "gpt2"}, {"pattern": "cl100k"}, {"pattern": r"\w+|\W"}):
-        total = collections.Counter()
+        total = Counter()
         for number in range(3):
             (tmp_path / "part.txt").write_bytes(END.join(PART.split(END)[number::3]).encode())
             total.update(bpe.count_words(tmp_path / "part.txt", [END], **options))
@@ -1131,49 +1020,32 @@ def test_nothing_to_merge_is_a_result(train, data, options):
     assert train(data, 500, [END], **options) == ({**{i: bytes([i]) for i in range(256)}, 256: END.encode()}, [])
 
 
-def test_fewer_merges_than_asked_for_are_a_result(train):
-    vocab, merges = train("aa bb aa", 10_000)
-    assert len(vocab) == 256 + len(merges) < 300
-
-
 # --- IV. The tokenizer and its files: words --------------------------------------------------------------------------
 
 
-def test_special_tokens_are_boundaries():
-    assert words_in(f"Hello!{END}World", [END]) == {"Hello": 1, "!": 1, "World": 1}
-    # whitespace before a special token is at the end of its piece, so "\s+(?!\S)" takes all of it
-    assert words_in(f"a \n{END}b", [END]) == {"a": 1, " \n": 1, "b": 1}
-    assert words_in("a \nb") == {"a": 1, " ": 1, "\n": 1, "b": 1}
-
-
-def test_the_longest_special_token_wins():
-    assert words_in("x<a><b>y<a>z", ["<a>", "<a><b>"]) == {"x": 1, "y": 1, "z": 1}
-    assert words_in("1aab2", ["aab"]) == {"1": 1, "2": 1}
-
-
-@pytest.mark.parametrize("text, name, words", [
-    ("I'll see  you", "gpt2", ["I", "'ll", " see", " ", " you"]),
-    ("I'LL\n\nx", "gpt2", ["I", "'", "LL", "\n", "\n", "x"]),
-    ("I'LL 1234!\n\nx", "cl100k", ["I", "'LL", " ", "123", "4", "!\n\n", "x"]),
-    ("end  ", "cl100k", ["end", "  "]),
-    ("HelloWorld it's/\n", "o200k", ["Hello", "World", " it's", "/\n"]),
+@pytest.mark.parametrize("text, special_tokens, pattern, words", [
+    (f"Hello!{END}World", [END], "gpt2", ["Hello", "!", "World"]),  # a special token is a boundary, and not a word
+    (f"a \n{END}b", [END], "gpt2", ["a", " \n", "b"]),  # the end of a piece, so `\s+(?!\S)` takes all whitespace,
+    ("a \nb", [], "gpt2", ["a", " ", "\n", "b"]),  # while elsewhere it leaves the last character
+    ("x<a><b>y<a>z", ["<a>", "<a><b>"], "gpt2", ["x", "y", "z"]),  # the longest special token wins
+    ("1aab2", ["aab"], "gpt2", ["1", "2"]),
+    ("I'll see  you", [], "gpt2", ["I", "'ll", " see", " ", " you"]),
+    ("I'LL\n\nx", [], "gpt2", ["I", "'", "LL", "\n", "\n", "x"]),
+    ("I'LL 1234!\n\nx", [], "cl100k", ["I", "'LL", " ", "123", "4", "!\n\n", "x"]),
+    ("end  ", [], "cl100k", ["end", "  "]),
+    ("HelloWorld it's/\n", [], "o200k", ["Hello", "World", " it's", "/\n"]),
+    ("abab ab", [], r"(a)(b)|\s+", ["ab", "ab", " ", "ab"]),  # whole matches, not groups,
+    ("aab", [], r"a*", ["aa"]),  # that are not empty
+    ("hello hello", [], r"\d+", []),
 ])  # fmt: skip
-def test_named_patterns(text, name, words):
-    assert words_in(text, pattern=name) == collections.Counter(words)
-    for theirs, ours in (("r50k_base", "gpt2"), ("cl100k_base", "cl100k"), ("o200k_base", "o200k")):  # tiktoken's names
-        assert words_in(text, pattern=theirs) == words_in(text, pattern=ours)
+def test_the_words_of_a_text(text, special_tokens, pattern, words):
+    assert words_in(text, special_tokens, pattern) == Counter(words)
 
 
-@pytest.mark.parametrize("name", bpe.PATTERNS)
+@pytest.mark.parametrize("name", [*bpe.PATTERNS, "r50k_base", "cl100k_base", "o200k_base"])  # and tiktoken's names
 def test_the_words_of_a_named_pattern_are_those_of_its_expression(name):
-    assert words_in(FIXTURE, pattern=name) == collections.Counter(regex.findall(bpe.PATTERNS[name], FIXTURE))
-
-
-def test_custom_patterns_find_whole_matches_that_are_not_empty(train):
-    assert words_in("abab ab", pattern=r"(a)(b)|\s+") == {"ab": 3, " ": 1}
-    assert words_in("aab", pattern=r"a*") == {"aa": 1}
-    vocab, merges = train("hello hello", 300, pattern=r"\d+")
-    assert len(vocab) == 256 and merges == []
+    ours = {"r50k_base": "gpt2"}.get(name, name.removesuffix("_base"))
+    assert words_in(FIXTURE, pattern=name) == Counter(regex.findall(bpe.PATTERNS[ours], FIXTURE))
 
 
 # --- IV. The tokenizer and its files: encoding and decoding ----------------------------------------------------------
@@ -1182,21 +1054,32 @@ def test_custom_patterns_find_whole_matches_that_are_not_empty(train):
 def test_a_worked_example_of_encoding():
     """From a published course handout: ids need not be contiguous, and bytes can have any ids."""
     vocab = {0: b" ", 1: b"a", 2: b"c", 3: b"e", 4: b"h", 5: b"t", 6: b"th", 7: b" c", 8: b" a", 9: b"the", 10: b" at"}
-    merges = [(b"t", b"h"), (b" ", b"c"), (b" ", b"a"), (b"th", b"e"), (b" a", b"t")]
-    tokenizer = bpe.Tokenizer(vocab, merges)
-    assert tokenizer.encode("the cat ate") == [9, 7, 1, 5, 10, 3] and tokenizer.decode([9, 7, 1, 5, 10, 3]) == "the cat ate"
-    with pytest.raises(ValueError, match="no token for the byte b'x'"):
-        tokenizer.encode("the x")
+    tokenizer = bpe.Tokenizer(vocab, [(b"t", b"h"), (b" ", b"c"), (b" ", b"a"), (b"th", b"e"), (b" a", b"t")])
+    assert tokenizer.encode("the cat ate") == [9, 7, 1, 5, 10, 3]
+    assert tokenizer.decode([9, 7, 1, 5, 10, 3]) == "the cat ate"
+
+
+SPECIALS = [[], [END], ["<a>", "<a><b>", "<a><b><c>", "b><"], [" \n\v", "\n\n\v", "ll'", "\r\n"], ["a a", "aa", "字"]]
+
+
+@functools.cache
+def texts_and_ids(pattern, special_tokens):
+    """[(text, its ids by the oracle), ...] for a model of 400 tokens."""
+    rng = random.Random(repr((pattern, special_tokens)))
+    vocab, merges = trained(400, pattern)
+    vocab = bpe.Tokenizer(vocab, merges, special_tokens).vocab
+    encode = naive_encoder(vocab, merges, special_tokens, bpe.PATTERNS[pattern])
+    texts = [*TEXTS, *(nested(rng, special_tokens) for _ in range(60))]
+    texts += [random_text(rng, "aeinst", length) for length in (1, 2, 15, 16, 17, 40, 64, 65, 90, 200)]
+    return [(text, encode(text)) for text in texts + [FIXTURE[:10_000]] * (not special_tokens)]
 
 
 @pytest.mark.parametrize("pattern", bpe.PATTERNS)
-def test_decoding_gives_back_every_text(pattern):
-    vocab, merges = trained(600, pattern)
-    tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
-    rng = random.Random(pattern)
-    for text in TEXTS + [random_text(rng, [*WIDE, *TRICKY, END], rng.randint(0, 200)) for _ in range(200)]:
-        ids = tokenizer.encode(text)
-        assert tokenizer.decode(ids) == text and tokenizer.decode_bytes(ids) == text.encode()
+@pytest.mark.parametrize("special_tokens", SPECIALS)
+def test_encoding_replays_the_merges_in_every_word(pattern, special_tokens):
+    tokenizer = bpe.Tokenizer(*trained(400, pattern), special_tokens, pattern)
+    for text, ids in texts_and_ids(pattern, tuple(special_tokens)):
+        assert tokenizer.encode(text) == ids, text
 
 
 def test_tokens_are_looked_up_by_bytes_text_or_id():
@@ -1222,16 +1105,19 @@ def test_malformed_bytes_and_surrogates():
     tokenizer = bpe.Tokenizer(*trained(300))
     assert tokenizer.decode([0xE5, 97, 0xFF]) == "\ufffda\ufffd" and tokenizer.decode_bytes([0xE5]) == b"\xe5"
     assert tokenizer.encode("a\ud800b") == tokenizer.encode("a\ufffdb")
-    assert tokenizer.encode("\ud83d\ude00") == tokenizer.encode("😀") == list(tokenizer.encode_iterable(["\ud83d", "\ude00"]))
+    ids = tokenizer.encode("😀")
+    assert tokenizer.encode("\ud83d\ude00") == list(tokenizer.encode_iterable(["\ud83d", "\ude00"])) == ids
 
 
-def test_ids_may_be_any_numbers():
+def test_ids_may_be_any_numbers(tmp_path):
     vocab, merges = trained(600)
-    rng = random.Random(2)
-    ids = rng.sample(range(2**31), 599) + [2**32 - 2]
+    ids = random.Random(2).sample(range(2**31), 599) + [2**32 - 2]
     tokenizer = bpe.Tokenizer({ids[token_id]: token for token_id, token in vocab.items()}, merges, [END])
-    text = FIXTURE[:20_000]
-    assert tokenizer.encode(text) == [ids[token_id] for token_id in bpe.Tokenizer(vocab, merges, [END]).encode(text)]
+    text = FIXTURE[:20_000] + vocab[599].decode()
+    expected = [ids[token_id] for token_id in bpe.Tokenizer(vocab, merges, [END]).encode(text)]
+    assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
+    tokenizer.save(tmp_path)
+    assert bpe.Tokenizer.load(tmp_path).encode(text) == expected and max(expected) == 2**32 - 2
 
 
 @only_python
@@ -1254,110 +1140,88 @@ def test_a_byte_without_a_token_is_named(engine):
 
 
 @only_python
-@pytest.mark.parametrize("arguments, text", [
-    (({0: b"a", 1: b"a"}, []), "ids 0 and 1 have the same bytes"),
-    (({0: b"a", 1: b"b"}, [(b"a", b"b")]), "merge (b'a', b'b') uses or creates a token that is not in the vocabulary"),
-    (({0: b"a", 1: b"ab"}, [(b"a", b"b")]), "merge (b'a', b'b') uses or creates a token"),
-    (({0: b"a", 1: b"aa"}, [(b"a", b"a"), (b"a", b"a")]), "merge 1 (from 0), (b'a', b'a'), is a duplicate"),
-    (({0: b"a"}, [], ["<x>", "<x>"]), "duplicate special token: '<x>'"),
-    (({0: b"a"}, [], None, "gtp2"), "unknown pattern 'gtp2'"),
+@pytest.mark.parametrize("vocab, merges, special_tokens, text", [
+    ({0: b"a", 1: b"a"}, "", [], "ids 0 and 1 have the same bytes"),
+    ({0: b"a", 1: b"b"}, "a b", [], r"merge \(b'a', b'b'\) uses or creates a token that is not in the vocabulary"),
+    ({0: b"a", 1: b"ab"}, "a b", [], r"merge \(b'a', b'b'\) uses or creates a token"),
+    ({0: b"a", 1: b"aa"}, "a a, a a", [], r"merge 1 \(from 0\), \(b'a', b'a'\), is a duplicate"),
+    # replaying gives ab c for "abc", and merging by rank gives abc
+    (None, "ab c, a b", [], r"merge 1 \(from 0\), \(b'a', b'b'\), makes a token that an earlier merge takes"),
+    ({0: b"a"}, "", ["<x>", "<x>"], "duplicate special token: '<x>'"),
+    # two ids would have the same bytes, and tokenizers can't load such a file
+    (None, "a b, ab c", ["ab"], "special token 'ab' is also made by a merge"),
+    (None, "a b, ab c", ["x y", "abc"], "special token 'abc' is also made by a merge"),
+    ({b"a": 0}, "", [], "vocab maps ids to bytes"), ({0: "a"}, "", [], "vocab maps ids to bytes.*from_files"),
+    ({"a": 0}, "", [], "vocab maps ids to bytes.*from_files"), ({1.5: b"a"}, "", [], "vocab maps ids to bytes.*1.5"),
+    *[({0: b"a", bad: b"ab"}, "", [], f"the id of b'ab' .*{bad}") for bad in (-1, 2**32 - 1, 2**32, 2**40, 10**30)],
 ])  # fmt: skip
-def test_a_vocabulary_and_merges_that_contradict_each_other(arguments, text):
-    with pytest.raises(ValueError, match=regex.escape(text)):
-        bpe.Tokenizer(*arguments)
+def test_a_vocabulary_and_merges_that_contradict_each_other(vocab, merges, special_tokens, text):
+    merges = pairs(merges) if merges else []
+    with pytest.raises((TypeError, ValueError), match=text):
+        bpe.Tokenizer(vocab or with_merges(merges), merges, special_tokens)
 
 
-def test_a_pattern_that_skips_text_is_an_error_with_its_place():
-    tokenizer = bpe.Tokenizer(*trained(300), [END], r"\w+")
+@pytest.mark.parametrize("pattern, text, place", [
+    (r"\w+", f"abc{END}de-", "character 18: '-'"), (r"\S+", "ab cd", "character 2: "),
+    (r"(?r)\S+|\s+", "ab cd", "character 0: "), (r"(?r).", "ab", "character 0: "),
+    (r"(?:.\K)?b|.", "ab cd", "character 0: "),
+])  # fmt: skip
+def test_a_pattern_that_skips_or_reorders_text_is_an_error_with_its_place(tmp_path, pattern, text, place):
+    tokenizer = bpe.Tokenizer(with_merges([]), [], [END], pattern)
     for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_iterable([text[:3], text[3:]]))):
-        with pytest.raises(ValueError, match=r"at character 18: '-'"):
-            encode(f"abc{END}de-")
-
-
-@pytest.mark.parametrize("pattern", [r"(?r)\S+|\s+", r"(?r).", r"\S+", r"(?:.\K)?b|."])
-def test_a_pattern_that_reorders_text_is_an_error(pattern, tmp_path):
-    tokenizer = bpe.Tokenizer({byte: bytes([byte]) for byte in range(256)}, [], [], pattern)
-    for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_iterable([text]))):
-        with pytest.raises(ValueError, match="the pattern .* at character"):
-            encode("ab cd")
+        with pytest.raises(ValueError, match=f"the pattern skips or reorders text at {place}"):
+            encode(text)
         assert tokenizer.decode(encode("aaa")) == "aaa"
-    (tmp_path / "text.txt").write_text("ab cd")
-    with pytest.raises(ValueError, match="text.txt"):
+    (tmp_path / "text.txt").write_text(text)
+    with pytest.raises(ValueError, match=f"text.txt, bytes .*the pattern skips or reorders text at {place}"):
         tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy")
     assert os.listdir(tmp_path) == ["text.txt"]
 
 
 def test_training_warns_of_text_that_a_custom_pattern_skips(main, recwarn):
     text = "low-low, low"
-    for call in (bpe.train_bpe, bpe.count_words):
+    for call, arguments in ((bpe.train_bpe, (None, 300)), (bpe.count_words, ())):
         with pytest.warns(UserWarning, match=r"\b3 bytes"):
-            call(None, texts=[text], pattern=r"\w+", **({"vocab_size": 300} if call is bpe.train_bpe else {"special_tokens": []}))
+            call(*arguments, texts=[text], pattern=r"\w+")
     recwarn.clear()
     bpe.train_bpe(None, 300, texts=["low"], pattern=r"\w+")
     assert not recwarn.list
     status, _, stderr = main("words.txt", 300, "--pattern", r"\w+", "--encode", "ids.npy")
-    assert status == 2 and "--encode" in stderr.splitlines()[-1] and not list(pathlib.Path().glob("bpeModel/*.json"))
-
-
-@only_python
-def test_a_special_token_that_a_merge_makes_is_an_error():
-    """Two ids would have the same bytes; tokenizers can't load such a file."""
-    merges = [(b"a", b"b"), (b"ab", b"c"), (b"abc", b"d")]
-    for special in ("ab", "abc"):
-        with pytest.raises(ValueError, match=f"special token '{special}'|'{special}'.* special token"):
-            bpe.Tokenizer(with_merges(merges), merges, [special])
-    assert bpe.Tokenizer(with_merges(merges), merges, ["abcde"]).encode("abcdabcde") == [258, 259]
-
-
-@pytest.mark.parametrize("bad", [-1, 2**32, 2**32 - 1, 2**40, 10**30])
-def test_ids_beyond_32_bits_are_errors_with_the_token_or_work(tmp_path, bad):
-    vocab = {byte: bytes([byte]) for byte in range(256)} | {bad: b"ab"}
-    try:
-        tokenizer = bpe.Tokenizer(vocab, [(b"a", b"b")])
-    except ValueError as error:
-        assert "b'ab'" in str(error) and str(bad) in str(error)
-        return
-    assert tokenizer.encode("xab") == [120, bad] and tokenizer.decode([bad]) == "ab"
-    tokenizer.save(tmp_path)
-    assert bpe.Tokenizer.load(tmp_path).encode("xab") == [120, bad]
+    assert status == 2 and "--encode" in stderr.splitlines()[-1] and not list(Path().glob("bpeModel/*.json"))
 
 
 def test_ids_of_numpy_are_ids(tmp_path):
     numpy = need("numpy")
-    vocab, merges = trained(300)
-    tokenizer = bpe.Tokenizer({numpy.uint16(token_id): token for token_id, token in vocab.items()}, merges, [END, "<new>"])
-    ids = tokenizer.encode(f"the ferry{END}<new>")
-    assert ids == bpe.Tokenizer(vocab, merges, [END, "<new>"]).encode(f"the ferry{END}<new>") and all(type(n) is int for n in ids)
-    assert tokenizer.decode(numpy.array(ids)) == f"the ferry{END}<new>"
+    (vocab, merges), text = trained(300), f"the ferry{END}<new>"
+    numbers = {numpy.uint16(token_id): token for token_id, token in vocab.items()}
+    tokenizer = bpe.Tokenizer(numbers, merges, [END, "<new>"])
+    ids = tokenizer.encode(text)
+    assert ids == bpe.Tokenizer(vocab, merges, [END, "<new>"]).encode(text) and {type(n) for n in ids} == {int}
+    assert tokenizer.decode(numpy.array(ids)) == text
     tokenizer.save(tmp_path)
-    assert bpe.Tokenizer.load(tmp_path).encode(f"the ferry{END}<new>") == ids
-
-
-@only_python
-@pytest.mark.parametrize("vocab, text", [({b"a": 0}, ""), ({0: "a"}, "from_files"), ({"a": 0}, "from_files"), ({1.5: b"a"}, "1.5")])
-def test_a_vocabulary_of_the_wrong_types_is_an_error(vocab, text):
-    with pytest.raises((TypeError, ValueError), match=f"vocab (must map|maps) (token )?ids to bytes.*{text}"):
-        bpe.Tokenizer(vocab, [])
+    assert bpe.Tokenizer.load(tmp_path).encode(text) == ids
 
 
 def test_anything_but_text_is_a_type_error():
     tokenizer = bpe.Tokenizer(*trained(300))
     for wrong in (b"abc", b"", None, 5, ["abc"]):
-        for call in (lambda: tokenizer.encode(wrong), lambda: list(tokenizer.encode_iterable(["abc", wrong]))):  # noqa: B023
-            with pytest.raises(TypeError, match=f"^text must be a str, not {type(wrong).__name__}$"):
-                call()
+        with pytest.raises(TypeError, match=f"^text must be a str, not {type(wrong).__name__}$"):
+            tokenizer.encode(wrong)
+        with pytest.raises(TypeError, match=f"^text must be a str, not {type(wrong).__name__}$"):
+            list(tokenizer.encode_iterable(["abc", wrong]))
 
 
 @pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"\w+|\W"])
-@pytest.mark.parametrize("special_tokens", [[], [END], ["<a>", "<a><b>", "<a><b><c>"], [" \n\v", "\n\n\v", "ll'"], ["a a"]])
+@pytest.mark.parametrize("special_tokens", SPECIALS)
 def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
-    vocab, merges = trained(600, pattern if pattern in bpe.PATTERNS else "gpt2")
-    tokenizer = bpe.Tokenizer(vocab, merges, special_tokens, pattern)
-    if engine == "python":
-        tokenizer._cached = tokenizer.encode_word = lambda word: [word]  # compare words, since different words can have the same ids
+    tokenizer = bpe.Tokenizer(*trained(600, pattern), special_tokens, pattern)
+    if engine == "python":  # compare words, since different words can have the same ids
+        tokenizer._cached = tokenizer.encode_word = lambda word: [word]
     rng = random.Random(repr((pattern, special_tokens)))
-    parts = [*TRICKY, "'LL", "'v", "e", "ABCDEFGHIJKL", "中國", "ʰ", "don", "123", "\n\n", "!!", "<a>", "<b>", "<c>", *special_tokens, "\ud83d", "\ude00", "ſ"]
-    texts = TEXTS + [random_text(rng, parts, rng.randint(0, 60)) for _ in range(60 if pattern in bpe.PATTERNS else 100)] + ["中ABCDEFGHIJKLm", "e\u0301ABCDEFGHIJKLMNx"]
+    parts = [*TRICKY, *special_tokens, "'LL", "'v", "e", "ABCDEFGHIJKL", "中國", "ʰ", "don", "123", "\n\n", "!!", "ſ"]
+    parts += ["<a>", "<b>", "<c>", "\ud83d", "\ude00"]
+    texts = [*TEXTS, "中ABCDEFGHIJKLm", "e\u0301ABCDEFGHIJKLMNx"]
+    texts += [random_text(rng, parts, rng.randint(0, 60)) for _ in range(60)]
     for text in texts:
         whole = tokenizer.encode(text)
         assert list(tokenizer.encode_iterable(text)) == whole, text  # one character at a time
@@ -1411,14 +1275,10 @@ def test_a_stream_with_a_custom_pattern_is_cut_at_the_next_special_token(size):
 
 
 @only_python
-def test_the_memory_of_words_is_bounded():
+def test_the_cache_of_words_is_bounded_and_has_no_long_words():
     tokenizer = bpe.Tokenizer(*trained(600))
-    tokenizer._cached = functools.lru_cache(maxsize=10)(tokenizer.encode_word)
-    text = FIXTURE[:5000]
-    assert tokenizer.decode(tokenizer.encode(text)) == text and tokenizer._cached.cache_info().currsize == 10
-    before = tokenizer._cached.cache_info()
-    assert tokenizer.encode("x" * 100) == 100 * [120] and tokenizer._cached.cache_info() == before  # long words are not cached
-    assert bpe.Tokenizer(*trained(600))._cached.cache_info().maxsize < 1_000_000
+    assert tokenizer._cached.cache_info().maxsize < 1_000_000
+    assert len(tokenizer.encode("x" * 100)) == 100 and tokenizer._cached.cache_info().currsize == 0
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k", r"\w+|\W"])
@@ -1444,11 +1304,11 @@ def test_threads_share_a_tokenizer():
 def test_train_save_load(tmp_path, part):
     tokenizer = bpe.Tokenizer.train(part, 400, [END], pattern="cl100k_base", max_token_length=4)
     vocab, merges = bpe.train_bpe(part, 400, [END], pattern="cl100k", max_token_length=4)
-    assert (tokenizer.vocab, tokenizer.merges, len(tokenizer)) == (vocab, merges, 400)
+    assert contents(tokenizer) == (vocab, merges, {END: 256}, "cl100k") and len(tokenizer) == 400
     assert repr(tokenizer) == "Tokenizer(400 tokens, 1 of them special, pattern 'cl100k')"
     tokenizer.save(tmp_path / "a" / "model")
     again = bpe.Tokenizer.load(tmp_path / "a" / "model")
-    assert (again.vocab, again.merges, repr(again), again.special_ids) == (vocab, merges, repr(tokenizer), {END: 256})
+    assert contents(again) == contents(tokenizer) and repr(again) == repr(tokenizer)
     assert bpe.Tokenizer.train([part], vocab_size=300).vocab == bpe.train_bpe(part, 300)[0]
     with_texts = bpe.Tokenizer.train(texts=["ab ab<x>", "ab"], vocab_size=259, special_tokens=["<x>"])
     assert with_texts.merges == [(b"a", b"b"), (b" ", b"ab")] and with_texts.encode(" ab<x>") == [258, 256]
@@ -1472,13 +1332,6 @@ def test_save_then_load_is_the_identity_for_any_bytes(tmp_path):
     assert model_in(tmp_path / "a" / "b") == (vocab, merges)
 
 
-@only_python
-def test_the_table_of_printable_bytes_is_that_of_gpt2():
-    ids, _ = naive_files({byte: bytes([byte]) for byte in range(256)}, [])
-    assert {bpe.to_printable(bytes([byte])): byte for byte in range(256)} == ids
-    assert {text: bpe.from_printable(text) for text in ids} == {text: bytes([byte]) for text, byte in ids.items()}
-    assert bpe.to_printable(b" the\n") == "ĠtheĊ"
-
 MODELS = [  # arguments of train_bpe
     {"vocab_size": 300, "special_tokens": [END]},
     {"vocab_size": 300, "special_tokens": [END], "pattern": "cl100k", "max_token_length": 3},
@@ -1495,33 +1348,23 @@ def models(tmp_path_factory, part):
     return [(folder, bpe.train_bpe(part, **options, output_dir=folder)) for folder, options in zip(folders, MODELS)]
 
 
-@only_python
-def test_retraining_leaves_no_file_of_the_old_model(tmp_path, part):
-    files = None
+def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(main, part):
+    text, names = f"I'LL 12345 theory\n\nHTMLParser's<x><y>{END}", set()
     for number in (0, 1, 2, 3, 4, 0):
-        expected = bpe.train_bpe(part, **MODELS[number], output_dir=tmp_path)
-        assert model_in(tmp_path) == expected and sorted(os.listdir(tmp_path)) == (files or sorted(os.listdir(tmp_path)))
-        files = sorted(os.listdir(tmp_path))
-        assert {"merges.txt", "tokenizer.json", "vocab.json"} <= set(files)
-        tokenizer = json.loads((tmp_path / "tokenizer.json").read_bytes())
-        assert tokenizer["model"]["vocab"] == json.loads((tmp_path / "vocab.json").read_bytes())
-        lines = (tmp_path / "merges.txt").read_bytes().decode().split("\n")
-        assert [" ".join(merge) for merge in tokenizer["model"]["merges"]] == lines[1:-1]
-
-
-@pytest.mark.parametrize("number", range(len(MODELS)))
-def test_loading_takes_everything_from_the_folder(tmp_path, part, number):
-    options = MODELS[number]
-    vocab, merges = bpe.train_bpe(part, **options, output_dir=tmp_path)
-    pattern, special_tokens = options.get("pattern", "gpt2"), options["special_tokens"]
-    tokenizer = bpe.Tokenizer.load(tmp_path)
-    assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges)
-    assert (tokenizer.options.special_tokens, tokenizer.options.pattern) == (tuple(special_tokens), pattern)
-    text = f"I'LL 12345 theory\n\nHTMLParser's<x><y>{END}"
-    ids = bpe.Tokenizer(vocab, merges, special_tokens, pattern).encode(text)
-    assert tokenizer.encode(text) == ids
-    shown = run("--show", text, "--output-dir", tmp_path)
-    assert shown.stdout.decode().splitlines()[-2] == " ".join(map(str, ids))
+        options = MODELS[number]
+        vocab, merges = bpe.train_bpe(part, **options, output_dir="model")
+        names = names or set(os.listdir("model"))
+        assert set(os.listdir("model")) == names >= {"merges.txt", "tokenizer.json", "vocab.json"}
+        tokenizer, arguments = bpe.Tokenizer.load("model"), (options["special_tokens"], options.get("pattern", "gpt2"))
+        assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges)
+        assert (list(tokenizer.options.special_tokens), tokenizer.options.pattern) == arguments
+        ids = tokenizer.encode(text)
+        assert ids == bpe.Tokenizer(vocab, merges, *arguments).encode(text)
+        assert main("--show", text, "--model", "model")[1].splitlines()[-2] == " ".join(map(str, ids))
+        model = json.loads(Path("model/tokenizer.json").read_bytes())["model"]
+        assert model["vocab"] == json.loads(Path("model/vocab.json").read_bytes())
+        lines = Path("model/merges.txt").read_bytes().decode().split("\n")
+        assert [" ".join(merge) for merge in model["merges"]] == lines[1:-1]
 
 
 @only_python
@@ -1536,16 +1379,14 @@ def test_a_custom_pattern_is_saved_as_it_is(tmp_path):
 
 @only_python
 def test_gpt2s_two_files_alone_are_a_model(tmp_path):
-    vocab, merges = trained(600)
-    bpe.Tokenizer(vocab, merges).save(tmp_path)
+    bpe.Tokenizer(*trained(600)).save(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
-    tokenizer = bpe.Tokenizer.load(tmp_path)
-    assert (tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.options.pattern) == (vocab, merges, {END: 256}, "gpt2")
+    assert contents(bpe.Tokenizer.load(tmp_path)) == (*trained(600), {END: 256}, "gpt2")
 
 
 def changed(folder, change):
     """Change the contents of a folder's tokenizer.json, a nested dict, with a function; returns its path."""
-    path = pathlib.Path(folder) / "tokenizer.json"
+    path = Path(folder) / "tokenizer.json"
     content = json.loads(path.read_bytes())
     change(content)
     path.write_text(json.dumps(content, ensure_ascii=False, indent=2), encoding="utf-8")
@@ -1564,24 +1405,39 @@ def in_gpt2s_shape(content):
         del model[name]
 
 
+def with_change(*path):
+    """with_change("model", "dropout", 0.1) sets content["model"]["dropout"] to 0.1."""
+    *keys, last, value = path
+    return lambda content: functools.reduce(operator.getitem, keys, content).__setitem__(last, value)
+
+
+def with_token(text, **options):
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    token = {"id": 9999, "content": text, **flags, "special": True, **options}
+    return lambda content: content["added_tokens"].append(token)
+
+
 def with_added_tokens(content):
-    flags = {"single_word": False, "lstrip": False, "rstrip": False}
     n = len(content["model"]["vocab"])
-    content["added_tokens"].append({"id": n, "content": "<mask>", **flags, "normalized": False, "special": True})
-    content["added_tokens"].append({"id": n + 1, "content": "new word", **flags, "normalized": True, "special": False})
+    with_token("<mask>", id=n)(content)
+    with_token("new word", id=n + 1, normalized=True, special=False)(content)
 
 
-LOADED = {
+LOADED = {  # what other tools write that changes no id
     "as it is": lambda content: None,
     "GPT-2's shape": in_gpt2s_shape,
-    "ByteLevel in a Sequence": lambda content: content["pre_tokenizer"].update(pretokenizers=[{"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]),
-    "padding": lambda content: content.update(padding={"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "!"}),
-    "truncation": lambda content: content.update(truncation={"direction": "Right", "max_length": 10**6, "strategy": "LongestFirst", "stride": 0}),
-    "a template that adds nothing": lambda content: content.update(post_processor={
+    "ByteLevel in a Sequence": with_change("pre_tokenizer", "pretokenizers", [
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]),
+    "padding": with_change("padding", {
+        "strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "pad_token": "!"}),
+    "truncation": with_change("truncation", {
+        "direction": "Right", "max_length": 10**6, "strategy": "LongestFirst", "stride": 0}),
+    "a template that adds nothing": with_change("post_processor", {
         "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {},
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]}),
     "added tokens": with_added_tokens,
-    "an unknown token that is never needed": lambda content: content["model"].update(unk_token=END),
+    "an unknown token that is never needed": with_change("model", "unk_token", END),
 }  # fmt: skip
 
 
@@ -1596,7 +1452,7 @@ def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, 
     shutil.copy(path, tmp_path / "alone")
     text = f"{PART}{END} the <mask>new word'LL{END}"
     expected = theirs.encode(text, add_special_tokens=False).ids
-    for place in (path, str(path), tmp_path / "model", tmp_path / "alone"):  # the file, or a folder with or without the others
+    for place in (path, str(path), tmp_path / "model", tmp_path / "alone"):
         tokenizer = bpe.Tokenizer.load(place)
         assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
         tokenizer.save(tmp_path / "again")
@@ -1606,45 +1462,38 @@ def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, 
 SPLIT = {"type": "Split", "pattern": {"Regex": r"\s+"}, "behavior": "Isolated", "invert": False}
 
 
-def with_split(**options):
-    return lambda content: content["pre_tokenizer"]["pretokenizers"][0].update(options)
-
-
-def with_token(text, **flags):
-    token = {"content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return lambda content: content["added_tokens"].append({"id": 9999, **token, **flags})
-
-
 def with_unknown_bytes(content):
     del content["model"]["vocab"]["a"]
     content["model"].update(unk_token=END, merges=[])
 
 
 REFUSED = [
-    (lambda content: content.update(normalizer={"type": "NFC"}), "normalizer"),
-    (lambda content: content["model"].update(ignore_merges=True), "ignore_merges"),
-    (lambda content: content["model"].update(byte_fallback=True), "byte_fallback"),
-    (lambda content: content["model"].update(dropout=0.1), "dropout"),
-    (lambda content: content["model"].update(continuing_subword_prefix="##"), "continuing_subword_prefix"),
-    (lambda content: content["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix"),
-    (lambda content: content["model"].update(fuse_unk=True), "fuse_unk"),
+    (with_change("normalizer", {"type": "NFC"}), "normalizer"),
+    (with_change("model", "ignore_merges", True), "ignore_merges"),
+    (with_change("model", "byte_fallback", True), "byte_fallback"),
+    (with_change("model", "dropout", 0.1), "dropout"),
+    (with_change("model", "continuing_subword_prefix", "##"), "continuing_subword_prefix"),
+    (with_change("model", "end_of_word_suffix", "</w>"), "end_of_word_suffix"),
+    (with_change("model", "fuse_unk", True), "fuse_unk"),
     (with_unknown_bytes, "unk_token"),
-    (lambda content: content["model"].update(type="WordPiece"), "WordPiece"),
-    (lambda content: content.update(model={"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]]}), "Unigram"),
-    (lambda content: content["pre_tokenizer"]["pretokenizers"][-1].update(add_prefix_space=True), "add_prefix_space"),
-    (lambda content: content["pre_tokenizer"]["pretokenizers"][-1].update(use_regex=True), "split|pre_tokenizer"),
+    (with_change("model", "type", "WordPiece"), "WordPiece"),
+    (with_change("model", {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0]]}), "Unigram"),
+    (with_change("pre_tokenizer", "pretokenizers", 1, "add_prefix_space", True), "add_prefix_space"),
+    (with_change("pre_tokenizer", "pretokenizers", 1, "use_regex", True), "split|pre_tokenizer"),
     (lambda content: content["pre_tokenizer"]["pretokenizers"].insert(0, SPLIT), "split|pre_tokenizer"),
     (lambda content: content["pre_tokenizer"]["pretokenizers"].pop(), "pre_tokenizer"),
-    (lambda content: content.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer"),
-    (with_split(invert=True), "pre_tokenizer|invert"), (with_split(behavior="Removed"), "pre_tokenizer|Removed"),
-    (with_split(pattern={"String": " "}), "pre_tokenizer|String"),
-    (lambda content: content.update(decoder={"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
-    (lambda content: content.update(post_processor={
-        "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": END, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-        "special_tokens": {END: {"id": END, "ids": [256], "tokens": [END]}}}), "post_processor"),
-    (with_token("<x>", single_word=True), "single_word.*<x>"), (with_token("<x>", lstrip=True), "lstrip.*<x>"), (with_token("<x>", rstrip=True), "rstrip.*<x>"),
-    (with_token("text|><", normalized=True), r"overlap"),  # tokenizers looks for the tokens that are not normalized first
+    (with_change("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer"),
+    (with_change("pre_tokenizer", "pretokenizers", 0, "invert", True), "pre_tokenizer|invert"),
+    (with_change("pre_tokenizer", "pretokenizers", 0, "behavior", "Removed"), "pre_tokenizer|Removed"),
+    (with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": " "}), "pre_tokenizer|String"),
+    (with_change("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
+    (with_change("post_processor", {
+        "type": "TemplateProcessing", "special_tokens": {END: {"id": END, "ids": [256], "tokens": [END]}},
+        "single": [{"SpecialToken": {"id": END, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]}), "post_processor"),
+    (with_token("<x>", single_word=True), "single_word.*<x>"),
+    (with_token("<x>", lstrip=True), "lstrip.*<x>"), (with_token("<x>", rstrip=True), "rstrip.*<x>"),
+    (with_token("text|><", normalized=True), "overlap"),  # tokenizers looks first for tokens that are not normalized
     (with_token("é"), "é"),  # the name of the byte E9
     (with_token(" t"), "same bytes"),  # a merge makes this token too
 ]  # fmt: skip
@@ -1668,9 +1517,9 @@ def test_gpt2s_two_files_may_lack_added_tokens_but_must_agree(tmp_path):
     changed(tmp_path, with_added_tokens)
     assert bpe.Tokenizer.load(tmp_path).encode("<mask>new word") == [300, 301]
     before = files_of(tmp_path)
-    for name, change in [("vocab.json", lambda data: data.replace(b"{", b'{"xyz": 999,', 1)), ("merges.txt", lambda data: data + b"a b\n"),
-                         ("vocab.json", lambda data: data.replace(b" 97", b" 9999"))]:  # fmt: skip
-        edit(tmp_path / name, change)
+    changes = ("vocab.json", b"{", b'{"xyz": 999,'), ("vocab.json", b" 97", b" 9999"), ("merges.txt", b"\n", b"\na b\n")
+    for name, old, new in changes:
+        edit(tmp_path / name, lambda data: data.replace(old, new, 1))  # noqa: B023
         assert (tmp_path / name).read_bytes() != before[name]
         with pytest.raises(ValueError, match="mixes files from different training runs|" + regex.escape(name)):
             bpe.Tokenizer.load(tmp_path)
@@ -1700,26 +1549,24 @@ def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
 
 @only_python
 def test_from_files_reads_what_save_wrote_and_files_without_a_version_line(tmp_path):
-    vocab, merges = trained(600)
-    bpe.Tokenizer(vocab, merges, [END]).save(tmp_path)
-    paths = tmp_path / "vocab.json", tmp_path / "merges.txt"
-    ids = bpe.Tokenizer(vocab, merges, [END]).encode(PART)
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    tokenizer.save(tmp_path)
+    paths, ids = (tmp_path / "vocab.json", tmp_path / "merges.txt"), tokenizer.encode(PART)
     assert bpe.Tokenizer.from_files(*paths, [END]).encode(PART) == ids
-    lines = paths[1].read_text(encoding="utf-8").split("\n", 1)[1]
-    paths[1].write_text(lines + "\n", encoding="utf-8")
+    edit(paths[1], lambda data: data.split(b"\n", 1)[1] + b"\n")
     assert bpe.Tokenizer.from_files(*paths, special_tokens=[END]).encode(PART) == ids
-    paths[1].write_text(lines[:-3], encoding="utf-8")  # cut off in the middle of a merge
-    with pytest.raises(ValueError, match=r"not in the vocabulary|line 343 "):
-        bpe.Tokenizer.from_files(*paths)
-    bpe.Tokenizer({token_id: token for token_id, token in vocab.items() if token != b"a"}, []).save(tmp_path)
+    edit(paths[0], lambda data: data.replace(b'"a": 97,', b""))
     with pytest.raises(ValueError, match="no token for the byte b'a'"):
+        bpe.Tokenizer.from_files(*paths)
+    edit(paths[1], lambda data: data[:-4])  # cut off in the middle of a merge
+    with pytest.raises(ValueError, match="not in the vocabulary|line 343 "):
         bpe.Tokenizer.from_files(*paths)
 
 
 @only_python
 @pytest.mark.parametrize("name", ["vocab.json", "merges.txt", "tokenizer.json"])
-def test_a_folder_with_files_of_two_training_runs_is_refused(tmp_path, models, name):
-    both, refused = tmp_path / "both", 0
+def test_a_folder_with_files_of_two_training_runs_is_refused(error, models, name):
+    both, refused = Path("both"), 0
     both.mkdir()
     for old, new in itertools.permutations(models, 2):
         if old[1] == new[1]:  # only the pattern differs, and it is in one file only
@@ -1729,22 +1576,23 @@ def test_a_folder_with_files_of_two_training_runs_is_refused(tmp_path, models, n
             (both / file).write_bytes(content)
         if files_of(both) == old:  # this file is the same in both
             continue
-        with pytest.raises(ValueError, match=regex.escape(str(both))):
+        with pytest.raises(ValueError, match="^both: mixes files from different training runs"):
             bpe.Tokenizer.load(both)
         refused += 1
     assert refused > 12
-    for arguments in (["--show", "x", "--output-dir", both], [CORPUS, "--encode", both / "ids.npy", "--output-dir", both]):
-        result = run(*arguments, cwd=tmp_path)
-        assert result.returncode == 2 and str(both) in one_line(result.stderr)
+    assert "both" in error("--show", "x", "--model", both)
+    assert "both" in error("words.txt", "--encode", "ids.npy", "--model", both)
 
 
 @only_python
 @pytest.mark.parametrize("how", [OSError(28, "No space left on device"), KeyboardInterrupt(), "killed"])
-def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one_or_is_noticed(tmp_path, models, how):
-    folder, seen = tmp_path / "model", collections.Counter()
+@pytest.mark.parametrize("old, new", [(None, 0), (0, 1), (1, 0), (3, 2), (2, 4)])
+def test_an_interruption_before_any_rename_leaves_either_model_or_is_noticed(tmp_path, models, how, old, new):
+    folder, replace, seen = tmp_path / "model", os.replace, Counter()
+    known = {number: bpe.Tokenizer.load(models[number][0]) for number in (old, new) if number is not None}
 
-    def save_and_break(new, rename):
-        tokenizer, renames, replace = bpe.Tokenizer.load(models[new][0]), itertools.count(), os.replace
+    def save_and_break(rename):
+        renames = itertools.count()
 
         def stop(*arguments):
             if next(renames) == rename:
@@ -1755,37 +1603,32 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one_o
 
         os.replace = stop
         try:
-            tokenizer.save(folder)
-        except (OSError, KeyboardInterrupt):
-            assert how != "killed"
+            known[new].save(folder)
         finally:
             os.replace = replace
 
-    for old, new in [(None, 0), (0, 1), (1, 0), (3, 2), (2, 4)]:
-        for rename in range(len(os.listdir(models[0][0]))):
-            shutil.rmtree(folder, ignore_errors=True)
+    for rename in range(len(os.listdir(models[0][0]))):
+        shutil.rmtree(folder, ignore_errors=True)
+        if old is None:
             folder.mkdir()
-            if old is not None:
-                shutil.copytree(models[old][0], folder, dirs_exist_ok=True)
-            if how == "killed":
-                child = multiprocessing.get_context("fork").Process(target=save_and_break, args=(new, rename))
-                child.start()
-                child.join()
-                assert child.exitcode == 9
-            else:
-                save_and_break(new, rename)
-                assert not list(folder.glob("*.tmp"))
-            try:
-                tokenizer = bpe.Tokenizer.load(folder)
-                (state,) = [number for number in (old, new) if number is not None
-                            and models[number][1] == (tokenizer.vocab, tokenizer.merges)
-                            and tuple(MODELS[number]["special_tokens"]) == tokenizer.options.special_tokens
-                            and MODELS[number].get("pattern", "gpt2") == tokenizer.options.pattern]  # fmt: skip
-                seen["old" if state == old else "new"] += 1
-            except (ValueError, FileNotFoundError) as error:
-                assert str(folder) in str(error)
-                seen["refused"] += 1
-    assert seen["old"] >= 4 and seen["refused"] >= 4  # the old model before the first rename
+        else:
+            shutil.copytree(models[old][0], folder)
+        if how == "killed":
+            child = multiprocessing.get_context("fork").Process(target=save_and_break, args=(rename,))
+            child.start()
+            child.join()
+            assert child.exitcode == 9
+        else:
+            pytest.raises(type(how), save_and_break, rename)
+            assert not list(folder.glob("*.tmp"))
+        try:
+            found = bpe.Tokenizer.load(folder)
+            (state,) = (number for number, model in known.items() if contents(model) == contents(found))
+            seen["old" if state == old else "new"] += 1
+        except (ValueError, FileNotFoundError) as error:
+            assert str(folder) in str(error)
+            seen["refused"] += 1
+    assert seen["refused" if old is None else "old"] > 0  # before the first rename
 
 
 @only_python
@@ -1800,40 +1643,50 @@ def test_threads_may_save_into_one_folder(tmp_path):
 @only_python
 def test_files_are_flushed_to_disk_before_they_are_renamed(tmp_path, monkeypatch):
     flushed, renamed, fsync, replace = set(), [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda file: (flushed.add(os.fstat(file if isinstance(file, int) else file.fileno()).st_ino), fsync(file)))
-    monkeypatch.setattr(os, "replace", lambda old, new: (renamed.append(os.stat(old).st_ino in flushed), replace(old, new)))
+
+    def noted_fsync(number):
+        flushed.add(os.fstat(number).st_ino)
+        fsync(number)
+
+    def noted_replace(old, new):
+        renamed.append(os.stat(old).st_ino in flushed)
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
     bpe.Tokenizer(*trained(300)).save(tmp_path)
     assert len(renamed) >= 3 and all(renamed)
 
 
 @only_python
-def test_a_folder_where_a_file_should_be_is_refused_before_any_work(tmp_path):
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
+def test_only_regular_files_are_replaced_and_anything_else_is_an_error_before_any_work(error, kind):
+    make = {"fifo": os.mkfifo, "folder": os.mkdir, "device": lambda path: os.symlink(os.devnull, path)}[kind]
     tokenizer = bpe.Tokenizer(*trained(300))
     for name in ("vocab.json", "merges.txt", "tokenizer.json"):
-        folder = tmp_path / name[:3]
-        tokenizer.save(folder)
-        (folder / name).unlink()
-        (folder / name).mkdir()
-        before = sorted(os.listdir(folder))
-        for call in (lambda: bpe.train_bpe(tmp_path / "missing.txt", 300, output_dir=folder), lambda: tokenizer.save(folder)):  # noqa: B023
-            with pytest.raises(ValueError, match=rf"refusing to overwrite .*{name}: not a regular file"):
+        path = os.path.join("model", name)
+        tokenizer.save("model")
+        os.remove(path)
+        make(path)
+        before = sorted(os.listdir("model"))
+        for call in (lambda: bpe.train_bpe("missing.txt", 300, output_dir="model"), lambda: tokenizer.save("model")):
+            with pytest.raises(ValueError, match=f"refusing to overwrite .*{name}: not a regular file"):
                 call()
-        assert sorted(os.listdir(folder)) == before
-
-BYTE_ALPHABET = [chr(c) for c in [*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 256 + 68)]]
-
-
-@only_python
-def test_an_empty_folder_name_is_an_error(part):
-    for call in (lambda: bpe.Tokenizer(*trained(300)).save(""), lambda: bpe.train_bpe(part, 300, output_dir="")):
-        with pytest.raises(ValueError, match="must not be empty"):
-            call()
+        assert "not a regular file" in error("words.txt", 300, "--model", "model")
+        assert sorted(os.listdir("model")) == before and not os.path.isfile(path)
+        shutil.rmtree("model")
+    make("ids.npy")
+    with pytest.raises(ValueError, match=r"refusing to overwrite .*ids\.npy: not a regular file"):
+        tokenizer.encode_files("words.txt", "ids.npy")
+    assert "not a regular file" in error("words.txt", 300, "--encode", "ids.npy")
+    assert not os.path.isfile("ids.npy") and not list(Path().glob("**/*.tmp"))
 
 
 @only_python
 def test_a_special_token_that_the_files_write_like_another_token_is_an_error_before_any_work(tmp_path):
-    assert len(BYTE_ALPHABET) == 256
-    for special in [*BYTE_ALPHABET[94:], "Ġlow", "ĊĊ", "caf\u00e9", "Ã©"]:
+    printable = sorted(naive_files({byte: bytes([byte]) for byte in range(256)}, [])[0])
+    for special in [*printable[94:], "Ġlow", "ĊĊ", "caf\u00e9", "Ã©"]:  # the first 94 are ASCII
         for options in ({"like": "huggingface"}, {"output_dir": tmp_path}):
             with pytest.raises(ValueError, match=f"special token '{special}'"):
                 bpe.train_bpe("nowhere.txt", 300, [special], **options)
@@ -1844,62 +1697,33 @@ def test_a_special_token_that_the_files_write_like_another_token_is_an_error_bef
     assert os.listdir(tmp_path) == []
 
 
-@only_python
-def test_two_ids_with_the_same_bytes_are_refused():
-    with pytest.raises(ValueError, match="256 and 257"):
-        bpe.Tokenizer({256: b"ab", 257: b"ab"}, [])
-
-
-@only_python
-@pytest.mark.parametrize("vocab, text", [
-    ('{"a": 1', r"vocab\.json: .*Expecting ',' delimiter: line 1"), ("[1]", r"vocab\.json: "), ('{"a": -1}', "'a'"), ('{"a": "x"}', "'a'"), ('{"a": true}', "'a'"),
-    ('{"a": 1, "b": 1}', r"vocab\.json: .*'b'"), ('{"a b": 1}', r"vocab\.json: .*'a b'"), ("", r"vocab\.json: .*Expecting value"),
-])  # fmt: skip
-def test_a_malformed_vocabulary_is_named(tmp_path, vocab, text):
-    (tmp_path / "vocab.json").write_text(vocab)
-    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
-    with pytest.raises(ValueError, match=text):
-        bpe.Tokenizer.load(tmp_path)
-
-
-@only_python
-@pytest.mark.parametrize("merges, line", [("a b\nab\n", 2), ("#version: 0.2\na b c\n", 2), ("a b\n#version: 0.2\na  b", 3)])
-def test_a_malformed_list_of_merges_is_named_by_line(tmp_path, merges, line):
-    (tmp_path / "vocab.json").write_text("{}")
-    (tmp_path / "merges.txt").write_text(merges)
-    with pytest.raises(ValueError, match=rf"merges\.txt: line {line} "):
-        bpe.Tokenizer.load(tmp_path)
-
-
 @pytest.mark.parametrize("with_tokenizer_json", [True, False])
-@pytest.mark.parametrize(
-    "name, change, place",
-    [
-        ("merges.txt", lambda data: data + b"x \xff\n", "merges.txt: "),
-        ("merges.txt", lambda data: data + b"a b c\n", "merges.txt: line 10"),
-        ("merges.txt", lambda data: b"", "merges.txt"),
-        ("merges.txt", lambda data: data.replace(b"e st\n", b"e st\ne st\n"), ""),
-        ("merges.txt", lambda data: data.replace(b"e st\n", b""), None),
-        ("merges.txt", lambda data: data[: data.rstrip().rindex(b"\n") + 1], None),
-        ("vocab.json", lambda data: b'{"a":' * 100_000, "vocab.json"),
-        ("vocab.json", lambda data: b'{"\xff": 1}', "vocab.json"),
-        ("vocab.json", lambda data: b'{"a": 1' + b"0" * 5000 + b"}", "vocab.json"),
-        ("vocab.json", lambda data: b"{}", ""),
-        ("vocab.json", lambda data: b"", "vocab.json"),
-        ("vocab.json", lambda data: data.replace(b": 256", b": 255"), "vocab.json"),
-    ],
-)
+@pytest.mark.parametrize("name, change, text", [
+    ("vocab.json", b"", r"vocab\.json: .*Expecting value"), ("vocab.json", b"[1]", r"vocab\.json: "),
+    ("vocab.json", b'{"a": 1', r"vocab\.json: .*Expecting ',' delimiter: line 1"), ("vocab.json", b"{}", ""),
+    ("vocab.json", b'{"a": -1}', "'a'"), ("vocab.json", b'{"a": "x"}', "'a'"), ("vocab.json", b'{"a": true}', "'a'"),
+    ("vocab.json", b'{"a": 1, "b": 1}', r"vocab\.json: .*'b'"), ("vocab.json", b'{"a b": 1}', r"vocab\.json: .*'a b'"),
+    ("vocab.json", b'{"\xff": 1}', r"vocab\.json"), ("vocab.json", b'{"a":' * 100_000, r"vocab\.json"),
+    ("vocab.json", b'{"a": 1' + b"0" * 5000 + b"}", r"vocab\.json"),
+    ("vocab.json", lambda data: data.replace(b": 256", b": 255"), r"vocab\.json"),
+    ("merges.txt", b"", r"merges\.txt"), ("merges.txt", b"a b\nab\n", r"merges\.txt: line 2 "),
+    ("merges.txt", b"#version: 0.2\na b c\n", r"merges\.txt: line 2 "),
+    ("merges.txt", b"a b\n#version: 0.2\na  b", r"merges\.txt: line 3 "),
+    ("merges.txt", lambda data: data + b"x \xff\n", r"merges\.txt: line 10 "),
+    ("merges.txt", lambda data: data.replace(b"e st\n", b"e st\ne st\n"), ""),
+    ("merges.txt", lambda data: data.replace(b"e st\n", b""), None),  # without a merge, they are another valid model
+    ("merges.txt", lambda data: data[: data.rstrip().rindex(b"\n") + 1], None),
+])  # fmt: skip
 @only_python
-def test_a_damaged_model_is_refused_with_its_place(words_txt, error, name, change, place, with_tokenizer_json):
+def test_a_damaged_model_is_refused_with_its_place(error, name, change, text, with_tokenizer_json):
     bpe.train_bpe("words.txt", 265, [END], output_dir="model")
+    edit(Path("model", name), change if callable(change) else lambda data: change)
     if not with_tokenizer_json:
         os.remove("model/tokenizer.json")
-    edit(pathlib.Path("model", name), change)
-    if place is None and not with_tokenizer_json:
-        return  # without a merge, the two files are another valid model
+        if text is None:
+            return
     for arguments in (["--show", "x"], ["words.txt", "--encode", "ids.npy"]):
-        text = error(*arguments, "--output-dir", "model")
-        assert "model" in text and (with_tokenizer_json or place in text)
+        assert regex.search("model" if with_tokenizer_json else f"model.*{text}", error(*arguments, "--model", "model"))
     assert not os.path.exists("ids.npy")
 
 
@@ -1913,7 +1737,7 @@ def test_a_damaged_model_is_refused_with_its_place(words_txt, error, name, chang
 @only_python
 def test_an_odd_tokenizer_json_is_an_error_with_its_name(words_txt, change):
     bpe.train_bpe("words.txt", 265, [END], output_dir="model")
-    path = pathlib.Path("model/tokenizer.json")
+    path = Path("model/tokenizer.json")
     text = path.read_text()
     assert '"Regex": ' in text
     path.write_text(text.replace(*change, 1) if isinstance(change, tuple) else change)
@@ -1935,14 +1759,14 @@ def test_half_a_character_as_a_special_token_is_an_error_with_its_file(tmp_path)
 
 
 @functools.cache
-def texts_for_others(seed):
-    rng = random.Random(seed)
-    texts = TEXTS + [random_text(rng, rng.choices(KNOWN, k=40) + TRICKY + [END], rng.randint(0, 300)) for _ in range(60)]
+def texts_for_others(size):
+    rng = random.Random(size)
+    texts = [*TEXTS, FIXTURE if size > 5000 else PART]
+    texts += [random_text(rng, rng.choices(KNOWN, k=40) + TRICKY + [END], rng.randint(0, 300)) for _ in range(60)]
     spaces = [c for c in map(chr, range(0x3001)) if c.isspace()]
     texts += [random_text(rng, [*spaces, "a", "1", "."], 60) for _ in range(60)]
-    texts += [FIXTURE if seed > 5000 else PART]
     if CORPORA:
-        texts += (pathlib.Path(CORPORA) / "languages.txt").read_text(encoding="utf-8").split(END)[::7]
+        texts += (Path(CORPORA) / "languages.txt").read_text(encoding="utf-8").split(END)[::7]
     return texts
 
 
@@ -1958,7 +1782,9 @@ def load_elsewhere(folder):
 
 @only_c
 @pytest.mark.parametrize("like", [None, "huggingface"])
-@pytest.mark.parametrize("size, pattern", [(300, "gpt2"), (2000, "gpt2"), (32_000, "gpt2"), (2000, "cl100k"), (2000, "o200k"), (300, "llama3"), (300, "qwen2")])
+@pytest.mark.parametrize("size, pattern", [
+    (300, "gpt2"), (2000, "gpt2"), (32_000, "gpt2"), (2000, "cl100k"), (2000, "o200k"), (300, "llama3"), (300, "qwen2"),
+])  # fmt: skip
 def test_a_folder_encodes_the_same_in_other_tools(tmp_path, size, pattern, like):
     tokenizer = bpe.Tokenizer(*trained(size, pattern, like), [END], pattern)
     tokenizer.save(tmp_path)
@@ -1989,7 +1815,8 @@ def test_gpt2s_two_files_load_in_tokenizers_as_they_are(tmp_path):
     tokenizers = need("tokenizers")
     tokenizer = bpe.Tokenizer(*trained(2000))
     tokenizer.save(tmp_path)
-    theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(tmp_path / "vocab.json"), str(tmp_path / "merges.txt")))
+    paths = [str(tmp_path / name) for name in ("vocab.json", "merges.txt")]
+    theirs = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(*paths))
     theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     text = FIXTURE.replace(END, "")
     assert theirs.encode(text).ids == tokenizer.encode(text)
@@ -2033,62 +1860,62 @@ def test_only_new_characters_are_left_out_of_random_text():
 # --- V. Large corpora: where a text is cut ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"\w+|\W", r"(a)(b)|\s+x"])
+@contextlib.contextmanager
+def fed_pipe(path, source):
+    """The path of a new named pipe into which a process copies a file."""
+    os.mkfifo(path)
+    with subprocess.Popen(["sh", "-c", f"cat '{source}' > '{path}'"]):
+        yield path
+    os.remove(path)
+
+
+def needs_named_pipes(*values):
+    return pytest.param(*values, marks=pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here"))
+
+
+@contextlib.contextmanager
+def pipe_of(data):
+    """The path of a pipe with data, which must fit into it."""
+    read_end, write_end = os.pipe()
+    with os.fdopen(write_end, "wb") as pipe:
+        pipe.write(data)
+    with os.fdopen(read_end, "rb"):
+        yield f"/dev/fd/{read_end}"
+
+
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"\w+|\W", r"(a)(b)|\s+x", r"\S+|\s+"])
 @pytest.mark.parametrize("newlines", ["keep", "lf"])
-def test_cuts_change_nothing(tmp_path, monkeypatch, pattern, newlines):
-    rng = random.Random(repr((pattern, newlines)))
-    path = tmp_path / "text.txt"
-    for specials in 3 * SPECIAL_SETS:
-        text = random_text(rng, TRICKY + 3 * specials + ["a ", "ab\n"], rng.randint(0, 200))
-        path.write_bytes(text.encode())
-        read = text.replace("\r\n", "\n") if newlines == "lf" else text
-        expression = bpe.PATTERNS.get(pattern, pattern)
-        expected = {b"".join(word): n for word, n in naive_words(read, specials, expression).items() if word}
-        for slice_bytes, window_bytes in rng.sample([(1, 1), (7, 11), (50, 13), (1 << 20, 64)], 2):
-            monkeypatch.setattr(bpe, "SLICE_BYTES", slice_bytes)
-            monkeypatch.setattr(bpe, "WINDOW_BYTES", window_bytes)
-            counts = bpe.count_words(path, specials, pattern=pattern, newlines=newlines, workers=1)
-            assert counts == expected, (text, specials)
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_cuts_change_nothing(tmp_path, cut, pattern, newlines, errors):
+    rng, path = random.Random(repr((pattern, newlines, errors))), tmp_path / "text.txt"
+    options = {"pattern": pattern, "newlines": newlines, "errors": errors, "workers": 1}
+    bad = [*BAD_UTF8, b"\x97", b"\xf0\x9f"] if errors == "replace" else []
+    for specials in 2 * SPECIAL_SETS:
+        parts = [part.encode() for part in TRICKY + 3 * specials + ["a ", "ab\n"]] + bad
+        data = b"".join(rng.choices(parts, k=rng.randint(0, 200)))
+        path.write_bytes(data)
+        text = data.decode(errors=errors)
+        text = text.replace("\r\n", "\n") if newlines == "lf" else text
+        words = naive_words(text, specials, bpe.PATTERNS.get(pattern, pattern))
+        expected = {b"".join(word): count for word, count in words.items() if word}
+        sizes = rng.sample([(1, 1), (7, 11), (50, 13), (1 << 20, 64)], 2)  # of slices and windows
+        with pipe_of(data) as pipe:
+            for source, (slice_bytes, window_bytes) in zip((path, pipe), sizes):
+                cut(slice_bytes, window_bytes)
+                assert bpe.count_words(source, specials, **options) == expected, (data, specials)
 
 
-def test_no_cut_where_a_special_token_vanishes_with_its_line_end(tmp_path, monkeypatch):
-    path = tmp_path / "text.txt"
-    for special, text in [("\r\n", "foo \r\nbar " * 20), ("<s>\r", "foo <s>\r\nbar " * 20), ("<s>\r", "foo <s>\rbar " * 20)]:
-        path.write_bytes(text.encode())
-        monkeypatch.setattr(bpe, "SLICE_BYTES", 20)
-        monkeypatch.setattr(bpe, "WINDOW_BYTES", 16)
-        words = naive_words(text.replace("\r\n", "\n"), [special], r"\S+|\s+")
-        counts = bpe.count_words(path, [special], pattern=r"\S+|\s+", newlines="lf", workers=1)
-        assert counts == {b"".join(word): count for word, count in words.items()}
-
-
-def test_cuts_change_nothing_in_text_that_is_not_utf8(tmp_path, monkeypatch):
-    rng = random.Random("replace")
-    path = tmp_path / "text.txt"
-    parts = [b"a", b"a ", b"\xff", b"\xe5\xad", b"\x97", b"\xf0\x9f", b" ", b"<|", b"|>", b"x", b"\r", b"\n", "字".encode()]
-    for specials in [[], ["<||>"], ["a a"], ["a", "a\ufffd"][1:]]:
-        for _ in range(30):
-            data = b"".join(rng.choice(parts) for _ in range(rng.randint(0, 150)))
-            path.write_bytes(data)
-            expected = naive_words(data.decode(errors="replace"), specials)
-            monkeypatch.setattr(bpe, "SLICE_BYTES", rng.choice([1, 5, 20]))
-            monkeypatch.setattr(bpe, "WINDOW_BYTES", rng.choice([1, 9, 50]))
-            counts = bpe.count_words(path, specials, errors="replace", workers=1)
-            assert counts == {b"".join(word): n for word, n in expected.items()}
-
-
-def test_the_tests_of_cutting_do_cut(tmp_path, small_slices):
-    text = "one two three four five six seven eight nine ten " * 4
-    path = tmp_path / "text.txt"
-    path.write_text(text)
-    for pattern, specials, least in [("gpt2", (), 15), ("cl100k", (), 15), (r"\w+", ("three",), 4), (r"\w+", (), 1)]:
-        slices = list(bpe.slices_of_file(str(path), bpe.Options(specials, pattern)))
-        assert len(slices) >= least
-        assert [piece.start_byte for piece in slices[1:]] == [piece.end_byte for piece in slices[:-1]]
-    # a special token that overlaps itself: only between two of them, counted from the left
-    path.write_text("a a" * 13)
-    starts = [piece.start_byte for piece in bpe.slices_of_file(str(path), bpe.Options(("a a",), r"\w+|\W"))]
-    assert starts and all(start % 3 == 0 for start in starts)
+@pytest.mark.parametrize("text, pattern, specials, n_slices", [
+    ("one two three four " * 10, "gpt2", [], 15), ("one two three four " * 10, "cl100k", [], 15),
+    ("one two three four " * 10, r"\w+", ["three"], 9), ("one two three four " * 10, r"\w+", [], 1),
+    ("a a" * 13, r"\w+|\W", ["a a"], 2),  # it overlaps itself: only between two of them, counted from the left
+])  # fmt: skip
+def test_the_tests_of_cutting_do_cut(tmp_path, cut, text, pattern, specials, n_slices):
+    cut(7, 11)
+    (tmp_path / "text.txt").write_text(text)
+    tasks = Tasks()
+    bpe.count_words(tmp_path / "text.txt", specials, pattern=pattern, executor=tasks)
+    assert tasks.n_tasks >= n_slices
 
 
 def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_path):
@@ -2105,11 +1932,15 @@ def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_
 
 
 @pytest.mark.parametrize("data, hint", [
-    (gzip.compress(b"hello", mtime=0), "looks compressed; try: zcat "), (bz2.compress(b"x"), "looks compressed; try: bzcat "),
-    (lzma.compress(b"x"), "looks compressed; try: xzcat "), (b"\x28\xb5\x2f\xfd\x04\x00\xff", "looks compressed; try: zstdcat "),
-    ("hello".encode("utf-16"), "UTF-16; try: iconv -f utf-16 -t utf-8 "), (b"\xfe\xff\x00a", "UTF-16; try: iconv -f utf-16 -t utf-8 "),
-    ("héllo wörld, ça va".encode("utf-16-le"), "UTF-16.*iconv"), ("héllo wörld, ça va".encode("utf-16-be"), "UTF-16.*iconv"),
-    ("un café crème, s'il vous plaît".encode("latin-1"), "iconv -f "), (b"PK\x03\x04\xff", "zip"), (b"PAR1\x15\x04\xff", "[Pp]arquet"),
+    (gzip.compress(b"hello", mtime=0), "looks compressed; try: zcat "),
+    (bz2.compress(b"x"), "looks compressed; try: bzcat "), (lzma.compress(b"x"), "looks compressed; try: xzcat "),
+    (b"\x28\xb5\x2f\xfd\x04\x00\xff", "looks compressed; try: zstdcat "),
+    ("hello".encode("utf-16"), "UTF-16; try: iconv -f utf-16 -t utf-8 "),
+    (b"\xfe\xff\x00a", "UTF-16; try: iconv -f utf-16 -t utf-8 "),
+    ("héllo wörld, ça va".encode("utf-16-le"), "UTF-16.*iconv"),
+    ("héllo wörld, ça va".encode("utf-16-be"), "UTF-16.*iconv"),
+    ("un café crème, s'il vous plaît".encode("latin-1"), "iconv -f "),
+    (b"PK\x03\x04\xff", "zip"), (b"PAR1\x15\x04\xff", "[Pp]arquet"),
     (b"\x7fELF\x02\x01\x01\0\xff", "looks|binary|ELF"), (b"word" + bytes(300) + b"\xff\xfe\x80", "looks|binary"),
     (b"name".ljust(257, b"\0") + b"ustar\0" + b"\xff", "tar"),
 ], ids=str)  # fmt: skip
@@ -2122,52 +1953,56 @@ def test_a_file_that_is_not_text_gets_a_hint(train, data, hint):
 NOISE = random.Random(0).randbytes(4_000_000)
 
 
-@pytest.mark.parametrize("data", [NOISE, gzip.compress(NOISE, 1, mtime=0), b"PK\x03\x04" + NOISE, NOISE.replace(b"\n", b"")], ids=["random", "gzip", "zip", "one line"])
+@pytest.mark.parametrize("head", [b"", b"\x1f\x8b\x08\x00", b"PK\x03\x04", b"one line"])
 @pytest.mark.parametrize("by", ["file", "pipe", "command line"])
-def test_a_corpus_that_is_not_text_is_an_error_at_once(tmp_path, data, by, engine):
-    path = tmp_path / "data.bin"
-    path.write_bytes(data)
+def test_a_corpus_that_is_not_text_is_an_error_at_once(words_txt, error, head, by):
+    Path("data.bin").write_bytes(head + (NOISE.replace(b"\n", b"") if head == b"one line" else NOISE))
     start = time.process_time()
     if by == "command line":
-        assert run(path, 300, cwd=tmp_path).returncode == 2 and not (tmp_path / "bpeModel" / "vocab.json").exists()
+        assert "data.bin" in error("data.bin", 300) and not os.path.exists("bpeModel/vocab.json")
+    elif by == "file":
+        for pattern, special_tokens in ("gpt2", [END]), (r"\w+|\W", []), ("o200k", ["a a", "aa"]):
+            with pytest.raises(ValueError, match="not valid UTF-8 at byte |looks "):
+                bpe.count_words("data.bin", special_tokens, pattern=pattern, workers=1)
     else:
-        with contextlib.ExitStack() as stack:
-            if by == "pipe":
-                cat = stack.enter_context(subprocess.Popen(["cat", path], stdout=subprocess.PIPE))
-                path = f"/dev/fd/{cat.stdout.fileno()}"
-            for pattern, special_tokens in [("gpt2", [END])] if by == "pipe" else [("gpt2", [END]), (r"\w+|\W", []), ("o200k", ["a a", "aa"])]:
-                with pytest.raises(ValueError, match="not valid UTF-8 at byte |looks "):
-                    bpe.count_words(path, special_tokens, pattern=pattern, workers=1)
+        cat = subprocess.Popen(["cat", "data.bin"], stdout=subprocess.PIPE)
+        with cat, pytest.raises(ValueError, match="not valid UTF-8 at byte |looks "):
+            bpe.count_words(f"/dev/fd/{cat.stdout.fileno()}", [END], workers=1)
     assert time.process_time() - start < 0.5
 
 
-def test_places_to_cut_in_random_bytes_are_found_fast(tmp_path):
-    (tmp_path / "data.bin").write_bytes(NOISE)
-    start = time.process_time()
-    assert len(list(bpe.slices_of_file(str(tmp_path / "data.bin"), bpe.Options((END,), errors="replace")))) <= 2
-    slices = list(bpe.cut_stream([NOISE[at : at + 65536] for at in range(0, len(NOISE), 65536)], bpe.Options((END,), errors="replace"), 300_000))
-    assert b"".join(slices) == NOISE and time.process_time() - start < 0.2 * 2  # 20 MB/s each
+@only_c
+def test_places_to_cut_in_random_bytes_are_found_fast(tmp_path, cut):
+    path, seconds = tmp_path / "data.bin", []
+    path.write_bytes(NOISE[:2_000_000])
+    for slice_bytes in (8 << 20, 100_000):  # whole, then cut
+        cut(slice_bytes)
+        start = time.process_time()
+        bpe.count_words(path, [END], errors="replace", workers=1)
+        with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as cat:
+            bpe.count_words(f"/dev/fd/{cat.stdout.fileno()}", [END], errors="replace", workers=1)
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 1.5 * seconds[0]
 
 
-@pytest.mark.parametrize("data, hint", [(b"\0" * 6, "binary data"), (b"\0", "binary data"), ("low".encode("utf-16le"), "iconv -f utf-16le"), ("low".encode("utf-16be"), "iconv -f utf-16be")])
-def test_nul_bytes_are_valid_and_warned_of(train, data, hint):
-    with pytest.warns(UserWarning, match=f"looks like .*{hint}"):
-        train(data, 300)
-
-
-def test_a_byte_order_mark_stays_and_gets_a_warning(train):
-    with pytest.warns(UserWarning, match=r"text\.txt: starts with a byte-order mark"):
-        vocab, _ = train("\ufeffab", 300)
-    assert "\ufeff".encode() in vocab.values()
+@pytest.mark.parametrize("data, text", [
+    (b"\0" * 6, "looks like .*binary data"), (b"\0", "looks like .*binary data"),
+    ("low".encode("utf-16le"), "looks like .*iconv -f utf-16le"),
+    ("low".encode("utf-16be"), "looks like .*iconv -f utf-16be"),
+    ("\ufeffab".encode(), r"text\.txt: starts with a byte-order mark"),
+], ids=str)  # fmt: skip
+def test_bytes_that_are_odd_but_valid_stay_and_get_a_warning(train, data, text):
+    with pytest.warns(UserWarning, match=text):
+        vocab, _ = train(data, 300)
+    assert not data.startswith(b"\xef") or "\ufeff".encode() in vocab.values()
 
 
 @pytest.mark.parametrize("bad", BAD_UTF8)
 @pytest.mark.parametrize("place", [0, 9000, None])
-def test_bytes_that_are_not_utf8_are_named_by_file_and_offset(train, monkeypatch, bad, place):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 9000)
+def test_bytes_that_are_not_utf8_are_named_by_file_and_offset(train, cut, bad, place):
+    cut(9000)
     text = b"word and word. " * 2000
-    place = len(text) if place is None else place
-    data = text[:place] + bad + text[place:]
+    data = text + bad if place is None else text[:place] + bad + text[place:] + b"\xff"  # the first one is reported
     workers = 2 if bad == b"\xff" else 1  # one case with workers, which take time to start
     with pytest.raises(UnicodeDecodeError) as expected:
         data.decode()
@@ -2176,101 +2011,70 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_offset(train, monkeypatch
     assert train(data, 300, errors="replace", workers=workers) == train(data.decode(errors="replace"), 300, workers=1)
 
 
-def test_the_first_bad_byte_is_the_one_reported(train, monkeypatch):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 1500)
-    data = bytearray(b"word and word. " * 1500)
-    data[9000] = data[2000] = 0xFF
-    with pytest.raises(ValueError, match="byte 2000 "):
-        train(bytes(data), 300, workers=2)
-
-
-def test_newlines(train):
-    text = "one\r\ntwo\r\n\r\nthree\rfour\n"
-    assert train(text, 300, newlines="lf") == train(text.replace("\r\n", "\n"), 300)
-    assert train(text, 300) == oracle(text, 300) != train(text, 300, newlines="lf")
-
-
 def test_files_that_cannot_be_read_or_written(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        bpe.train_bpe(tmp_path / "missing.txt", 300, [])
-    with pytest.raises((ValueError, OSError), match=r"is a folder: give its files, .*/\*"):
-        bpe.train_bpe(tmp_path, 300, [])
     (tmp_path / "file").write_text("x")
+    tokenizer, ids = bpe.Tokenizer(*trained(300)), tmp_path / "ids.npy"
+    for call in (lambda paths: bpe.train_bpe(paths, 300, []), lambda paths: tokenizer.encode_files(paths, ids)):
+        with pytest.raises(FileNotFoundError):
+            call([CORPUS, tmp_path / "missing.txt"])
+        with pytest.raises((ValueError, OSError), match=r"is a folder: give its files, .*/\*"):
+            call(tmp_path)
+        with pytest.raises(ValueError, match="no corpus file"):
+            call([])
     with pytest.raises(ValueError, match="file is not a folder"):
         bpe.train_bpe(CORPUS, 300, [], output_dir=tmp_path / "file")
-    with pytest.raises(ValueError, match="no corpus"):
-        bpe.train_bpe([], 300, [])
+    with pytest.raises(ValueError, match="output_dir must not be empty"):
+        bpe.train_bpe(CORPUS, 300, [], output_dir="")
+    with pytest.raises(ValueError, match="must not be empty"):
+        tokenizer.save("")
+    with pytest.raises(ValueError, match="file is not a folder"):
+        tokenizer.encode_files(CORPUS, tmp_path / "file" / "ids.npy")
+    assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork, to give up the rights of root")
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs another user's rights")
 def test_no_permission(tmp_path):
     secret, locked = tmp_path / "secret.txt", tmp_path / "locked"
     secret.write_text("x")
     locked.mkdir()
     secret.chmod(0)
     locked.chmod(0o555)
-    os.chmod(tmp_path, 0o755)
-    for parent in tmp_path.parents[:2]:
+    user = os.geteuid()
+    for parent in (tmp_path, *tmp_path.parents[:2]):
         with contextlib.suppress(OSError):
-            os.chmod(parent, 0o755)
-
-    def in_child():
-        if os.geteuid() == 0:
-            os.setuid(65534)
-        for call in (lambda: bpe.train_bpe(secret, 300, []), lambda: bpe.train_bpe("nowhere.txt", 300, [], output_dir=locked / "x")):
-            try:
-                call()
-                os._exit(1)
-            except PermissionError:
-                pass
-        os._exit(0)
-
-    child = multiprocessing.get_context("fork").Process(target=in_child)
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-
-
-class AfterTasks(concurrent.futures.Executor):
-    """Runs tasks immediately, and calls a function before the third one."""
-
-    def __init__(self, call):
-        self.call, self.tasks = call, itertools.count(1)
-
-    def submit(self, task, *arguments):
-        if next(self.tasks) == 3:
-            self.call()
-        future = concurrent.futures.Future()
-        try:
-            future.set_result(task(*arguments))
-        except Exception as error:
-            future.set_exception(error)
-        return future
+            parent.chmod(0o755)
+    try:
+        os.seteuid(user or 65534)  # root may read and write everything
+        with pytest.raises(PermissionError):
+            bpe.train_bpe(secret, 300)
+        with pytest.raises(PermissionError):
+            bpe.train_bpe("nowhere.txt", 300, output_dir=locked / "x")
+    finally:
+        os.seteuid(user)
 
 
 @pytest.mark.parametrize("change", ["truncated", "replaced", "appended to", "changed in place"])
-def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path, monkeypatch, change):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 1000)
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path, cut, change):
+    cut(1000)
     path, text = tmp_path / "text.txt", b"low lower\n" * 1000
     path.write_bytes(text)
     os.utime(path, (1, 1))
+    assert sum(bpe.count_words(path, [], executor=Tasks()).values()) == 3000
 
-    def make():
+    def before(number):
+        if number != 3:
+            return
         if change == "truncated":
             os.truncate(path, 5000)
         elif change == "replaced":
             (tmp_path / "other").write_bytes(text.upper())
             (tmp_path / "other").replace(path)
-        elif change == "appended to":
-            with open(path, "ab") as file:
-                file.write(text)
         else:
-            with open(path, "r+b") as file:
+            with open(path, "ab" if change == "appended to" else "r+b") as file:
                 file.write(b"LOW")
 
     with pytest.raises(ValueError, match="text.txt: .*changed"):
-        bpe.count_words(path, [], executor=AfterTasks(make))
-    assert sum(bpe.count_words(path, [], executor=AfterTasks(lambda: None)).values()) > 0
+        bpe.count_words(path, [], executor=Tasks(before))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
@@ -2279,28 +2083,7 @@ def test_a_file_that_does_not_know_its_size_is_read():
     assert bpe.count_words("/proc/self/status", [])[b"Name"] == 1
 
 
-def test_a_pipe_is_cut_like_a_file(small_slices, monkeypatch):
-    rng = random.Random(5)
-    for specials in SPECIAL_SETS:
-        text = random_text(rng, TRICKY + 3 * specials + ["a "], 400)
-        read_end, write_end = os.pipe()
-        with os.fdopen(write_end, "wb") as pipe:
-            pipe.write(text.encode())
-        expected = {b"".join(word): n for word, n in naive_words(text, specials).items()}
-        with os.fdopen(read_end, "rb"):
-            assert bpe.count_words(f"/dev/fd/{read_end}", specials, workers=1) == expected
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_named_pipe_is_counted_by_workers(tmp_path, monkeypatch):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 40_000)
-    os.mkfifo(tmp_path / "pipe")
-    writer = subprocess.Popen(["sh", "-c", f"cat '{CORPUS}' > '{tmp_path}/pipe'"])
-    assert bpe.count_words(tmp_path / "pipe", [END], workers=2) == bpe.count_words(CORPUS, [END], workers=1)
-    writer.wait()
-
-
-def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt, engine):
+def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt):
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
 
@@ -2314,8 +2097,7 @@ def test_a_pipe_that_does_not_wait_is_read_to_its_end(words_txt, engine):
     thread = threading.Thread(target=feed)
     thread.start()
     with open(reading, "rb") as pipe:
-        command = [sys.executable, ROOT / "bpe.py", "-", "300", "--output-dir", "pipe", "--quiet", "--engine", engine]
-        assert subprocess.run(command, stdin=pipe, timeout=60).returncode == 0
+        assert run("-", 300, "--model", "pipe", "--quiet", stdin=pipe).returncode == 0
     thread.join()
     assert model_in("pipe") == bpe.train_bpe("words.txt", 300, [END])
 
@@ -2330,37 +2112,29 @@ def test_many_special_tokens_cost_little(tmp_path, engine):
     assert len(trained) == 50_257 and tokenizer.special_ids[specials[-1]] == 50_255
 
 
-@only_c
-def test_the_search_for_special_tokens_does_not_grow_with_their_number(tmp_path):
+def test_the_search_for_special_tokens_does_not_grow_with_their_number(tmp_path, engine):
     rng = random.Random(5)
-    specials = ["".join(rng.choices("abcdefgh", k=12)) for _ in range(5000)]
+    specials = ["".join(rng.choices("abcdefgh<>|", k=12)) for _ in range(5000)]
+    repeats = 100_000 if engine == "c" else 40_000
     path = tmp_path / "text.txt"
-    path.write_text("abc defg hab " * 100_000)
+    path.write_text("abc defg hab " * repeats + specials[0] + "bad")
     seconds = []
-    for few in (specials[:1], specials):
+    for some in (specials[:1], specials):
         start = time.process_time()
-        words = bpe.count_words(path, few, workers=1)
+        words = bpe.count_words(path, some, workers=1)
         seconds.append(time.process_time() - start)
-        assert words[b" defg"] == 100_000
+        assert (words[b" defg"], words[b"bad"]) == (repeats, 1)
     assert seconds[1] < 10 * seconds[0] + 0.05
 
 
-@only_python
-def test_thousands_of_special_tokens_are_found_fast_in_python_too():
-    rng = random.Random(5)
-    specials = ["".join(rng.choices("abcdefgh<>|", k=12)) for _ in range(5000)]
-    text = "abc defg hab " * 40_000 + specials[7] + "bad"
-    start = time.process_time()
-    assert words_in(text, specials)["bad"] == 1
-    assert time.process_time() - start < 1.5
-
-
-@pytest.mark.parametrize("special_tokens", [["a a"], ["a a", *(f"a a{n}" for n in range(100))], ["a " * 10_000 + "b"], ["aa ", "a a"]], ids=["one", "many", "long", "two"])
-def test_special_tokens_that_overlap_take_linear_time(tmp_path, monkeypatch, special_tokens):
+@pytest.mark.parametrize("special_tokens", [
+    ["a a"], ["a a", *(f"a a{n}" for n in range(100))], ["a " * 10_000 + "b"], ["aa ", "a a"],
+], ids=["one", "many", "long", "two"])  # fmt: skip
+def test_special_tokens_that_overlap_take_linear_time(tmp_path, cut, special_tokens):
     path, text = tmp_path / "text.txt", "a " * 32_000
     path.write_text(text)
     tokenizer = bpe.Tokenizer({byte: bytes([byte]) for byte in range(256)}, [], special_tokens)
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 16_000)
+    cut(16_000)
     start = time.process_time()
     counts = bpe.count_words(path, special_tokens, workers=1)
     ids, small = tokenizer.encode(text), [text[at : at + 1000] for at in range(0, 64_000, 1000)]
@@ -2388,13 +2162,14 @@ def test_a_special_token_that_almost_matches_everywhere_costs_little():
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_number_of_workers_changes_nothing(monkeypatch, workers):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 20_000)
-    expected = words_of_the_fixture()
-    assert bpe.count_words(CORPUS, [END], workers=workers) == expected
+@pytest.mark.parametrize("named_pipe", [False, needs_named_pipes(True)])
+def test_the_number_of_workers_changes_nothing(tmp_path, cut, workers, named_pipe):
+    cut(20_000)
+    with fed_pipe(tmp_path / "pipe", CORPUS) if named_pipe else contextlib.nullcontext(CORPUS) as path:
+        assert bpe.count_words(path, [END], workers=workers) == words_of_the_fixture()
 
 
-def test_no_more_workers_than_cores_run_at_once(words_txt, monkeypatch, engine):
+def test_no_more_workers_than_cores_run_at_once(words_txt, monkeypatch, engine, cut):
     started, most = [], []
 
     class Process(subprocess.Popen):
@@ -2409,15 +2184,15 @@ def test_no_more_workers_than_cores_run_at_once(words_txt, monkeypatch, engine):
             super().__init__(workers, *arguments, **options)
 
     monkeypatch.setattr(concurrent.futures, "ThreadPoolExecutor", Recorded)
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 20)
+    cut(20)
     monkeypatch.setattr(subprocess, "Popen", Process)
     assert bpe.count_words("words.txt", [], workers=100_000)[b" newest"] == 5
     assert max(most) <= max(os.cpu_count(), 2) and bool(started) == (engine == "python")
 
 
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
-def test_any_executor_counts_the_same(part, monkeypatch, kind):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
+def test_any_executor_counts_the_same(part, cut, kind):
+    cut(5000)
     with getattr(concurrent.futures, kind)(2) as executor:
         for pattern in ("gpt2", "cl100k"):
             expected = bpe.count_words(part, [END], workers=1, pattern=pattern)
@@ -2425,14 +2200,14 @@ def test_any_executor_counts_the_same(part, monkeypatch, kind):
         assert bpe.count_words(None, [], texts=["a b", "a"], executor=executor) == {b"a": 2, b" b": 1}
 
 
-def test_a_task_that_always_fails_is_an_error_with_its_path_and_range(monkeypatch):
+def test_a_task_that_always_fails_is_an_error_with_its_path_and_range(monkeypatch, cut):
     def fail(piece, **options):
         raise OSError("disk on fire") if piece.start_byte else KeyError("first")
 
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 5000)
+    cut(5000)
     monkeypatch.setattr(bpe, "count_slice", fail)
-    with concurrent.futures.ThreadPoolExecutor(2) as executor, pytest.raises(RuntimeError, match=r"corpus\.txt, bytes 0 to \d+.*first"):
-        bpe.count_words(CORPUS, [END], executor=executor)
+    with pytest.raises(RuntimeError, match=r"corpus\.txt, bytes 0 to \d+.*first"):
+        bpe.count_words(CORPUS, [END], executor=Tasks())
 
 
 @only_c
@@ -2447,16 +2222,18 @@ def test_a_dask_cluster_counts_the_same_also_when_a_worker_is_killed(tmp_path):
         dask.config.set({{"distributed.comm.timeouts.connect": "5s"}})  # how long it waits for a killed worker
         bpe.SLICE_BYTES = 20_000
         if __name__ == "__main__":
-            expected = bpe.count_words({str(corpus)!r}, ["{END}"], workers=1)
-            with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-                with Client(cluster) as client:
+            corpus, specials = {str(corpus)!r}, ["{END}"]
+            expected = bpe.count_words(corpus, specials, workers=1)
+            with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as local:
+                with Client(local) as client:
                     client.run(lambda: __import__("sys").path.insert(0, {str(ROOT)!r}))
-                    print(bpe.count_words({str(corpus)!r}, ["{END}"], executor=client.get_executor()) == expected)
+                    cluster = client.get_executor()
+                    print(bpe.count_words(corpus, specials, executor=cluster) == expected)
                     pids = list(client.run(os.getpid).values())
                     threading.Timer(0.3, os.kill, (pids[0], signal.SIGKILL)).start()
                     start = time.time()
-                    print(bpe.count_words([{str(corpus)!r}] * 4, ["{END}"], executor=client.get_executor(), engine="python")
-                          == {{word: 4 * count for word, count in expected.items()}}, time.time() - start > 0.3)
+                    counts = bpe.count_words([corpus] * 4, specials, executor=cluster, engine="python")
+                    print(counts == {{word: 4 * count for word, count in expected.items()}}, time.time() - start > 0.3)
     """
     for _ in range(3):  # distributed has a race in _cascade_future when a worker dies
         result = call_in_script(tmp_path, script)
@@ -2499,32 +2276,6 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
     assert result.stderr == b""
 
 
-@only_python
-def test_workers_end_where_the_caller_ignores_sigterm(tmp_path):
-    result = call_in_script(tmp_path, f"""
-        import signal, bpe
-        bpe.SLICE_BYTES = 60_000
-        if __name__ == "__main__":
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            print(len(bpe.count_words({str(CORPUS)!r}, ["{END}"], workers=2, engine="python")))
-    """)
-    assert result.stdout.strip().isdigit(), result
-
-
-@only_python
-def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
-    corpus = tmp_path / "big.txt"
-    corpus.write_bytes(CORPUS.read_bytes() * 600)
-    command = [sys.executable, str(ROOT / "bpe.py"), str(corpus), "30000", "--workers", "2", "--engine", "python"]
-    process = subprocess.Popen(command, cwd=tmp_path)
-    wait_for(lambda: len(children_of(process.pid)) == 2)
-    time.sleep(0.3)  # they are counting now
-    workers = children_of(process.pid)
-    process.kill()
-    process.wait()
-    assert len(workers) == 2 and all_end(workers, 0.5)
-
-
 COUNT = (
     'started = []; sys.addaudithook(lambda event, _: started.append(event) if event == "subprocess.Popen" else None); '
     'print(bpe.count_words("text.txt", [], workers=2, engine="python")[b" lower"], len(started) > 1)'
@@ -2533,7 +2284,7 @@ COUNT = (
 
 @only_python
 def test_workers_start_alike_whatever_imports_the_module(tmp_path):
-    """Workers never load the script, so it may lack a guard or come from standard input."""
+    """Workers never load the script, so it may lack a guard or come from standard input; it may even ignore SIGTERM."""
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
     by_path = f"""
         spec = importlib.util.spec_from_file_location("tokens_of_a_student", {str(ROOT / "bpe.py")!r})
@@ -2541,11 +2292,14 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path):
         spec.loader.exec_module(bpe)
     """
     for load, guard in (("import bpe", "True"), ("import bpe", '__name__ == "__main__"'), (by_path, "True")):
-        script = f"import importlib.util, sys\nsys.path.insert(0, {str(ROOT)!r})\n{textwrap.dedent(load)}\nbpe.SLICE_BYTES = 6000\nif {guard}:\n    {COUNT}"
+        script = f"import importlib.util, signal, sys\nsys.path.insert(0, {str(ROOT)!r})\n{textwrap.dedent(load)}\n"
+        script += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        script += f"bpe.SLICE_BYTES = 6000\nif {guard}:\n    {COUNT}"
         (tmp_path / "script.py").write_text(script)
-        for arguments, stdin in (["script.py"], ""), (["-"], script):
-            result = subprocess.run([sys.executable, *arguments], input=stdin, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-            assert (result.returncode, result.stdout, result.stderr) == (0, "1000 True\n", "")  # no worker ran the script again
+        for name, stdin in (("script.py", ""), ("-", script)):
+            options = {"input": stdin, "capture_output": True, "text": True, "cwd": tmp_path, "timeout": 60}
+            result = subprocess.run([sys.executable, name], **options)
+            assert (result.returncode, result.stdout, result.stderr) == (0, "1000 True\n", "")  # no worker ran it again
 
 
 @only_python
@@ -2553,76 +2307,60 @@ def test_workers_import_nothing_from_the_current_folder(tmp_path):
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
     for name in ("signal", "pickle", "json", "regex", "bpe", "importlib"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
-    script = f"import sys; sys.path[:] = [p for p in sys.path if p] + [{str(ROOT)!r}]; import bpe; bpe.SLICE_BYTES = 6000; {COUNT}"
+    # prints whether each worker gets -O, and what COUNT prints
+    script = f"""
+        import sys
+        sys.path[:] = [path for path in sys.path if path] + [{str(ROOT)!r}]
+        import bpe
+        bpe.SLICE_BYTES = 6000
+        say = lambda arguments: sys.stdout.write(f"{{'-O' in arguments}}\\n")
+        sys.addaudithook(lambda event, rest: say(rest[1]) if event == "subprocess.Popen" else None)
+        {COUNT}
+    """
+    environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     for options in ([], ["-O"], ["-I"]):
-        printed = 'sys.addaudithook(lambda event, arguments: sys.stdout.write(f"{\'-O\' in arguments[1]}\\n") if event == "subprocess.Popen" else None); '
-        command = [sys.executable, *options, "-c", script.replace("started = []", printed + "started = []")]
-        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, env={**os.environ, "PYTHONSAFEPATH": "1"})
+        command = [sys.executable, *options, "-c", textwrap.dedent(script)]
+        result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, env=environment)
         lines = result.stdout.split()
         assert lines[-2:] == ["1000", "True"] and set(lines[:-2]) == {str("-O" in options)}, result
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no groups of processes there")
-@only_python
-def test_ctrl_c_while_workers_start_prints_no_traceback(tmp_path):
-    (tmp_path / "text.txt").write_text("low lower\n" * 1000)
-    (tmp_path / "script.py").write_text(textwrap.dedent(f"""
-        import sys
-        sys.path.insert(0, {str(ROOT)!r})
-        import bpe
-        bpe.SLICE_BYTES = 2000
-        bpe.WORKER = "import sys, time; sys.stderr.write('starting\\\\n'); time.sleep(5)" + bpe.WORKER
-        sys.exit(bpe.main(["text.txt", "300", "--engine", "python", "--quiet"]))
-    """))
-    command = [sys.executable, "script.py"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path, start_new_session=True)
-    assert [process.stderr.readline() for _ in range(2)] == [b"starting\n"] * 2
-    os.killpg(process.pid, signal.SIGINT)
-    start = time.time()
-    _, stderr = process.communicate(timeout=30)
-    assert (process.returncode, stderr.decode()) == (130, "interrupted\n")
-    assert time.time() - start < 2
 
 
 # --- V. Large corpora: encoding files --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"\w+|\W"])
-def test_encoding_a_file_equals_encoding_its_text(tmp_path, monkeypatch, pattern):
-    rng = random.Random(pattern)
-    vocab, merges = trained(600, pattern if pattern in bpe.PATTERNS else "gpt2")
-    path, output = tmp_path / "text.txt", tmp_path / "ids.npy"
-    for special_tokens in ([], [END], ["a a"], ["<a>", "<a><b>"], [" \n\v", "\n\n\v", "\r\n"]):
-        tokenizer = bpe.Tokenizer(vocab, merges, special_tokens, pattern)
-        for _ in range(12):
-            text = nested(rng, special_tokens) + " and " + nested(rng, special_tokens)
-            path.write_bytes(text.encode())
-            monkeypatch.setattr(bpe, "SLICE_BYTES", rng.choice([1, 7, 50]))
-            monkeypatch.setattr(bpe, "WINDOW_BYTES", rng.choice([1, 11, 64]))
-            newlines = rng.choice(["keep", "lf"])
-            ids = tokenizer.encode(text.replace("\r\n", "\n") if newlines == "lf" else text)
-            assert tokenizer.encode_files(path, output, workers=1, newlines=newlines) == len(ids)
-            assert read_ids(output) == ("u2", ids)
+@pytest.mark.parametrize("special_tokens", SPECIALS)
+def test_encoding_a_file_equals_encoding_its_text(words_txt, cut, pattern, special_tokens):
+    rng = random.Random(repr((pattern, special_tokens)))
+    tokenizer = bpe.Tokenizer(*trained(600, pattern), special_tokens, pattern)
+    for _ in range(12):
+        text, newlines = nested(rng, special_tokens) + " and " + nested(rng, special_tokens), rng.choice(["keep", "lf"])
+        Path("words.txt").write_bytes(text.encode())
+        cut(rng.choice([1, 7, 50]), rng.choice([1, 11, 64]))
+        ids = tokenizer.encode(text.replace("\r\n", "\n") if newlines == "lf" else text)
+        assert tokenizer.encode_files("words.txt", "ids.npy", workers=1, newlines=newlines) == len(ids)
+        assert read_ids(Path("ids.npy")) == ("u2", ids)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_number_of_workers_changes_no_id(tmp_path, part, monkeypatch, workers):
-    (tmp_path / "other.txt").write_text("  one more text  ")
+@pytest.mark.parametrize("named_pipe", [False, needs_named_pipes(True)])
+def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers, named_pipe):
+    other, text = tmp_path / "other.txt", "  one more text  "
+    other.write_text(text)
+    cut(7000)
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
-    ids = [token_id for path in (part, tmp_path / "other.txt", part) for token_id in tokenizer.encode(path.read_bytes().decode())]
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 7000)
-    paths = [part, tmp_path / "other.txt", str(part)]
-    assert tokenizer.encode_files(paths, tmp_path / "ids.npy", workers=workers) == len(ids)
-    assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
-    assert tokenizer.encode_files(paths, tmp_path / "ids.bin", workers=workers) == len(ids)
-    assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", ids)
+    ids = tokenizer.encode(PART) + tokenizer.encode(text) + tokenizer.encode(PART)
+    for name, kind in (("ids.npy", None), ("ids.bin", "u2")):
+        with fed_pipe(tmp_path / "pipe", part) if named_pipe else contextlib.nullcontext(part) as path:
+            n_ids = tokenizer.encode_files(iter([path, other, str(part)]), tmp_path / name, workers=workers)
+        assert read_ids(tmp_path / name, kind) == ("u2", ids) and n_ids == len(ids)
     assert sorted(os.listdir(tmp_path)) == ["ids.bin", "ids.npy", "other.txt"]
 
 
 @pytest.mark.parametrize("kind", ["ThreadPoolExecutor", "ProcessPoolExecutor"])
 @pytest.mark.parametrize("pattern", ["o200k", r"\w+|\W"])
-def test_any_executor_encodes_the_same(tmp_path, part, monkeypatch, kind, pattern):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 8000)
+def test_any_executor_encodes_the_same(tmp_path, part, cut, kind, pattern):
+    cut(8000)
     tokenizer = bpe.Tokenizer(*trained(600), [END], pattern)
     with getattr(concurrent.futures, kind)(2) as executor:
         tokenizer.encode_files([part, part], tmp_path / "ids.npy", executor=executor)
@@ -2633,18 +2371,9 @@ def test_any_executor_encodes_the_same(tmp_path, part, monkeypatch, kind, patter
 def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern):
     tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
     texts = ["low ", " low", "", f"lower{END}", "字"]
-    n_ids = tokenizer.encode_files(None, tmp_path / "ids.bin", texts=(text for text in texts))
+    n_ids = tokenizer.encode_files(None, tmp_path / "ids.bin", texts=iter(texts))
     ids = [token_id for text in texts for token_id in tokenizer.encode(text)]
     assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", ids) and n_ids == len(ids)
-    with pytest.raises(ValueError, match="pass either paths or texts"):
-        tokenizer.encode_files("text.txt", tmp_path / "ids.bin", texts=["a"])
-
-
-def test_the_files_to_encode_may_come_from_a_generator(tmp_path, part):
-    tokenizer = bpe.Tokenizer(*trained(300))
-    n_ids = tokenizer.encode_files((path for path in [part, part]), tmp_path / "ids.bin")
-    ids = tokenizer.encode(PART)
-    assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", 2 * ids) and n_ids == 2 * len(ids)
 
 
 def test_ids_take_two_bytes_where_all_fit(tmp_path, part):
@@ -2656,7 +2385,8 @@ def test_ids_take_two_bytes_where_all_fit(tmp_path, part):
             tokenizer.encode_files(part, tmp_path / name)
             ids = tokenizer.encode(PART)
             assert read_ids(tmp_path / name, kind if name == "ids.bin" else None) == (kind, ids) and max(ids) <= largest
-    with_new = bpe.Tokenizer({token_id + 2**16 - 300: token for token_id, token in vocab.items()}, merges, ["<new>"])  # its id is 65536
+    shifted = {token_id + 2**16 - 300: token for token_id, token in vocab.items()}
+    with_new = bpe.Tokenizer(shifted, merges, ["<new>"])  # its id is 65536
     (tmp_path / "new.txt").write_text("<new>")
     with_new.encode_files(tmp_path / "new.txt", tmp_path / "ids.npy")
     assert read_ids(tmp_path / "ids.npy") == ("u4", [2**16])
@@ -2682,21 +2412,10 @@ def test_nothing_to_encode_is_a_result(tmp_path):
     assert read_ids(tmp_path / "ids.npy") == ("u2", []) and (tmp_path / "ids.bin").read_bytes() == b""
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-@pytest.mark.parametrize("workers", [1, 2])
-def test_pipes_are_encoded_like_files(tmp_path, part, monkeypatch, workers):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 6000)
-    tokenizer = bpe.Tokenizer(*trained(600), [END])
-    os.mkfifo(tmp_path / "pipe")
-    with subprocess.Popen(["sh", "-c", f"cat '{part}' > '{tmp_path}/pipe'"]):
-        tokenizer.encode_files([tmp_path / "pipe", part], tmp_path / "ids.npy", workers=workers)
-    assert read_ids(tmp_path / "ids.npy") == ("u2", 2 * tokenizer.encode(PART))
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("pattern", ["gpt2", r"\w+|\W"])
-def test_bad_utf8_in_the_middle_of_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, workers, pattern):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 9000)
+def test_bad_utf8_in_the_middle_of_encoding_leaves_the_earlier_file(tmp_path, cut, workers, pattern):
+    cut(9000)
     data = bytearray(b"word and word. " * 2000)
     data[20_000] = data[12_345] = 0xFF
     path, output = tmp_path / "text.txt", tmp_path / "ids.npy"
@@ -2710,8 +2429,8 @@ def test_bad_utf8_in_the_middle_of_encoding_leaves_the_earlier_file(tmp_path, mo
     assert read_ids(output) == ("u2", tokenizer.encode(data.decode(errors="replace")))
 
 
-def test_text_that_cannot_be_encoded_is_an_error_with_its_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 100)
+def test_text_that_cannot_be_encoded_is_an_error_with_its_file(tmp_path, cut):
+    cut(100)
     (tmp_path / "text.txt").write_text("ab ab" * 100 + " abx ab")
     tokenizer = bpe.Tokenizer({0: b"a", 1: b" ", 2: b"b"}, [])
     with pytest.raises(ValueError, match=r"text\.txt, bytes \d+ to \d+: .*no token for the byte b'x'"):
@@ -2722,54 +2441,34 @@ def test_text_that_cannot_be_encoded_is_an_error_with_its_file(tmp_path, monkeyp
     assert os.listdir(tmp_path) == ["text.txt"]
 
 
-@pytest.mark.parametrize("break_at", ["the first ids", "the last ids", "the rename"])
-def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, part, monkeypatch, break_at):
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 3000)
-    calls = []
-
+@pytest.mark.parametrize("break_at", [1, 5, "the rename"])
+def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, break_at, cut):
     def stop(*arguments):
         raise KeyboardInterrupt
 
-    def advance(results, *rest):
-        for result in results:
-            calls.append(1)
-            if len(calls) == (1 if break_at == "the first ids" else 5):
-                raise KeyboardInterrupt
-            yield result
+    def texts():
+        for number in range(6):
+            yield "low lower\n" * 300 if number != break_at else stop()
 
+    cut(3000)
     if break_at == "the rename":
         monkeypatch.setattr(os, "replace", stop)
-    else:
-        monkeypatch.setattr(bpe, "with_progress", advance)
     (tmp_path / "ids.npy").write_bytes(b"earlier")
     with pytest.raises(KeyboardInterrupt):
-        bpe.Tokenizer(*trained(300), [END]).encode_files(part, tmp_path / "ids.npy", workers=1)
-    assert (tmp_path / "ids.npy").read_bytes() == b"earlier" and os.listdir(tmp_path) == ["ids.npy"]
-
-
-def test_ids_are_never_written_where_no_file_can_be(tmp_path, part):
-    (tmp_path / "folder.npy").mkdir()
-    (tmp_path / "file").touch()
-    tokenizer = bpe.Tokenizer(*trained(300))
-    with pytest.raises(ValueError, match=r"refusing to overwrite .*folder\.npy: not a regular file"):
-        tokenizer.encode_files(part, tmp_path / "folder.npy")
-    with pytest.raises(ValueError, match="file is not a folder"):
-        tokenizer.encode_files(part, tmp_path / "file" / "ids.npy")
-    os.symlink("/dev/null", tmp_path / "device.npy")
-    with pytest.raises(ValueError, match="device.npy: not a regular file"):
-        tokenizer.encode_files(part, tmp_path / "device.npy")
-    assert sorted(os.listdir(tmp_path)) == ["device.npy", "file", "folder.npy"]
+        bpe.Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
+    assert files_of(tmp_path) == {"ids.npy": b"earlier"}
 
 
 def test_ids_never_replace_one_of_their_inputs(tmp_path, error):
     """By whatever path or link."""
     tokenizer = bpe.Tokenizer(*trained(300), [END])
     tokenizer.save("bpeModel")
-    text = pathlib.Path("text.npy")
+    text = Path("text.npy")
     text.write_text("low lower")
     os.symlink(text, "symbolic.npy")
     os.link(text, "hard.npy")
-    for output in (text, text.absolute(), "./text.npy", "symbolic.npy", "hard.npy", os.path.join("bpeModel", "..", "text.npy")):
+    roundabout = os.path.join("bpeModel", "..", "text.npy")
+    for output in (text, text.absolute(), "./text.npy", "symbolic.npy", "hard.npy", roundabout):
         with pytest.raises(ValueError, match=r"\.npy"):
             tokenizer.encode_files(["words.txt", text], output)
         for size in ([], [300]):
@@ -2778,23 +2477,16 @@ def test_ids_never_replace_one_of_their_inputs(tmp_path, error):
     tokenizer.encode_files(text, "other.npy")
 
 
-def test_files_of_ids_are_npy_or_bin(tmp_path, part):
-    for name in ("out.txt", "out", "out.npz", ""):
-        with pytest.raises(ValueError, match=r"\.npy.*\.bin|must not be empty"):
-            bpe.Tokenizer(*trained(300)).encode_files(part, tmp_path / name if name else "")
-    assert os.listdir(tmp_path) == []
-
-
-def test_bad_options_of_encode_files(tmp_path, part):
-    tokenizer = bpe.Tokenizer(*trained(300))
-    for options in ({"workers": 0}, {"errors": "ignore"}, {"newlines": "x"}, {"color": 1}, {"like": "huggingface"}, {"vocab_size": 300}):
-        with pytest.raises((ValueError, TypeError), match=next(iter(options))):
-            tokenizer.encode_files(part, tmp_path / "ids.npy", **options)
-    with pytest.raises(FileNotFoundError):
-        tokenizer.encode_files([part, tmp_path / "missing.txt"], tmp_path / "ids.npy")
-    with pytest.raises(ValueError, match="no corpus file"):
-        tokenizer.encode_files([], tmp_path / "ids.npy")
-    assert os.listdir(tmp_path) == []
+@pytest.mark.parametrize("options, text", [
+    *[({"output": name}, r"\.npy.*\.bin") for name in ("out.txt", "out", "out.npz", "")],
+    ({"workers": 0}, "workers"), ({"errors": "ignore"}, "errors"), ({"newlines": "x"}, "newlines"),
+    ({"like": "huggingface"}, "like"), ({"vocab_size": 300}, "vocab_size"), ({"color": 1}, "color"),
+    ({"texts": ["a"]}, "pass either paths or texts"), ({"paths": None}, "pass either paths or texts"),
+])  # fmt: skip
+def test_bad_options_of_encode_files(words_txt, options, text):
+    with pytest.raises((ValueError, TypeError), match=text):
+        bpe.Tokenizer(*trained(300)).encode_files(**{"paths": "words.txt", "output": "ids.npy", **options})
+    assert os.listdir() == ["words.txt"]
 
 
 @only_c
@@ -2817,76 +2509,68 @@ def test_encoding_takes_little_memory(tmp_path):
 # --- VII. The command line: training ---------------------------------------------------------------------------------
 
 
-def test_the_command_line_writes_what_the_library_does(tmp_path):
-    result = run(CORPUS, 300, "--output-dir", tmp_path / "out")
-    assert result.returncode == 0 and result.stdout == b""
-    assert (tmp_path / "out" / "merges.txt").read_bytes() == (FIXTURES / "vocab300" / "merges.txt").read_bytes()
-    text = result.stderr.decode()
-    size = CORPUS.stat().st_size
-    for part in (f"{size:,} bytes", "300 = 256 bytes + 1 special token + 43 merges\n", "bytes per token", "counting", "MB", "distinct"):
-        assert part in text
-    words = naive_words(FIXTURE, [END])
-    for merge in model_in(tmp_path / "out")[1]:
-        words = collections.Counter({naive_merge(word, merge): count for word, count in words.items()})
-    in_words = sum(len(b"".join(word)) * count for word, count in words.items())
+@pytest.mark.parametrize("corpus, size", [(CORPUS, 300), ("runs.txt", 260)], ids=["fixture", "runs"])
+def test_the_command_line_writes_what_the_library_does_and_a_summary(main, corpus, size):
+    Path("runs.txt").write_text("aaaaaaa aaaa aaa ab " * 3)
+    status, stdout, stderr = main(corpus, size, "--model", "model")
+    assert (status, stdout) == (0, "")
+    vocab, merges = bpe.train_bpe(corpus, size, [END])
+    assert model_in("model") == (vocab, merges)
+    words = naive_words(Path(corpus).read_bytes().decode(), [END])
+    lines, n_bytes = summary(stderr), sum(len(b"".join(word)) * count for word, count in words.items())
+    assert lines["pre-tokens"] == f"{sum(words.values()):,}, {len(words):,} of them distinct"
+    for merge in merges:
+        words = Counter({naive_merge(word, merge): count for word, count in words.items()})
     tokens = sum(len(word) * count for word, count in words.items())
-    assert f"{in_words / tokens:.2f} bytes per token" in text
-    assert f"{sum(words.values()):,}, {len(words):,} of them distinct" in text
+    assert lines["compression"] == f"{n_bytes / tokens:.2f} bytes per token on this corpus"
+    assert lines["read"].startswith(f"{os.path.getsize(corpus):,} bytes, ") and " MB/s" in lines["read"]
+    assert lines["vocabulary"] == f"{size} = 256 bytes + 1 special token + {size - 257} merges"
+    assert lines["time"].startswith("counting ")
 
 
-def test_options_may_stand_anywhere(tmp_path, part):
-    expected = None
-    arguments = [str(part), "400"]
-    options = ["--output-dir", str(tmp_path), "--quiet"]
+def test_options_may_stand_anywhere(main):
+    arguments, options = ["words.txt", 265], ["--min-frequency", 5, "--quiet"]
     for order in ([*options, *arguments], [*arguments, *options], [arguments[0], *options, arguments[1]]):
-        result = run(*order)
-        assert (result.returncode, result.stderr) == (0, b"")
-        merges = (tmp_path / "merges.txt").read_bytes()
-        expected = expected or merges
-        assert merges == expected
+        assert main(*order, "--model", "model") == (0, "", "")
+        assert model_in("model") == bpe.train_bpe("words.txt", 265, [END], min_frequency=5)
+        shutil.rmtree("model")
 
 
-def test_special_tokens_on_the_command_line(tmp_path):
-    corpus = tmp_path / "c.txt"
-    corpus.write_text(f"aa<x>aa{END}aa")
-    cases = [([], [END]), (["--special-token", "<x>"], ["<x>"]), (["--no-special-tokens"], []),
-             (["--special-token", "<x>", "--special-token", END], ["<x>", END])]  # fmt: skip
-    for options, special_tokens in cases:
-        assert run(corpus, 280, *options, "--output-dir", tmp_path).returncode == 0
-        assert model_in(tmp_path) == bpe.train_bpe(corpus, 280, special_tokens)
+@pytest.mark.parametrize("options, special_tokens", [
+    ("", [END]), ("--no-special-tokens", []), ("--special-token <x>", ["<x>"]),
+    (f"--special-token <x> --special-token {END}", ["<x>", END]),
+])  # fmt: skip
+def test_special_tokens_on_the_command_line(main, options, special_tokens):
+    Path("text.txt").write_text(f"aa<x>aa{END}aa")
+    assert main("text.txt", 280, *options.split(), "--model", "model")[0] == 0
+    assert model_in("model") == bpe.train_bpe("text.txt", 280, special_tokens)
 
 
-def test_a_pipe_and_standard_input_are_read(tmp_path):
+def test_standard_input_is_read(words_txt):
     data = CORPUS.read_bytes()
-    assert run("-", 500, "--output-dir", tmp_path, stdin=data).returncode == 0
-    assert (tmp_path / "merges.txt").read_bytes() == (FIXTURES / "vocab500" / "merges.txt").read_bytes()
-    assert "looks compressed; try: zcat" in one_line(run("-", 500, "--output-dir", tmp_path, stdin=gzip.compress(data)).stderr)
-
-
-@only_python
-def test_sizes_may_be_given_in_thousands(main):
-    for size, number in (("1k", "1,000"), ("32K", "32,000")):
-        assert f"{number} requested" in main("words.txt", size)[2]
+    assert run("-", 500, stdin=data).returncode == 0
+    assert Path("bpeModel/merges.txt").read_bytes() == (FIXTURES / "vocab500" / "merges.txt").read_bytes()
+    assert "looks compressed; try: zcat" in one_line(run("-", 500, stdin=gzip.compress(data)).stderr)
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="file names are text there")
 @only_python
-def test_any_file_name_will_do(main, error):
+def test_any_file_name_will_do(main):
     for name in ("two\nlines.txt", "\udcff.txt", "-.txt", " .txt", "é.txt"):
         shutil.copy("words.txt", name)
-        assert main(f"./{name}", 262, "--output-dir", f"./{name}.model")[0] == 0
+        assert main(f"./{name}", 262, "--model", f"./{name}.model")[0] == 0
         assert len(model_in(f"{name}.model")[1]) == 5
-    assert "special token" in error("words.txt", 300, "--special-token", "\udcff")
 
 
-@only_python
-def test_a_copy_alone_inside_a_package(tmp_path):
+def test_a_copy_inside_a_package_trains_and_finds_a_library_next_to_it(tmp_path, engine):
     package = tmp_path / "course" / "basics"
     package.mkdir(parents=True)
-    shutil.copy(ROOT / "bpe.py", package / "bpe.py")
+    for file in [ROOT / "bpe.py"] + ([ROOT / "build_ffi.py", *ROOT.glob("_bpe_fast*.*")] if engine == "c" else []):
+        shutil.copy(file, package)
     (tmp_path / "course" / "__init__.py").touch()
     (package / "__init__.py").touch()
-    script = f"from course.basics.bpe import train_bpe; v, m = train_bpe({str(CORPUS)!r}, 500, ['{END}']); print(len(v), len(m))"
+    arguments = f"{str(CORPUS)!r}, 500, ['{END}'], engine={engine!r}"
+    script = f"from course.basics.bpe import train_bpe; v, m = train_bpe({arguments}); print(len(v), len(m))"
     result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, timeout=60)
     assert result.stdout.split() == [b"500", b"243"], result
 
@@ -2896,7 +2580,9 @@ def test_a_copy_alone_inside_a_package(tmp_path):
 
 @pytest.mark.parametrize("arguments, made_of, why_smaller", [
     ("262", "262 = 256 bytes + 1 special token + 5 merges", ""),
-    ("1000 --no-special-tokens", "272 = 256 bytes + 0 special tokens + 16 merges", "1,000 requested; every word is a single token now"),
+    ("32K", "273 = 256 bytes + 1 special token + 16 merges", "32,000 requested; every word is a single token now"),
+    ("1k --no-special-tokens", "272 = 256 bytes + 0 special tokens + 16 merges",
+     "1,000 requested; every word is a single token now"),
     ("264 --special-token <a> --special-token <b> --max-token-length 2 --min-frequency 9",
      "259 = 256 bytes + 2 special tokens + 1 merge", "264 requested; no pair is left within the given limits"),
 ])  # fmt: skip
@@ -2906,7 +2592,7 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
     assert status == 0 and lines["vocabulary"].startswith(made_of)
     assert lines["vocabulary"] == made_of + (f"; {why_smaller}" if why_smaller else "")
     assert " MB/s" in lines["read"]
-    assert regex.fullmatch(r"[\d,]+ MB(, and [\d,]+ MB in a worker process)?", lines.get("peak memory", "0 MB"))  # not available on Windows
+    assert regex.fullmatch(r"[\d,]+ MB", lines.get("peak memory", "0 MB"))  # not available on Windows
 
 
 @pytest.mark.parametrize("data", [b"", END.encode(), END.encode() * 3])
@@ -2914,103 +2600,95 @@ def test_a_corpus_without_a_word_is_an_error_on_the_command_line(main, error, da
     """An empty pipe must not replace a good model; in Python it is a result (test_nothing_to_merge_is_a_result)."""
     assert main("words.txt", 262, "--quiet")[0] == 0
     before = files_of("bpeModel")
-    pathlib.Path("empty.txt").write_bytes(data)
+    Path("empty.txt").write_bytes(data)
     assert regex.search("no words|not a single word|nothing to learn from|is empty", error("empty.txt", 300))
     assert files_of("bpeModel") == before
-    error("empty.txt", 300, "--output-dir", "new")
-    assert not list(pathlib.Path().glob("new/*"))
+    error("empty.txt", 300, "--model", "new")
+    assert not list(Path().glob("new/*"))
 
 
 def test_line_endings_of_two_bytes_are_noted(main):
-    pathlib.Path("text.txt").write_bytes(b"a b\r\nc d\r\n")
+    Path("text.txt").write_bytes(b"a b\r\nc d\r\n")
     assert r"lines end in \r\n, which is kept" in main("text.txt", 300)[2]
     assert r"\r\n" not in main("text.txt", 300, "--newlines", "lf")[2]
     assert r"\r\n" not in main("words.txt", 300)[2]
 
 
-def test_log_every(tmp_path):
-    path = tmp_path / "c.txt"
-    path.write_text(TEXTBOOK)
-    result = run(path, 268, "--no-special-tokens", "--pattern", r"\S+", "--log-every", 4, "--output-dir", tmp_path)
-    lines = result.stdout.decode().splitlines()
-    assert lines == ["4\tl ow -> low\t7", "8\tw i -> wi\t3", "12\tlowe r -> lower\t2"]
-
-
 EXPLAINED = [
-    ([3000], 8), ([3000, "--like", "huggingface"], 8), ([400, "--max-token-length", 2], 8), ([400, "--min-frequency", 55], 8),
-    ([260], 8), ([400, "--pattern", "o200k"], 8), ([280], 20), ([280, "--like", "huggingface"], 20),  # 20 rounds: the textbook example, with ties between new tokens
+    ([3000], 8), ([3000, "--like", "huggingface"], 8), ([400, "--max-token-length", 2], 8),
+    ([400, "--min-frequency", 55], 8), ([260], 8), ([400, "--pattern", "o200k"], 8),
+    ([280], 20), ([280, "--like", "huggingface"], 20),  # the textbook example, with ties between new tokens
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("options, rounds", EXPLAINED)
-def test_an_explanation_is_of_the_merges_that_are_made(tmp_path, options, rounds):
+def test_an_explanation_is_of_the_merges_that_are_made(main, options, rounds):
     """The pairs and counts are checked against the oracle."""
-    corpus = tmp_path / "corpus.txt"
-    corpus.write_bytes(TEXTBOOK.encode() if rounds == 20 else CORPUS.read_bytes()[:4000])  # English only
-    result = run(corpus, *options, "--explain", rounds, "--quiet", "--output-dir", tmp_path)
-    assert result.returncode == 0, result
-    merges = model_in(tmp_path)[1]
+    corpus = Path("words.txt")
+    if rounds != 20:
+        corpus.write_bytes(CORPUS.read_bytes()[:4000])  # English only
+    status, stdout, _ = main(corpus, *options, "--explain", rounds, "--quiet", "--model", "model")
+    assert status == 0
+    merges = model_in("model")[1]
     words = naive_words(corpus.read_bytes().decode(), [END], bpe.PATTERNS["o200k" if "o200k" in options else "gpt2"])
-    show = lambda tokens: " ".join(t.decode(errors="backslashreplace").replace(" ", "␣") for t in tokens)  # noqa: E731
+    show = lambda token: token.decode(errors="backslashreplace").replace(" ", "␣")  # noqa: E731
+    rule = "smaller ids" if "huggingface" in options else "greater bytes"
     expected = []
     for number, pair in enumerate(merges[:rounds], 1):
         counts = naive_counts(words)
         if "--max-token-length" in options:
             counts = {pair: count for pair, count in counts.items() if len(pair[0] + pair[1]) <= 2}
-        ties = [count for count in counts.values() if count == counts[pair]]
-        first_line = f"round {number}: {show(pair)} ({counts[pair]:,} time{'s' * (counts[pair] > 1)})"
-        rule = "smaller ids" if "huggingface" in options else "greater bytes"
-        expected.append((first_line, f"    merge {show(pair)}" + f" ({len(ties)} pairs tie at {counts[pair]:,}; the {rule} win)" * (len(ties) > 1)))
+        count = counts[pair]
+        ties = list(counts.values()).count(count)
+        shown = " ".join(map(show, pair))
+        first_line = f"round {number}: {shown} ({count:,} time{'s' * (count > 1)})"
+        why = f" ({ties} pairs tie at {count:,}; the {rule} win)" if ties > 1 else ""
+        expected.append((first_line, f"    merge {shown}{why}"))
         words = {naive_merge(word, pair): count for word, count in words.items()}
-    found = regex.findall(r"(?m)^(round \d+: .+? times?\)).*\n(    merge .*)$", result.stdout.decode())
+    found = regex.findall(r"(?m)^(round \d+: .+? times?\)).*\n(    merge .*)$", stdout)
     assert found == expected
     assert len(found) == min(rounds, len(merges)) > 0
 
 
-def test_an_explanation_says_one_time(tmp_path):
-    (tmp_path / "c.txt").write_text("abc")
-    assert run("c.txt", 258, "--explain", 2, "--quiet", "--no-special-tokens", cwd=tmp_path).stdout.decode() == (
-        "round 1: b c (1 time), a b (1 time)\n    merge b c (2 pairs tie at 1; the greater bytes win)\n    a b c -> a bc (1 time)\n"
+def test_an_explanation_says_one_time(main):
+    Path("c.txt").write_text("abc")
+    assert main("c.txt", 258, "--explain", 2, "--quiet", "--no-special-tokens")[1] == (
+        "round 1: b c (1 time), a b (1 time)\n    merge b c (2 pairs tie at 1; the greater bytes win)\n"
+        "    a b c -> a bc (1 time)\n"
         "round 2: a bc (1 time)\n    merge a bc\n    a bc -> abc (1 time)\n"
     )
 
 
-def test_an_explanation_without_a_folder_saves_nothing_and_says_so(tmp_path, part):
-    assert run(part, 400, "--quiet", cwd=tmp_path).returncode == 0
-    before = files_of(tmp_path / "bpeModel")
-    result = run(part, 262, "--explain", 6, cwd=tmp_path)
-    assert result.returncode == 0 and b"round 5" in result.stdout and b"saved          nothing; --explain" in result.stderr
-    assert files_of(tmp_path / "bpeModel") == before and os.listdir(tmp_path) == ["bpeModel"]
+def test_an_explanation_without_a_folder_saves_nothing_and_says_so(main):
+    assert main("words.txt", 265, "--quiet")[0] == 0
+    before = files_of("bpeModel")
+    status, stdout, stderr = main("words.txt", 262, "--explain", 6)
+    assert status == 0 and "round 5" in stdout and summary(stderr)["saved"].startswith("nothing; --explain")
+    assert files_of("bpeModel") == before and sorted(os.listdir()) == ["bpeModel", "words.txt"]
 
 
-def test_the_summary_counts_the_memory_of_workers_and_names_the_engine_that_counted(main, monkeypatch, engine):
+def test_the_summary_counts_the_memory_of_workers_and_names_the_engine_that_counted(main, monkeypatch, engine, cut):
     resource = pytest.importorskip("resource")
     usage = {resource.RUSAGE_SELF: 33_000, resource.RUSAGE_CHILDREN: 54_000}
     monkeypatch.setattr(resource, "getrusage", lambda who: types.SimpleNamespace(ru_maxrss=usage[who]))
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 20)
+    cut(20)
     lines = summary(main("words.txt", 300, "--workers", 2)[2])
-    workers = engine == "python" and sys.platform != "darwin"
-    assert not workers or max(map(int, regex.findall(r"\d+", lines["peak memory"]))) >= 55  # MB; getrusage counts in KiB
+    if engine == "python" and sys.platform != "darwin":
+        assert lines["peak memory"] == "55 MB"  # getrusage counts in KiB
     assert lines["engine"].startswith("C" if engine == "c" else "Python")
     assert "Python" in summary(main("words.txt", 300, "--pattern", r"\w+|\W")[2])["engine"]
 
 
-def test_ids_of_a_model_that_is_not_saved_are_refused(error):
-    message = error("words.txt", 300, "--explain", 1, "--encode", "ids.npy")
-    assert "--explain and --encode require --model" in message and not os.path.exists("ids.npy")
-
-
-def test_show(tmp_path, part):
-    assert run(part, 600, "--output-dir", tmp_path).returncode == 0
+def test_show(main, error, part, monkeypatch):
+    assert main(part, 600, "--quiet")[0] == 0
     text = f"The ferry 字{END}"
-    tokenizer = bpe.Tokenizer.from_files(tmp_path / "vocab.json", tmp_path / "merges.txt", [END])
-    ids = tokenizer.encode(text)
-    expected = "|".join(tokenizer.vocab[i].decode(errors="backslashreplace") for i in ids) + "\n" + " ".join(map(str, ids))
-    expected += f"\n{len(ids)} tokens, {len(text.encode())} bytes, {len(text.encode()) / len(ids):.2f} bytes per token\n"
-    for argument, options in ((text, {}), ("-", {"stdin": text.encode()})):
-        result = run("--show", argument, "--output-dir", tmp_path, **options)
-        assert result.stdout.decode() == expected and "\\x" in expected
-    assert run("--show", "x", part, "--output-dir", tmp_path).returncode == 2
+    tokenizer = bpe.Tokenizer.load("bpeModel")
+    ids, n_bytes = tokenizer.encode(text), len(text.encode())
+    expected = "|".join(tokenizer.vocab[token_id].decode(errors="backslashreplace") for token_id in ids)
+    expected += f"\n{' '.join(map(str, ids))}\n"
+    expected += f"{len(ids)} tokens, {n_bytes} bytes, {n_bytes / len(ids):.2f} bytes per token\n"
+    assert main("--show", text) == (0, expected, "") and "\\x" in expected
+    assert run("--show", "-", stdin=text.encode()).stdout.decode() == expected
 
 
 def test_control_characters_are_made_visible(main, error, words_txt):
@@ -3021,10 +2699,13 @@ def test_control_characters_are_made_visible(main, error, words_txt):
         assert not set("\x1b\r") & set(error(name, 300))
 
 
-@pytest.mark.parametrize("options", [["--pattern", "o200k"], ["--special-token", "<x>"], ["--no-special-tokens"], ["--encode", "ids.npy"], ["--like", "huggingface"]])
+@only_python
+@pytest.mark.parametrize("options", [
+    "--pattern o200k", "--special-token <x>", "--no-special-tokens", "--encode ids.npy", "--like huggingface",
+])  # fmt: skip
 def test_show_takes_no_options_of_training(main, error, options):
     assert main("words.txt", 262, "--quiet")[0] == 0
-    assert options[0].strip("-").removeprefix("no-").rstrip("s") in error("--show", "low", *options)
+    assert options.split()[0] in error("--show", "low", *options.split())
 
 
 @only_python
@@ -3046,15 +2727,18 @@ def test_help_has_groups_and_ends_with_examples(main):
 
 
 @only_python
-def test_without_arguments_there_are_the_usage_and_examples(main):
+@pytest.mark.parametrize("name, typed", [("bpe.py", "python bpe.py"), ("/somewhere/bin/bpe-py", "bpe-py")])
+def test_without_arguments_there_are_the_usage_and_examples(main, monkeypatch, name, typed):
+    monkeypatch.setattr(sys, "argv", [name])
     status, _, stderr = main()
-    assert status == 2 and "usage: bpe.py CORPUS" in stderr and stderr.count("\n  python bpe.py ") >= 2
+    assert status == 2 and f"usage: {typed.split()[-1]} CORPUS" in stderr
+    assert stderr.count(f"\n  {typed} ") >= 2 and f"\n  {typed} corpus.txt " in stderr
 
 
-def test_the_progress_on_a_terminal(words_txt, monkeypatch):
+def test_the_progress_on_a_terminal(words_txt, monkeypatch, cut):
     clock = itertools.count(100, 0.15)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 20)
+    cut(20)
     expected = bpe.train_bpe("words.txt", 265)
     monkeypatch.setattr(sys, "stderr", Terminal())
     assert bpe.train_bpe("words.txt", 265, progress=True, workers=1) == expected
@@ -3069,12 +2753,12 @@ def test_the_progress_on_a_terminal(words_txt, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_the_progress_wipes_its_line_after_an_error_too(monkeypatch, error):
+def test_the_progress_wipes_its_line_after_an_error_too(monkeypatch, error, cut):
     def texts():
         yield from ["low lower"] * 3
         raise error
 
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 5)
+    cut(5)
     monkeypatch.setattr(sys, "stderr", Terminal())
     with pytest.raises(error):
         bpe.train_bpe(None, 300, texts=texts(), progress=True, workers=1)
@@ -3082,19 +2766,20 @@ def test_the_progress_wipes_its_line_after_an_error_too(monkeypatch, error):
 
 
 @only_python
-@pytest.mark.parametrize("seconds_between, at_once, speed", [(0.15, 1, 4), (1, 2, 1.2)])  # 2: two workers finish together
-def test_the_speed_in_the_progress_line_is_never_too_high(monkeypatch, seconds_between, at_once, speed):
+@pytest.mark.parametrize("seconds_between, at_once, speed", [(0.15, 1, 4), (1, 2, 1.2)])  # two workers may end together
+def test_the_speed_in_the_progress_line_is_never_too_high(monkeypatch, seconds_between, at_once, speed, cut):
     seconds = 0
 
-    def slices():
+    def texts():
         nonlocal seconds
         for _ in range(6):
             seconds += seconds_between
-            yield from [(bpe.Slice("", 0, 600_000), None)] * at_once
+            yield from ["x" * 600_000] * at_once
 
     monkeypatch.setattr(time, "monotonic", lambda: seconds)
+    cut(600_000)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert len(list(bpe.with_progress(slices(), "counting words", "MB", None, True))) == 6 * at_once
+    bpe.count_words(None, [], texts=texts(), progress=True, workers=1)
     speeds = [float(part.split()[-1]) for part in sys.stderr.getvalue().split(" MB/s")[:-1]]
     assert len(speeds) > 1 and max(speeds) <= speed
 
@@ -3102,161 +2787,103 @@ def test_the_speed_in_the_progress_line_is_never_too_high(monkeypatch, seconds_b
 # --- VII. The command line: encoding ---------------------------------------------------------------------------------
 
 
-def test_encode_on_the_command_line(tmp_path, part):
-    vocab, merges = bpe.train_bpe(part, 500, ["<x>", END], pattern="o200k", output_dir=tmp_path / "model")
-    (tmp_path / "text.txt").write_text(f"Some 12345 words'LL<x>{END}x" * 20)
-    expected = bpe.Tokenizer(vocab, merges, ["<x>", END], "o200k").encode((tmp_path / "text.txt").read_text())
-    result = run("text.txt", "--encode", "ids.npy", "--output-dir", "model", cwd=tmp_path)
-    assert result.returncode == 0 and read_ids(tmp_path / "ids.npy") == ("u2", expected), result
-    size = (tmp_path / "text.txt").stat().st_size
-    encoded = rf"{size:,} bytes, \d+ MB/s: {len(expected):,} tokens, {size / len(expected):.2f} bytes per token\n"
-    assert regex.search(encoded, result.stderr.decode()) and "ids.npy" in result.stderr.decode()
-    assert run("-", "--encode", "ids.bin", "--output-dir", "model", cwd=tmp_path, stdin=(tmp_path / "text.txt").read_bytes()).returncode == 0
-    assert read_ids(tmp_path / "ids.bin", "u2") == ("u2", expected)
+def test_encode_on_the_command_line(main, part):
+    vocab, merges = bpe.train_bpe(part, 500, ["<x>", END], pattern="o200k", output_dir="model")
+    text, path = f"Some 12345 words'LL<x>{END}x" * 20, Path("text.txt")
+    path.write_text(text)
+    expected = bpe.Tokenizer(vocab, merges, ["<x>", END], "o200k").encode(text)
+    status, _, stderr = main(path, "--encode", "ids.npy", "--model", "model")
+    assert status == 0 and read_ids(Path("ids.npy")) == ("u2", expected)
+    encoded = rf"{len(text):,} bytes, \d+ MB/s: {len(expected)} tokens, {len(text) / len(expected):.2f} bytes per token"
+    assert regex.fullmatch(encoded, summary(stderr)["encoded"]) and summary(stderr)["saved"] == "ids.npy"
+    assert run("-", "--encode", "ids.bin", "--model", "model", stdin=text.encode()).returncode == 0
+    assert read_ids(Path("ids.bin"), "u2") == ("u2", expected)
     # with a size, train first
-    result = run("text.txt", part, 400, "--encode", "both.npy", "--output-dir", "new", "--quiet", cwd=tmp_path)
-    assert (result.returncode, result.stderr) == (0, b"")
-    tokenizer = bpe.Tokenizer(*bpe.train_bpe([tmp_path / "text.txt", part], 400, [END], workers=1), [END])
-    assert model_in(tmp_path / "new") == (tokenizer.vocab, tokenizer.merges)
-    both = [token_id for path in (tmp_path / "text.txt", part) for token_id in tokenizer.encode(path.read_bytes().decode())]
-    assert read_ids(tmp_path / "both.npy") == ("u2", both)
+    assert main(path, part, 400, "--encode", "both.npy", "--model", "new", "--quiet") == (0, "", "")
+    tokenizer = bpe.Tokenizer(*bpe.train_bpe([path, part], 400, [END], workers=1), [END])
+    assert model_in("new") == (tokenizer.vocab, tokenizer.merges)
+    assert read_ids(Path("both.npy")) == ("u2", tokenizer.encode(text) + tokenizer.encode(PART))
 
 
-def test_encode_takes_everything_from_the_folder(tmp_path, part, monkeypatch, engine):
+@pytest.mark.parametrize("special_token, pattern", [("a b", "gpt2"), ("<x>", r"\w+ \w+|\w|\W")])
+def test_encode_takes_everything_from_the_folder(main, part, cut, special_token, pattern):
     """This includes where text may be cut: if "a b" is a special token, not between a and b."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("xa bx a bx a b" * 20)
-    for special_tokens, pattern in ((["a b"], "gpt2"), (["<x>"], r"\w+ \w+|\w|\W")):
-        tokenizer = bpe.Tokenizer.train(part, 300, special_tokens, pattern=pattern)
-        tokenizer.save("bpeModel")
-        with monkeypatch.context() as small:
-            small.setattr(bpe, "SLICE_BYTES", 10)
-            small.setattr(bpe, "WINDOW_BYTES", 8)
-            assert bpe.main(["text.txt", "--encode", "ids.npy", "--quiet", "--workers", "1", "--engine", engine]) == 0
-        assert read_ids(tmp_path / "ids.npy") == ("u2", tokenizer.encode((tmp_path / "text.txt").read_text()))
+    tokenizer, text = bpe.Tokenizer.train(part, 300, [special_token], pattern=pattern), "xa bx a bx a b" * 20
+    tokenizer.save("bpeModel")
+    Path("text.txt").write_text(text)
+    cut(10, 8)
+    assert main("text.txt", "--encode", "ids.npy", "--quiet", "--workers", "1")[0] == 0
+    assert read_ids(Path("ids.npy")) == ("u2", tokenizer.encode(text))
 
 
 @only_python
-@pytest.mark.parametrize("options, text", [
-    (["--pattern", "o200k"], "bpeModel was trained with pattern='gpt2', not 'o200k'"),
-    (["--special-token", "<y>"], "bpeModel was trained with special_tokens=('<|endoftext|>',), not ('<y>',)"),
-    (["--no-special-tokens"], "bpeModel was trained with special_tokens=('<|endoftext|>',), not ()"),
+@pytest.mark.parametrize("arguments, text", [
+    ("words.txt --pattern o200k", "bpeModel was trained with pattern='gpt2', not 'o200k'"),
+    ("words.txt --special-token <y>", f"bpeModel was trained with special_tokens=('{END}',), not ('<y>',)"),
+    ("words.txt --no-special-tokens", f"bpeModel was trained with special_tokens=('{END}',), not ()"),
+    ("words.txt --model none", "no model in none: train one first, or name its folder with --model"),
+    ("- 300", "- can't be read twice, to train on it and to encode it"),
+    ("words.txt 300 --explain 1", "--explain and --encode require --model"),  # the ids would have no model
 ])  # fmt: skip
-def test_encode_refuses_what_contradicts_the_folder(tmp_path, part, options, text):
-    bpe.train_bpe(part, 300, [END], output_dir=tmp_path / "bpeModel")
-    result = run(part, "--encode", "ids.npy", *options, cwd=tmp_path)
-    assert result.returncode == 2 and text in one_line(result.stderr)
-    assert os.listdir(tmp_path) == ["bpeModel"]
-
-
-@only_python
-def test_encode_is_refused_before_training(tmp_path):
-    result = run("-", 300, "--encode", "ids.npy", cwd=tmp_path, stdin=b"ab")
-    assert result.returncode == 2 and "read twice" in one_line(result.stderr) and os.listdir(tmp_path) == []
-
-
-@only_python
-def test_encode_without_a_model_says_so(tmp_path, part):
-    result = run(part, "--encode", "ids.npy", cwd=tmp_path)
-    assert result.returncode == 2 and "bpeModel" in one_line(result.stderr) and os.listdir(tmp_path) == []
+def test_encode_is_refused_before_any_work(main, error, arguments, text):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    before = files_of("bpeModel")
+    assert text in error(*arguments.split(), "--encode", "ids.npy")
+    assert sorted(os.listdir()) == ["bpeModel", "words.txt"] and files_of("bpeModel") == before
 
 
 # --- VII. The command line: errors -----------------------------------------------------------------------------------
 
 
+@only_python
 @pytest.mark.parametrize("arguments, text", [
-    (["c.txt"], "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"),
-    (["c.txt", "many"], "give a corpus and, last, the vocabulary size"),
-    (["c.txt", "10kk"], "10kk"),
-    (["300"], "not bpe.py 300"),
-    (["300", "c.txt"], "not bpe.py 300 c.txt"),
-    (["--show", "x", "c.txt"], "--show can't be combined with a corpus or a size: c.txt"),
-    (["c.txt", "10"], "vocabulary size 10 is too small; the minimum is 257 (256 bytes + 1 special token)"),
-    (["c.txt", "-10"], "must be a positive integer, not -10"),
-    (["missing.txt", "300"], "No such file or directory: 'missing.txt'"),
-    ([".", "300"], ". is a folder: give its files, ./*"),
-    (["c.txt", "300", "--colour"], "--colour"),
-    (["c.txt", "300", "--errors", "ignore"], "ignore"),
-    (["c.txt", "300", "--workers", "0"], "workers must be"),
-    (["c.txt", "300", "--pattern", "(["], "regular expression"),
-    (["c.txt", "300", "--special-token", ""], "special token 1 ('') must be valid text of at least two bytes"),
-    (["c.txt", "300", "--special-token", "<x>", "--no-special-tokens"], "not allowed with"),
-    (["c.txt", "300", "--log-every", "0"], "--log-every must be"),
-    (["c.txt", "300", "--output-dir", "c.txt"], "c.txt is not a folder"),
-    (["bad.txt", "300"], "bad.txt: not valid UTF-8 at byte 3 (0xff, invalid start byte); "),
-    (["c.gz", "1000"], "looks compressed; try: zcat c.gz | python bpe.py - 1000"),
+    ("c.txt", "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"),
+    ("c.txt many", "give a corpus and, last, the vocabulary size"), ("c.txt 10kk", "10kk"),
+    ("300", "not bpe.py 300"), ("300 c.txt", "not bpe.py 300 c.txt"),
+    ("c.txt -10", "must be a positive integer, not -10"), ("c.txt 1,000", "'1,000' is not a size: write 1000 or 1k"),
+    ("c.txt 1M", "'1M' is not a size"), ("c.txt 1e4", "'1e4' is not a size"),
+    ("c.txt 10", r"vocabulary size 10 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
+    ("c.txt --vocab-size 300", "unknown option --vocab-size: the size comes after the corpus"),
+    ("c.txt 300 --special-tokens <x>", "unknown option --special-tokens: use --special-token"),
+    ("c.txt 300 --colour", "--colour"), ("c.txt 300 --errors ignore", "ignore"),
+    ("c.txt 300 --pattern ([", "regular expression"), ("c.txt 300 --pattern ''", "--pattern must"),
+    ("c.txt 300 --workers 0", "--workers must be"), ("c.txt 300 --min-frequency 0", "--min-frequency must be"),
+    ("c.txt 300 --max-token-length 0", "--max-token-length must be"), ("c.txt 300 --explain -3", "--explain must be"),
+    ("c.txt 300 --log-every 0", "--log-every must be"), ("c.txt 300 --special-token \udcff", "special token"),
+    ("c.txt 300 --special-token ''", r"special token 1 \(''\) must be valid text of at least two bytes"),
+    ("c.txt 300 --special-token <x> --no-special-tokens", "not allowed with"), ("'' 300", "must not be empty"),
+    ("c.txt 300 --model ''", "--model must not be empty"), ("--show x --model ''", "--model must not be empty"),
+    ("c.txt --encode ''", "--encode.*must"), ("--encode ids.npy", "--encode requires a corpus"),
+    ("--show x c.txt", "--show can't be combined with a corpus or a size: c.txt"),
+    ("--show x", "no model in bpeModel: train one first, or name its folder with --model"),
+    ("missing.txt 300", "No such file or directory: 'missing.txt'"), ("c.txt missing.txt 300", "'missing.txt'"),
+    (". 300", r"\. is a folder: give its files, \./\*"), ("c.txt docs 300", r"docs is a folder: .*, docs/\*"),
+    ("c.txt 300 --model c.txt", "c.txt is not a folder"), ("'my file.gz' 300", "zcat 'my file.gz' "),
+    ("bad.txt 300", r"bad.txt: not valid UTF-8 at byte 3 \(0xff, invalid start byte\); "),
+    ("c.gz 1000", r"looks compressed; try: zcat c.gz \| python bpe.py - 1000"),
 ])  # fmt: skip
 def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text):
-    for name, data in (("c.txt", b"hello"), ("bad.txt", b"abc\xff"), ("c.gz", b"\x1f\x8b\x08\x00")):
-        pathlib.Path(name).write_bytes(data)
-    assert text in error(*arguments)
-    assert not list(pathlib.Path().glob("bpeModel/*"))
-
-
-@pytest.mark.parametrize("arguments, text, without", [
-    (["c.txt", "300", "--output-dir", ""], "--(output-dir|model) must not be empty", ""), (["c.txt", "--encode", ""], "--encode.*must", ""),
-    (["c.txt", "300", "--pattern", ""], "pattern", ""), (["", "300"], "''|empty", ""), (["--show", "x", "--output-dir", ""], "--(output-dir|model) must not be empty", ""),
-    (["c.txt", "300", "--explain", "-3"], "--explain must be", ""),
-    (["--encode", "ids.npy"], "corpus", "size"),
-    (["c.txt", "1,000"], "'1,000' is not a size", ""), (["c.txt", "1M"], "'1M' is not a size", ""), (["c.txt", "1e4"], "'1e4' is not a size", ""),
-    (["c.txt", "--vocab-size", "300"], "--vocab-size.*last|the size.*last|bpe.py corpus.txt 10000", ""), (["c.txt", "300", "--special-tokens", "<x>"], "--special-token\\b", ""),
-    (["docs", "300"], r"docs is a folder.*docs/\*", ""), (["my file.gz", "300"], "zcat 'my file.gz' ", ""),
-    (["c.txt", "300", "--workers", "0"], "--workers must be", "workers=0"), (["c.txt", "300", "--min-frequency", "0"], "--min-frequency must be", ""),
-    (["c.txt", "300", "--max-token-length", "0"], "--max-token-length must be", ""),
-    (["--show", "x"], "no model in bpeModel: train one first, or name its folder with --(output-dir|model)", "Errno"),
-])  # fmt: skip
-@only_python
-def test_messages_name_what_was_typed_and_what_to_do(error, arguments, text, without):
     os.mkdir("docs")
-    for name, data in (("c.txt", b"hello"), ("my file.gz", b"\x1f\x8b\x08\x00")):
-        pathlib.Path(name).write_bytes(data)
-    message = error(*arguments)
-    assert regex.search(text, message) and (not without or without not in message), message
-    assert not list(pathlib.Path().glob("bpeModel/*"))
+    compressed = b"\x1f\x8b\x08\x00"
+    for name, data in (("c.txt", b"hello"), ("bad.txt", b"abc\xff"), ("c.gz", compressed), ("my file.gz", compressed)):
+        Path(name).write_bytes(data)
+    message = error(*shlex.split(arguments))
+    assert regex.search(text, message) and ("Errno" in message) == ("missing.txt" in arguments), message
+    assert not list(Path().glob("bpeModel/*")) and os.listdir("docs") == []
 
 
 @only_python
-def test_messages_about_arguments_in_python(tmp_path, part, monkeypatch):
+def test_text_in_place_of_a_path_is_an_error_that_does_not_repeat_it():
     with pytest.raises((OSError, ValueError)) as caught:
         bpe.Tokenizer.train("low lower " * 10_000, 300)
     assert len(str(caught.value)) < 500
-    assert bpe.train_bpe(texts=["ab"], vocab_size=257)[1] == [(b"a", b"b")] == bpe.Tokenizer.train(texts=["ab"], vocab_size=257).merges
-    monkeypatch.chdir(tmp_path)
-    for name in ("h", "other"):
-        bpe.train_bpe(part, 300 + len(name), output_dir=name)
-    shutil.copy("other/merges.txt", "h")
-    with pytest.raises(ValueError, match="^h: mixes files from different training runs"):
-        bpe.Tokenizer.load("h")
-    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/bpe-py"])
-    result = run()
-    assert result.returncode == 2 and b"usage: bpe-py CORPUS" in result.stderr and b"\n  bpe-py corpus.txt " in result.stderr
-
-
-def test_a_corpus_that_cannot_be_read_is_named(error):
-    os.mkdir("folder")
-    for name in ("folder", "nowhere.txt"):
-        assert name in error("words.txt", name, 300)
-    assert os.listdir("folder") == [] and not os.path.exists("bpeModel/vocab.json")
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
-def test_only_regular_files_are_replaced_and_anything_else_is_an_error_before_any_work(error, kind):
-    def make(path):
-        path.parent.mkdir(exist_ok=True)
-        {"fifo": os.mkfifo, "folder": os.mkdir, "device": lambda path: os.symlink(os.devnull, path)}[kind](path)
-        return path
-
-    ids, part = map(make, map(pathlib.Path, ("ids.npy", "model/merges.txt")))
-    for arguments in ([300, "--encode", ids], [300, "--output-dir", "model"]):
-        assert "not a regular file" in error("words.txt", *arguments)
-    assert not any(path.is_file() for path in (ids, part))
 
 
 @only_python
 def test_a_missing_python_or_package_is_an_error_of_one_line(words_txt):
     script = f"import runpy, sys; sys.version_info = (3, 9, 18); runpy.run_path({str(HERE / 'bpe.py')!r})"
-    assert "Python 3.10 or later" in one_line(subprocess.run([sys.executable, "-c", script], capture_output=True).stderr)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    assert "Python 3.10 or later" in one_line(result.stderr)
     command = [sys.executable, "-I", "-S", ROOT / "bpe.py"]  # hides installed packages
     result = subprocess.run([*command, "words.txt", "300"], capture_output=True)
     assert result.returncode == 2 and "pip install regex" in one_line(result.stderr)
@@ -3265,24 +2892,23 @@ def test_a_missing_python_or_package_is_an_error_of_one_line(words_txt):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a limit for the size of files")
-def test_a_full_disk_is_an_error_with_a_name_and_leaves_everything_as_it_was(tmp_path, part):
-    assert run(part, 300, "--output-dir", tmp_path / "model").returncode == 0
+def test_a_full_disk_is_an_error_with_a_name_and_leaves_everything_as_it_was(words_txt, part):
+    assert run(part, 300, "--model", "model").returncode == 0
     for name in ("ids.npy", "ids.bin"):
-        (tmp_path / name).write_bytes(b"earlier")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
-    for arguments, name in [([500], ".json"), (["--encode", tmp_path / "ids.npy"], "ids.npy"), (["--encode", tmp_path / "ids.bin"], "ids.bin")]:
-        result = run(part, *arguments, "--output-dir", tmp_path / "model", preexec_fn=limit_files(3000))
-        assert result.returncode == 2 and regex.search(rf"File too large: '.*{name}'$", one_line(result.stderr)), result
-        assert {path: path.read_bytes() for path in tmp_path.rglob("*.*")} == before
-    assert run(part, 500, "--output-dir", tmp_path / "new", preexec_fn=limit_files(3000)).returncode == 2
-    assert os.listdir(tmp_path / "new") == []
+        Path(name).write_bytes(b"earlier")
+    before = files_of(".") | files_of("model")
+    for arguments, name in ([500], ".json"), (["--encode", "ids.npy"], "ids.npy"), (["--encode", "ids.bin"], "ids.bin"):
+        result = run(part, *arguments, "--model", "model", preexec_fn=limit("FSIZE", 3000))
+        assert result.returncode == 2 and regex.search(f"File too large: '.*{name}'$", one_line(result.stderr)), result
+        assert files_of(".") | files_of("model") == before
+    assert run(part, 500, "--model", "new", preexec_fn=limit("FSIZE", 3000)).returncode == 2
+    assert os.listdir("new") == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits for a process here")
-def test_running_out_of_memory_is_an_error_of_one_line(words_txt, engine):
-    command = [sys.executable, ROOT / "bpe.py", "-", "300", "--engine", engine]
+def test_running_out_of_memory_is_an_error_of_one_line(words_txt):
     with open("/dev/zero", "rb") as endless:
-        result = subprocess.run(command, stdin=endless, capture_output=True, timeout=60, preexec_fn=limit_memory(110_000_000))
+        result = run("-", 300, stdin=endless, preexec_fn=limit("AS", 110_000_000))
     assert (result.returncode, one_line(result.stderr)) == (1, "error: out of memory\n")
 
 
@@ -3296,7 +2922,7 @@ def test_a_closed_standard_input_is_an_error_of_one_line(words_txt):
 @pytest.mark.parametrize("redirection", ["<&-", "2>&-", ">&-", "2>/dev/full", "<&- >&- 2>&-", ">/dev/full 2>&1"])
 @only_python
 def test_a_closed_or_full_stream_does_not_cost_the_training(words_txt, redirection):
-    commands = ["words.txt", 300, "--log-every", 1, "--output-dir", "model"], ["nowhere.txt", 300]
+    commands = ["words.txt", 300, "--log-every", 1, "--model", "model"], ["nowhere.txt", 300]
     result, failure = shells(f'"$@" {redirection}', *commands)
     assert result.returncode == 0, result.stderr
     assert (words_txt / "model" / "merges.txt").read_text().startswith("#version: 0.2\ns t\n")
@@ -3308,7 +2934,7 @@ def test_a_closed_pipe_does_not_cost_the_training(words_txt):
     for options in (["--log-every", "1"], ["--explain", "3"]):
         reading, writing = os.pipe()
         os.close(reading)  # as `head -1` does, only earlier
-        command = [sys.executable, ROOT / "bpe.py", "words.txt", "300", "--output-dir", "model", *options]
+        command = [sys.executable, ROOT / "bpe.py", "words.txt", "300", "--model", "model", *options]
         with open(writing, "wb") as pipe:
             result = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, timeout=60)
         assert result.returncode == 0 and b"roken pipe" not in result.stderr and b"saved" in result.stderr
@@ -3316,134 +2942,81 @@ def test_a_closed_pipe_does_not_cost_the_training(words_txt):
         shutil.rmtree(words_txt / "model")
 
 
-@only_python
-def test_main_prints_to_a_replaced_stream(part, tmp_path):
-    stream = io.StringIO()
-    with contextlib.redirect_stderr(stream):
-        assert bpe.main([str(part), "300", "--output-dir", str(tmp_path)]) == 0
-    assert "256 bytes + 1 special token + 43 merges" in stream.getvalue()
-
-
-def test_ctrl_c_ends_within_a_second_and_leaves_nothing(tmp_path, engine):
-    corpus = tmp_path / "big.txt"
-    corpus.write_bytes(CORPUS.read_bytes() * 100)
-    process = subprocess.Popen(
-        [sys.executable, str(ROOT / "bpe.py"), *[str(corpus)] * 400, "30000", "--workers", "2", "--output-dir", str(tmp_path / "out"),
-         "--engine", engine], stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    wait_for((tmp_path / "out").exists)
-    time.sleep(0.3)  # it is counting 4 GB now
-    assert process.poll() is None
-    workers = children_of(process.pid)
-    os.killpg(process.pid, signal.SIGINT)  # to parent and workers, as a terminal does
-    start = time.perf_counter()
-    _, errors = process.communicate(timeout=20)
-    assert time.perf_counter() - start < 1
-    assert process.returncode == 130 and errors.decode() == "interrupted\n"
-    assert os.listdir(tmp_path / "out") == []
-    assert len(workers) == (2 if engine == "python" else 0) and all_end(workers, 2)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
-def test_ctrl_c_while_learning_ends_within_a_second(tmp_path, engine):
-    """One long word, so that a merge changes many places and no call into C is short by itself."""
-    table = bytes(97 + byte % 26 for byte in range(256))
-    (tmp_path / "text.txt").write_bytes(random.Random(1).randbytes(8_000_000 if engine == "c" else 1_000_000).translate(table))
-    command = [sys.executable, ROOT / "bpe.py", "text.txt", "100000", "--log-every", "1", "--engine", engine]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path) as process:
-        try:
-            assert process.stdout.readline()  # the first merge is made
-            os.killpg(process.pid, signal.SIGINT)
-            start = time.perf_counter()
-            _, errors = process.communicate(timeout=20)
-        finally:
-            process.kill()
-    assert time.perf_counter() - start < 1 and (process.returncode, errors.decode()) == (130, "interrupted\n")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_a_signal_while_encoding_ends_it_within_a_second_and_leaves_nothing(tmp_path, part, engine, name):
-    bpe.train_bpe(part, 600, [END], output_dir=tmp_path / "model")
-    (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 100)
-    arguments = [*["text.txt"] * 400, "--encode", "ids.npy", "--output-dir", "model", "--workers", "2", "--engine", engine]
-    # small slices, so that some ids are written early
-    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import bpe; bpe.SLICE_BYTES = 100_000; sys.exit(bpe.main())"
-    command = [sys.executable, "-c", program, *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path) as process:
-        try:
-            wait_for(lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")))
-            assert process.poll() is None
-            os.killpg(process.pid, getattr(signal, name))
-            start = time.perf_counter()
-            _, errors = process.communicate(timeout=20)
-        finally:
-            process.kill()
-    assert time.perf_counter() - start < 1 and process.returncode != 0
-    assert name != "SIGINT" or (process.returncode, errors.decode()) == (130, "interrupted\n")
-    assert sorted(os.listdir(tmp_path)) == ["model", "text.txt"]
+@pytest.mark.parametrize("doing, name", [
+    ("starting", "SIGINT"), ("counting", "SIGINT"), ("counting", "SIGKILL"), ("learning", "SIGINT"),
+    ("encoding", "SIGINT"), ("encoding", "SIGTERM"), ("encoding", "SIGHUP"),
+])  # fmt: skip
+def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, engine, doing, name):
+    text, settings, counts = CORPUS.read_bytes() * 100, "pass", doing in ("starting", "counting")
+    if counts:
+        arguments = [*["text.txt"] * 400, "30000", "--model", "out"]  # 4 GB
+        begun = (tmp_path / "out").exists
+        if doing == "starting":
+            settings = "bpe.WORKER = 'import time; time.sleep(5)' + bpe.WORKER"
+    elif doing == "learning":  # one long word: a merge changes many places, so no call into C is short by itself
+        table = bytes(97 + byte % 26 for byte in range(256))
+        text = random.Random(1).randbytes(8_000_000 if engine == "c" else 1_000_000).translate(table)
+        arguments = ["text.txt", "100000", "--log-every", "1", "--model", "out"]
+        begun = lambda: (tmp_path / "log").stat().st_size  # noqa: E731
+    else:
+        bpe.train_bpe(part, 600, [END], output_dir=tmp_path / "model")
+        settings = "bpe.SLICE_BYTES = 100_000"  # so that the first ids are written early
+        arguments = [*["text.txt"] * 400, "--encode", "ids.npy", "--model", "model"]
+        begun = lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*"))  # noqa: E731
+    (tmp_path / "text.txt").write_bytes(text)
+    (tmp_path / "log").touch()
+    before = sorted(path for path in tmp_path.rglob("*.*") if path.is_file())
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import bpe; {settings}; sys.exit(bpe.main())"
+    command = [sys.executable, "-c", program, *arguments, "--workers", "2", "--engine", engine]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
+    try:
+        wait_for(begun)
+        time.sleep(0.3 * counts)  # until it has workers
+        assert process.poll() is None
+        workers = children_of(process.pid)
+        os.killpg(process.pid, getattr(signal, name))  # to its group, as a terminal does
+        start = time.perf_counter()
+        _, errors = process.communicate(timeout=20)
+        assert time.perf_counter() - start < 1
+    finally:
+        process.kill()
+    assert process.returncode == 130 if name == "SIGINT" else process.returncode != 0
+    assert name != "SIGINT" or errors.decode() == "interrupted\n"
+    assert sorted(path for path in tmp_path.rglob("*.*") if path.is_file()) == before
+    assert all_end(workers, 0.5 if name == "SIGKILL" else 2)
+    assert not counts or len(workers) == (2 if engine == "python" else 0)
 
 
 # --- the C engine ----------------------------------------------------------------------------------------------------
 
 
 @only_c
-def test_the_c_engine_is_the_c_engine(train, monkeypatch):
-    expected = oracle("low lower lowest low", 262)
+@pytest.mark.parametrize("pattern", bpe.PATTERNS)
+def test_the_c_engine_is_the_c_engine(train, monkeypatch, pattern):
     for name in ("count_texts", "learn_merges", "merge_in_words", "merge_by_rank", "find_words"):
         monkeypatch.setattr(bpe, name, None)  # leave no Python engine to fall back to
-    vocab, merges = train("low lower lowest low", 262, engine="c")
-    assert (vocab, merges) == expected
-    assert bpe.Tokenizer(vocab, merges).encode("lowest") == naive_encode(b"lowest", vocab, merges)
-    for pattern in ("cl100k", "o200k"):
-        assert len(train("low lower lowest low", 262, pattern=pattern)[1]) == 6
+    vocab, merges = train("low lower lowest low", 262, pattern=pattern)
+    assert (vocab, merges) == oracle("low lower lowest low", 262)
+    tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
+    assert tokenizer.encode(f"lowest{END}") == naive_encoder(tokenizer.vocab, merges, [END])(f"lowest{END}")
     assert bpe.find_engine()[0] is bpe.find_engine()[0] is C  # loaded once
+    assert bpe.Tokenizer(vocab, merges, [END], r"\w+|\W").encoder is None
+
+
+BOUNDARY = "\ue000\ue001"
+
+
+def assert_scanned_as_regex_does(texts):
+    """Count the words of all texts at once, separated by a special token, and compare with regex on each."""
+    expected = Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, texts)))
+    assert words_in(BOUNDARY.join(texts), [BOUNDARY]) == expected
 
 
 @only_c
-@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
-@pytest.mark.parametrize("like", [None, "huggingface"])
-def test_both_engines_give_the_same_ids(monkeypatch, pattern, like):
-    rng = random.Random(repr((pattern, like)))
-    vocab, merges = trained(2000, pattern, like)
-    for special_tokens in ([], [END], ["<a>", "<a><b>", "<a><b><c>", "b><"], [" \n\v", "\n\n\v", "ll'"], ["a a", "aa", "字"]):
-        in_c, in_python = (bpe.Tokenizer(vocab, merges, special_tokens, pattern) for _ in range(2))
-        in_python.__dict__["encoder"] = None
-        assert in_c.encoder is not None
-        for text in [*TEXTS, *(nested(rng, special_tokens) for _ in range(100))]:
-            assert in_c.encode(text) == in_python.encode(text), text
-    whole = FIXTURE
-    assert in_c.encode(whole) == in_python.encode(whole)
-
-
-@only_c
-def test_only_custom_patterns_are_encoded_without_c(monkeypatch):
-    for pattern in ("gpt2", "cl100k", "o200k"):
-        tokenizer = bpe.Tokenizer(*trained(600, pattern), [END], pattern)
-        monkeypatch.setattr(bpe, "find_words", None)
-        assert tokenizer.decode(tokenizer.encode(f"some words{END}")) == f"some words{END}"
-        monkeypatch.undo()
-    assert bpe.Tokenizer(*trained(600), [END], r"\w+|\W").encoder is None
-
-
-def scan(text, special_tokens=(), pattern="gpt2"):
-    """Count the words of text (str or bytes) with the C scanner."""
-    words = C.words(tuple(special_tokens), pattern)
-    assert words.scan(text if isinstance(text, bytes) else text.encode("utf-8"))
-    return words.to_dict()
-
-
-def assert_scanned_as_regex_does(texts, boundary="\ue000\ue001"):
-    """Scan all texts at once, separated by a special token, and compare with regex on each."""
-    expected = collections.Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, texts)))
-    counts = scan(boundary.join(texts), [boundary])
-    assert counts == {word.encode(): count for word, count in expected.items()}
-
-
-@only_c
-def test_the_scanner_knows_every_code_point():
-    # except surrogates and the boundary
-    points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)
+def test_the_scanner_supports_every_code_point():
+    points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)  # except surrogates and BOUNDARY
     assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x3000]])
     # runs of up to eight neighbors of one kind: no word may end inside a run
     runs = regex.findall(r"\p{L}{1,8}|\p{N}{1,8}|\s{1,8}|[^\s\p{L}\p{N}]{1,8}", points)
@@ -3452,55 +3025,16 @@ def test_the_scanner_knows_every_code_point():
 
 
 @only_c
-def test_the_scanner_on_all_short_strings():
-    alphabet = "a1's l\t\n\u00a0\u3000\u0301字😀<"
+def test_the_scanner_on_all_short_strings_on_random_ones_and_around_the_end_of_a_window():
+    alphabet, rng = "a1's l\t\n\u00a0\u3000\u0301字😀<", random.Random(4)
     for length in range(1, 5):
-        assert_scanned_as_regex_does(["".join(letters) for letters in itertools.product(alphabet, repeat=length)])
-
-
-@only_c
-def test_the_scanner_on_random_strings():
-    rng = random.Random(4)
-    parts = [*TRICKY, "'ve", "'re", "'t", "e", " "]
+        assert_scanned_as_regex_does(list(map("".join, itertools.product(alphabet, repeat=length))))
+    parts, texts = [*TRICKY, "'ve", "'re", "'t", "e", " "], []
     assert_scanned_as_regex_does([random_text(rng, parts, rng.randint(0, 40)) for _ in range(10_000)])
-
-
-@only_c
-def test_the_scanner_where_words_end_at_the_end_of_a_window():
-    rng = random.Random(5)
-    texts = []
-    for length in range(40, 300):
-        for piece in ["a", "1", " ", "\n", "\u3000", "字", ".", "é", "😀"]:
-            tail = random_text(rng, TRICKY, 6)
-            texts += [piece * length + tail, tail + piece * length, " " + piece * length, piece * (length - 1) + "'ll" + tail]
+    for length, piece in itertools.product(range(40, 300), ["a", "1", " ", "\n", "\u3000", "字", ".", "é", "😀"]):
+        run, tail = piece * length, random_text(rng, TRICKY, 6)
+        texts += [run + tail, tail + run, " " + run, run[1:] + "'ll" + tail]
     assert_scanned_as_regex_does(texts)
-
-
-@only_c
-@pytest.mark.parametrize("special_tokens", [*SPECIAL_SETS, ["<a>", "字字", "1 1", " 's"]])
-def test_special_tokens_are_boundaries_for_the_scanner(special_tokens):
-    rng = random.Random(repr(special_tokens))
-    for _ in range(100):
-        text = random_text(rng, TRICKY + 2 * special_tokens, rng.randint(0, 200))
-        expected = {b"".join(word): count for word, count in naive_words(text, special_tokens).items()}
-        assert scan(text, special_tokens) == expected
-
-
-@only_c
-def test_invalid_utf8_is_found_where_python_finds_it():
-    rng = random.Random(6)
-    bad = [*BAD_UTF8, b"\xc1\xbf", b"\xe0\x9f\xbf", b"\xed\xbf\xbf", b"\xf0\x8f\xbf\xbf", b"\xf5\x80\x80\x80", b"\xe5", b"\xf0\x9f\x98"]
-    good = ["a", " ", "字", "é", "😀", "\n", "word ", END]
-    offset = C.ffi.new("size_t *")
-    for _ in range(6000):
-        parts = [rng.choice(bad) if rng.random() < 0.03 else rng.choice(good).encode() for _ in range(rng.randint(1, 60))]
-        data = b"".join(parts)[: rng.choice([None, -1, -2])]
-        status = C.lib.bpe_words_scan(C.words([END], "gpt2").table(), C.ffi.from_buffer("uint8_t[]", data), len(data), offset)
-        try:
-            data.decode()
-            assert status == C.lib.BPE_OK
-        except UnicodeDecodeError as error:
-            assert (status, offset[0]) == (C.lib.BPE_BAD_UTF8, error.start), data
 
 
 @only_c
@@ -3520,62 +3054,26 @@ def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monke
 
 
 @only_c
-@pytest.mark.parametrize("words", [{b"ab": 2**62, b"xab": 2**62}, {b"aaa": 2**62}, {b"ab": 2**63}, {b"ab": 2**63 - 1, b"abc": 1}])
+@pytest.mark.parametrize("words", [
+    {b"ab": 2**62, b"xab": 2**62}, {b"aaa": 2**62}, {b"ab": 2**63}, {b"ab": 2**63 - 1, b"abc": 1},
+])  # fmt: skip
 def test_an_overflow_is_reported_and_not_wrapped(words):
     with pytest.raises(OverflowError):
         bpe.train_from_counts(words, 300)
-
-
-@only_c
-def test_sums_of_counts_are_exact_or_reported():
-    words, both = C.words([], "gpt2"), {b"ab": 2**62, b"a word that is longer than fifteen bytes": 2**62}
-    words.update(both)
-    with pytest.raises(OverflowError):
-        words.update(both)
-    words = C.words([], "gpt2")
-    words.update(dict.fromkeys([b"ab", b"cd", b"ef"], 2**63 - 1))
-    assert words.totals() == (3, 3 * (2**63 - 1), 6 * (2**63 - 1))  # of all words, they need not fit
-
-
-@only_c
-def test_the_fixture_trains_in_under_thirty_milliseconds_in_c():
-    times = []
-    for _ in range(10):
-        start = time.process_time()  # CPU time, so other processes do not matter
-        bpe.train_bpe(CORPUS, 500, [END])
-        times.append(time.process_time() - start)
-    assert min(times) < 0.03
 
 
 # --- the C engine: building and loading it ---------------------------------------------------------------------------
 
 
 @only_python
-def test_asking_for_c_where_it_is_not_built_names_the_command(train):
-    with pytest.raises(ValueError, match=r"python build_ffi\.py"):
-        train("x", 300, engine="c")
-
-
-@only_python
 def test_a_copy_without_the_library_says_so_and_works(tmp_path):
     shutil.copy(ROOT / "bpe.py", tmp_path)
-    command = [sys.executable, tmp_path / "bpe.py", CORPUS, "300", "--output-dir", tmp_path]
+    command = [sys.executable, tmp_path / "bpe.py", CORPUS, "300", "--model", tmp_path]
     result = subprocess.run([*command, "--engine", "c"], capture_output=True)
-    assert result.returncode == 2 and "engine 'c' is not available: the files that build the C engine are not next to" in one_line(result.stderr)
+    assert result.returncode == 2
+    assert "engine 'c' is not available: the files that build the C engine are not next to" in one_line(result.stderr)
     result = subprocess.run(command, capture_output=True)
     assert result.returncode == 0 and b"Python (the files that build the C engine are not next to" in result.stderr
-
-
-@only_c
-def test_a_library_inside_a_package_is_found_next_to_the_file(tmp_path):
-    package = tmp_path / "course"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    for file in [ROOT / "bpe.py", ROOT / "build_ffi.py", *ROOT.glob("_bpe_fast*.so"), *ROOT.glob("_bpe_fast*.pyd")]:
-        shutil.copy(file, package)
-    script = f"from course.bpe import train_bpe; print(len(train_bpe({str(CORPUS)!r}, 500, [], engine='c')[1]))"
-    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True)
-    assert result.stdout == b"244\n", result
 
 
 @pytest.fixture
@@ -3602,7 +3100,7 @@ def test_the_summary_says_why_a_library_cannot_be_used(program):
     assert "built, but cffi is missing: pip install cffi" in program("-c", no_cffi, *TRAIN[1:])
     assert "cffi is missing" in program("-c", no_cffi, *TRAIN[1:], "--engine", "c").splitlines()[0]
     assert summary(program(*TRAIN))["engine"] == "C"
-    edit(pathlib.Path("build_ffi.py"), lambda data: data.replace(b"\nVERSION = ", b"\nVERSION = 1"))
+    edit(Path("build_ffi.py"), lambda data: data.replace(b"\nVERSION = ", b"\nVERSION = 1"))
     assert "another version: python build_ffi.py" in summary(program(*TRAIN))["engine"]
     program.library.write_bytes(b"")
     assert "does not load" in summary(program(*TRAIN))["engine"]
@@ -3615,14 +3113,14 @@ def test_the_summary_says_why_a_library_cannot_be_used(program):
 def test_a_stray_module_does_not_stop_the_import(program):
     program.library.unlink(missing_ok=True)
     for name in ("_bpe_fast.py", "build_ffi.py"):
-        pathlib.Path(name).write_text("raise SystemError('stray')")
+        Path(name).write_text("raise SystemError('stray')")
         assert summary(program(*TRAIN))["engine"].startswith("Python")
 
 
 @only_c
 def test_a_source_that_changed_since_the_build_is_noticed(program):
     assert "changed" not in program(*TRAIN)
-    edit(pathlib.Path("bpe_fast.c"), lambda data: data + b"/* */")
+    edit(Path("bpe_fast.c"), lambda data: data + b"/* */")
     assert "warning: bpe_fast.c has changed" in program(*TRAIN)
     assert "changed" not in program(*TRAIN, "--engine", "python")
 
@@ -3631,7 +3129,7 @@ def test_a_source_that_changed_since_the_build_is_noticed(program):
 def test_a_build_without_a_compiler_fails_with_one_line():
     environment = {**os.environ, "CC": "no-such-compiler"}
     result = subprocess.run([sys.executable, ROOT / "build_ffi.py"], env=environment, capture_output=True, timeout=60)
-    assert result.returncode != 0 and "a C compiler" in one_line(result.stderr) and "works without it" in one_line(result.stderr)
+    assert result.returncode != 0 and regex.search("a C compiler.*works without it", one_line(result.stderr))
 
 
 @only_python
@@ -3654,24 +3152,21 @@ def test_building_where_nothing_can_be_written_is_an_error_of_one_line(program):
 @only_c
 def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch):
     """A failed allocation leaves no NULL handle that the next call would use."""
-    engine = bpe.find_engine()[0]
+    lib, tokenizer = C.lib, bpe.Tokenizer(with_merges([]), [])
+    assert tokenizer.encoder  # without a cache yet
 
     class Failing:
         def __getattr__(self, name):
-            if name in ("bpe_words_new", "bpe_cache_new"):
-                return lambda *arguments: engine_lib.BPE_NO_MEMORY
-            return getattr(engine_lib, name)
+            fails = name in ("bpe_words_new", "bpe_cache_new")
+            return (lambda *arguments: lib.BPE_NO_MEMORY) if fails else getattr(lib, name)
 
-    engine_lib, words = engine.lib, engine.words([], "gpt2")
-    encoder = engine.encoder(bpe.Tokenizer({n: bytes([n]) for n in range(256)}, []))
-    monkeypatch.setattr(engine, "lib", Failing())
-    with pytest.raises(MemoryError):
-        words.scan(b"ab")
-    with pytest.raises(MemoryError):
-        encoder.encode(b"ab")
-    monkeypatch.setattr(engine, "lib", engine_lib)
-    assert words.scan(b"ab") and words.to_dict() == {b"ab": 1}
-    assert encoder.encode(b"ab").tolist() == [97, 98]
+    with monkeypatch.context() as without_memory:
+        without_memory.setattr(C, "lib", Failing())
+        with pytest.raises(MemoryError):
+            bpe.count_words(None, [], texts=["ab"])
+        with pytest.raises(MemoryError):
+            tokenizer.encode("ab")
+    assert bpe.count_words(None, [], texts=["ab"]) == {b"ab": 1} and tokenizer.encode("ab") == [97, 98]
 
 
 @only_c
@@ -3701,64 +3196,54 @@ def test_a_thread_that_scans_after_the_tables_were_merged_gets_a_new_one():
 
 
 @only_c
-def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python():
-    """Engine.encoder returns None for 2**21 tokens or more, and for ids of 2**32 or more."""
-    options = types.SimpleNamespace(pattern="gpt2")
-    for bytes_, merged in (([2**32, *range(1, 256)], []), (list(range(256)), range(256, 2**21))):
-        ranks = {(n % 256, n): n for n in range(len(merged))}
-        model = types.SimpleNamespace(id_of_byte=bytes_, ranks=ranks, merged=merged, special_ids={}, options=options)
-        assert bpe.find_engine()[0].encoder(model) is None
+def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python(monkeypatch):
+    monkeypatch.setattr(bpe, "MAX_ID", 2**40)  # else no vocabulary is too large except one of 2**21 tokens
+    tokenizer = bpe.Tokenizer({**with_merges([]), 2**32: b"ab"}, [(b"a", b"b")])
+    assert tokenizer.encoder is None and tokenizer.encode("cab") == [99, 2**32]
 
 
 # --- large real texts, if BPE_CORPORA names a folder -----------------------------------------------------------------
 
 
-@needs_corpora
-@pytest.mark.parametrize("name", ["zh.txt", "languages.txt", "code.txt"])
-def test_large_texts_give_the_same_words_cut_or_whole(name, monkeypatch):
-    path = pathlib.Path(CORPORA) / name
-    text = path.read_bytes().decode()
-    expected = collections.Counter()
-    for piece in text.split(END):
-        expected.update(regex.findall(GPT2, piece))
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 1 << 20)
-    assert bpe.count_words(path, [END]) == {word.encode(): count for word, count in expected.items()}
+@functools.cache
+def words_of_a_large_text(name):
+    pieces = (Path(CORPORA) / name).read_bytes().decode().split(END)
+    counts = Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, pieces)))
+    return {word.encode(): count for word, count in counts.items()}
 
 
 @needs_corpora
-@only_c
-@pytest.mark.parametrize("threads", [1, 2, 7])
 @pytest.mark.parametrize("name", ["zh.txt", "languages.txt", "code.txt", "novels.txt"])
-def test_threads_and_slices_change_nothing(name, threads, monkeypatch):
-    path = pathlib.Path(CORPORA) / name
-    whole = scan(path.read_bytes(), [END])
-    for slice_bytes in (100_000, 3 << 20):
-        monkeypatch.setattr(bpe, "SLICE_BYTES", slice_bytes)
-        assert bpe.count_words(path, [END], workers=threads) == whole
+def test_workers_and_slices_of_large_texts_change_nothing(name, cut, engine):
+    all_sizes = itertools.product((100_000, 3 << 20), (1, 2, 7))
+    for slice_bytes, workers in all_sizes if engine == "c" else [(1 << 20, None)]:
+        cut(slice_bytes)
+        assert bpe.count_words(Path(CORPORA) / name, [END], workers=workers) == words_of_a_large_text(name)
 
 
 @needs_corpora
 @only_c
-@pytest.mark.parametrize("name, size", [("zh.txt", 500), ("code.txt", 32_000), ("languages.txt", 1000), ("novels.txt", 10_000)])
+@pytest.mark.parametrize("name, size", [
+    ("zh.txt", 500), ("code.txt", 32_000), ("languages.txt", 1000), ("novels.txt", 10_000),
+])  # fmt: skip
 def test_the_learners_agree_on_large_texts(name, size):
-    words = bpe.count_words(pathlib.Path(CORPORA) / name, [END])
-    assert steps(words, size, [END], engine="c") == steps(words, size, [END], engine="python")
+    words = words_of_a_large_text(name)
+    in_python = bpe.train_from_counts(words, size, [END], engine="python")
+    assert bpe.train_from_counts(words, size, [END], engine="c") == in_python
 
 
 @needs_corpora
 @pytest.mark.parametrize("name, size", [("tinystories_2M.txt", 3000), ("zh.txt", 1000), ("code.txt", 2000)])
 def test_like_huggingface_on_large_texts(name, size, engine):
-    text = (pathlib.Path(CORPORA) / name).read_bytes().decode()
-    if engine == "python":
-        text = text[:3_000_000]
-    ours = bpe.train_bpe(None, size, [END], texts=text.split(END), like="huggingface")
-    assert printable(*ours) == huggingface_train(text.split(END), size, [END])
+    text = (Path(CORPORA) / name).read_bytes().decode()
+    pieces = (text if engine == "c" else text[:3_000_000]).split(END)
+    assert_like_huggingface(bpe.train_bpe(None, size, [END], texts=pieces, like="huggingface"), pieces, size, [END])
 
 
 @needs_corpora
 def test_tinystories_trains_to_10000_in_under_three_seconds():
     start = time.perf_counter()
-    vocab, _ = bpe.train_bpe(pathlib.Path(CORPORA) / "tinystories_2M.txt", 10_000, [END])
+    vocab, _ = bpe.train_bpe(Path(CORPORA) / "tinystories_2M.txt", 10_000, [END])
     assert len(vocab) == 10_000 and time.perf_counter() - start < 3
 
 
@@ -3796,8 +3281,8 @@ def statements(code):
 
 def outputs_of_blocks(blocks, folder):
     """Run blocks of (language, code); returns what each prints or, in Python, the value of each expression."""
-    for file in ("bpe.py", "build_ffi.py", "bpe_fast.c", "fixtures", *(path.name for path in ROOT.glob("_bpe_fast*.*"))):
-        (folder / file).symlink_to(HERE / file if file == "fixtures" else ROOT / file)
+    for path in (FIXTURES, ROOT / "bpe.py", ROOT / "build_ffi.py", ROOT / "bpe_fast.c", *ROOT.glob("_bpe_fast*.*")):
+        (folder / path.name).symlink_to(path)
     variables, outputs = {}, []
     for language, code in blocks:
         if language == "sh":
@@ -3825,8 +3310,8 @@ OUTPUTS = {}  # blocks -> their outputs; two READMEs with the same code run it o
 def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}")
-    everything = bool(os.environ.get("BPE_REQUIRE_PACKAGES"))
-    found = [block[1:] for block in readme_blocks(name) if not block[0] or everything or importlib.util.find_spec(block[0])]
+    has = lambda package: os.environ.get("BPE_REQUIRE_PACKAGES") or importlib.util.find_spec(package)  # noqa: E731
+    found = [block for package, *block in readme_blocks(name) if not package or has(package)]
     blocks = tuple((language, what_runs(language, code)) for language, code in found if language != "text")
     if blocks not in OUTPUTS:
         OUTPUTS[blocks] = outputs_of_blocks(blocks, tmp_path)
@@ -3848,11 +3333,11 @@ def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monke
 # --- the exercises in the README: the source of their figures --------------------------------------------------------
 
 
-def train_variant(words, n_merges, count=bpe.count_pairs, best=lambda counts: max(counts, key=lambda pair: (counts[pair], pair))):
-    """train_by_definition with another way to count or choose."""
+def train_with_smaller_pairs(words, n_merges):
+    """train_by_definition, but the smaller pair wins a tie."""
     merges = []
-    while len(merges) < n_merges and (counts := count(words)):
-        merges.append(best(counts))
+    while len(merges) < n_merges and (counts := bpe.count_pairs(words)):
+        merges.append(min(counts, key=lambda pair: (-counts[pair], pair)))
         words = {bpe.merge_pair(word, merges[-1]): count for word, count in words.items()}
     return merges
 
@@ -3867,7 +3352,7 @@ def longest_first(word, vocab):
 
 
 def count_without_overlap(words):
-    counts = collections.Counter()
+    counts = Counter()
     for word, count in words.items():
         at = 0
         while at + 1 < len(word):
@@ -3883,11 +3368,11 @@ def test_the_figures_of_the_exercises():
     words = bpe.words_of(text)
     merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # equal to those of train_by_definition
     figures = {}
-    other = train_variant(words, 200, best=lambda counts: min(counts, key=lambda pair: (-counts[pair], pair)))
+    other = train_with_smaller_pairs(words, 200)
     first = next(number for number in range(200) if merges[number] != other[number])
     assert (merges[first], other[first]) == ((b"e", b"n"), (b" a", b"nd"))
     figures[1] = (first + 1, len(set(merges) & set(other)))
-    tokens = [left + right for left, right in bpe.train_from_counts({text.encode(): 1}, 256 + 200)[1]]  # faster, with the same result
+    tokens = [left + right for left, right in bpe.train_from_counts({text.encode(): 1}, 256 + 200)[1]]
     assert tokens[0] == b"e "
     figures[2] = (sum(b" " in token[1:] for token in tokens),)
     vocab = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
@@ -3896,11 +3381,12 @@ def test_the_figures_of_the_exercises():
     figures[3] = tuple(sum(len(tokens[word]) * count for word, count in words.items()) for tokens in (theirs, ours))
     figures[3] += (sum(ours[word] != theirs[word] for word in words), len(words))
     runs = bpe.words_of("aaa.aaa.ab.ab.ab")
-    counted = bpe.count_pairs(runs), count_without_overlap(runs)
-    assert [max(counts.items(), key=lambda item: item[1]) for counts in counted] == [((b"a", b"a"), 4), ((b"a", b"b"), 3)]
+    for counts, best in ((bpe.count_pairs(runs), (b"a", b"a")), (count_without_overlap(runs), (b"a", b"b"))):
+        assert max(counts, key=counts.get) == best and counts[best] == (4 if best == (b"a", b"a") else 3)
     figures[5] = (len(set(whole)),)
     half = bpe.train_bpe(None, 256 + 200, texts=[text[:10_000]])[1]
-    figures[6] = (len(set(merges) & set(half)), next(number for number in range(200) if merges[number] != half[number]) + 1)
+    first = next(number for number in range(200) if merges[number] != half[number])
+    figures[6] = (len(set(merges) & set(half)), first + 1)
     for name in ("README.md", "README.zh.md"):
         rows = dict(regex.findall(r"^\| (\d) (\|.*)$", (HERE / name).read_text(encoding="utf-8"), regex.MULTILINE))
         for number, values in figures.items():

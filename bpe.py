@@ -1583,16 +1583,8 @@ def count_texts(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int
     specials = compile_special_tokens(options.special_tokens)
     pieces = [piece for text in texts for piece in specials.split(text)[::2]]
     counts: collections.Counter[str] = collections.Counter()
-    if options.pattern == "gpt2":
-        # A GPT-2 word never continues where whitespace follows something else. So text is first counted in chunks such
-        # as "\n    return", and each distinct chunk is searched for words once: 1.4 times faster on prose and code.
-        chunks = collections.Counter(chunk for piece in pieces for chunk in regex.findall(r"\s*\S+|\s+", piece))
-        for chunk, count in chunks.items():
-            for word in find_words(chunk, "gpt2"):
-                counts[word] += count
-    else:
-        for piece in pieces:
-            counts.update(find_words(piece, options.pattern))
+    for piece in pieces:
+        counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
     if options.pattern in PATTERNS:
         return words, 0

@@ -1368,36 +1368,30 @@ def read_slice(piece: Slice, options: Options) -> list[bytes]:
     return [data.replace(b"\r\n", b"\n") for data in texts] if options.newlines == "lf" else texts
 
 
-NOT_TEXT = {  # by first bytes: a kind of file, and the tool that makes text of it
-    b"\x1f\x8b": ("compressed", "zcat"),
-    b"BZh": ("compressed", "bzcat"),
-    b"\xfd7zXZ": ("compressed", "xzcat"),
-    b"\x28\xb5\x2f\xfd": ("compressed", "zstdcat"),
-    b"PK\x03\x04": ("like a zip archive", "unzip -p"),
-    b"PAR1": ("like Parquet", ""),
-    b"\x7fELF": ("like a program", ""),
-    b"%PDF": ("like PDF", "pdftotext"),
-    codecs.BOM_UTF16_LE: ("like UTF-16", "iconv -f utf-16 -t utf-8"),
-    codecs.BOM_UTF16_BE: ("like UTF-16", "iconv -f utf-16 -t utf-8"),
-}
+NOT_TEXT = [  # how a file begins, what it is, and the tool that makes text of it
+    (rb"\x1f\x8b", "compressed", "zcat"),
+    (rb"BZh", "compressed", "bzcat"),
+    (rb"\xfd7zXZ", "compressed", "xzcat"),
+    (rb"\x28\xb5\x2f\xfd", "compressed", "zstdcat"),
+    (rb"PK\x03\x04", "like a zip archive", "unzip -p"),
+    (rb".{257}ustar", "like a tar archive", "tar -xOf"),
+    (rb"PAR1", "like Parquet", ""),
+    (rb"\x7fELF", "like a program", ""),
+    (rb"%PDF", "like PDF", "pdftotext"),
+    (rb"\xff\xfe|\xfe\xff", "like UTF-16", "iconv -f utf-16 -t utf-8"),
+    (rb"(?:[^\0]\0){3}", "like UTF-16 without a byte-order mark", "iconv -f utf-16le -t utf-8"),
+    (rb"(?:\0[^\0]){3}", "like UTF-16 without a byte-order mark", "iconv -f utf-16be -t utf-8"),
+    (rb".*\0", "like binary data (it has NUL bytes)", ""),
+]
 
 
 def hint_for(path: str, head: bytes) -> str:
     """Say what a file is that does not begin like text, and how to make text of it; "" if it begins like text."""
-    little_endian, big_endian = (head[first::2].count(0) > len(head) // 4 for first in (1, 0))
-    if known := [magic for magic in NOT_TEXT if head.startswith(magic)]:
-        kind, tool = NOT_TEXT[known[0]]
-    elif head[257:262] == b"ustar":
-        kind, tool = "like a tar archive", "tar -xOf"
-    elif little_endian != big_endian and len(head) > 1:
-        tool = f"iconv -f utf-16{'le' if little_endian else 'be'} -t utf-8"
-        kind = "like UTF-16 without a byte-order mark"
-    elif b"\0" in head:
-        kind, tool = "like binary data (it has NUL bytes)", ""
-    else:
-        return ""
-    command = f"; try: {tool} {shlex.quote(path)} | python bpe.py - 1000" if tool else ""
-    return f"looks {kind}{command}"
+    for beginning, kind, tool in NOT_TEXT:
+        if re.match(beginning, head, re.DOTALL):
+            command = f"; try: {tool} {shlex.quote(path)} | python bpe.py - 1000" if tool else ""
+            return f"looks {kind}{command}"
+    return ""
 
 
 def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
@@ -1405,7 +1399,7 @@ def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
     try:
         return data.decode("utf-8", options.errors)
     except UnicodeDecodeError as error:
-        head = read_bytes(piece.path, 0, HEAD_BYTES) if piece.stamp else b"" if piece.start_byte else data[:HEAD_BYTES]
+        head = read_bytes(piece.path, 0, HEAD_BYTES) if piece.stamp else data[:HEAD_BYTES]
         other = f"iconv -f latin1 -t utf-8 {shlex.quote(piece.path)} | python bpe.py - 1000"
         hint = hint_for(piece.path, head) or f"if it is Latin-1, try: {other}; or use --errors replace"
         place = f"byte {piece.start_byte + error.start} (0x{data[error.start]:02x}, {error.reason})"

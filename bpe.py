@@ -896,16 +896,16 @@ class Tokenizer:
 
 def ids_of(vocab: Vocab) -> dict[bytes, int]:
     """Return the id of each token; the vocabulary must map different ids, from 0 to MAX_ID, to different bytes."""
+    ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
         if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
             found = f"{{{token_id!r}: {token!r:.40}}}"
             raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
         if not 0 <= token_id <= MAX_ID:
             raise ValueError(f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
-    ids = {token: operator.index(token_id) for token_id, token in vocab.items()}
-    if len(ids) < len(vocab):
-        for token_id, token in vocab.items():
-            require(ids[token] == token_id, f"the ids {token_id} and {ids[token]} have the same bytes, {token!r}")
+        if token in ids:
+            raise ValueError(f"the ids {ids[token]} and {token_id} have the same bytes, {token!r}")
+        ids[token] = operator.index(token_id)
     return ids
 
 

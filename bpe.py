@@ -775,8 +775,9 @@ class Tokenizer:
         collects = gc.isenabled()
         gc.disable()  # it would look through 100,000 new objects, again and again, and find nothing
         try:
+            model = load_model(path)
             with error_prefix(path):
-                return cls(*load_model(path))
+                return cls(*model)
         finally:
             if collects:
                 gc.enable()
@@ -975,11 +976,10 @@ def save_model(vocab: Vocab, merges: Merges, options: Options, folder: Path) -> 
     check_savable(options, folder)
     ids = {to_printable(token): token_id for token_id, token in vocab.items()}
     printable = [[to_printable(left), to_printable(right)] for left, right in merges]
-    inputs = ["input_ids", "attention_mask"]  # without it, transformers 4 adds token_type_ids, which GPTs don't take
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "model_input_names": inputs,
+        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
     # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
@@ -1027,24 +1027,22 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
 def load_model(path: Path) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
     """Read (vocab, merges, special tokens, pattern) from a tokenizer.json, or from a folder that has a model."""
     json_path, _, vocab_path, merges_path = (os.path.join(path, name) for name in MODEL_FILES)
-    if os.path.isdir(path) and not os.path.exists(json_path):
-        if not os.path.exists(vocab_path):
-            raise FileNotFoundError(2, "no model in this folder: no tokenizer.json, and no vocab.json", os.fspath(path))
+    if not os.path.isdir(path):
+        json_path = os.fspath(path)
+    elif os.path.exists(vocab_path) and not os.path.exists(json_path):
         vocab, merges = to_bytes(vocab_path, *read_gpt2_files(vocab_path, merges_path))
         require(merges, f"{merges_path}: no merges")
         made = {left + right for left, right in merges}
-        with error_prefix("a token that is neither a byte nor a merge"):
+        with error_prefix(vocab_path, "a token is neither a byte, nor made by a merge, nor text"):
             specials = [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in made]
         return vocab, merges, specials, "gpt2"
-
-    json_path = json_path if os.path.isdir(path) else os.fspath(path)
     ids, pairs, specials, pattern = read_tokenizer_json(json_path)
     if os.path.exists(vocab_path) and os.path.exists(merges_path):
         other_ids, other_pairs = read_gpt2_files(vocab_path, merges_path)
         added = {to_printable(special.encode("utf-8")) for special in specials}  # transformers adds to one file only
         same_ids = other_ids.items() <= ids.items() and ids.keys() - other_ids.keys() <= added
         files = "tokenizer.json, vocab.json and merges.txt"
-        message = f"mixes files from different training runs: {files} do not match"
+        message = f"{os.fspath(path)}: mixes files from different training runs: {files} do not match"
         require(same_ids and other_pairs == pairs, message)
     return *to_bytes(json_path, ids, pairs), specials, pattern
 
@@ -1072,14 +1070,8 @@ def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[str, int]
         for number, line in enumerate(lines, 1):
             if line and line.count(" ") != 1:
                 raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
-    with error_prefix(vocab_path, "not a vocab.json"):
-        return dict(read_json(vocab_path).items()), [line.split(" ") for line in lines if line]
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    with open(path, "rb") as file, error_prefix(path, "not JSON"):
-        return json.load(file)
+    with open(vocab_path, "rb") as file, error_prefix(vocab_path, "not a vocab.json"):
+        return dict(json.load(file).items()), [line.split(" ") for line in lines if line]
 
 
 def read_tokenizer_json(path: Path) -> tuple[dict[str, int], list[list[str]], list[str], str]:
@@ -1087,8 +1079,8 @@ def read_tokenizer_json(path: Path) -> tuple[dict[str, int], list[list[str]], li
 
     Raises ValueError if it is not of byte-level BPE, or uses something that Tokenizer does not do.
     """
-    with error_prefix(path, "not a tokenizer.json of byte-level BPE"):
-        content = read_json(path)
+    with open(path, "rb") as file, error_prefix(path, "not a tokenizer.json of byte-level BPE"):
+        content = json.load(file)
         check_supported(content)
         check_added_tokens(content["added_tokens"])
         model, added = content["model"], {token["content"]: token["id"] for token in content["added_tokens"]}
@@ -1143,15 +1135,14 @@ def overlap(a: str, b: str) -> bool:
 def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
     """Return the pattern of a tokenizer.json: GPT-2's for a ByteLevel step alone, or the one in a Split before it."""
     *splits, last = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
-    if last["type"] == "ByteLevel" and not last.get("add_prefix_space", True):
-        uses_gpt2 = last.get("use_regex", True)
-        if uses_gpt2 and not splits:
-            return "gpt2"
-        if not uses_gpt2 and len(splits) == 1:
-            split = splits[0]
-            isolated = split["type"] == "Split" and split["behavior"] == "Isolated" and not split["invert"]
-            if isolated and "Regex" in split["pattern"]:
-                return check_pattern(split["pattern"]["Regex"])
+    step = last["type"], last.get("add_prefix_space", True), last.get("use_regex", True)
+    if step == ("ByteLevel", False, True) and not splits:
+        return "gpt2"
+    if step == ("ByteLevel", False, False) and len(splits) == 1:
+        split = splits[0]
+        isolated = split["type"] == "Split" and split["behavior"] == "Isolated" and not split["invert"]
+        if isolated and "Regex" in split["pattern"]:
+            return check_pattern(split["pattern"]["Regex"])
     supported = "supported are a ByteLevel without add_prefix_space, and one Split before it"
     raise ValueError(f"pre_tokenizer: {supported}; not {json.dumps(pre_tokenizer)}")
 
@@ -1191,7 +1182,6 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     specials = compile_special_tokens(options.special_tokens, options.newlines)
     # in characters: a special token with each "\n" as "\r\n", and what is left of a character at the end
     margin = 2 * max(map(len, options.special_tokens), default=0) + 4
-    named, word_ends = options.pattern in PATTERNS, compile_pattern(WORD_END)
     begin = max(start, end - WINDOW_BYTES - 4 * margin)
     text = bytes(read(begin, end)).decode("utf-8", "surrogateescape")  # wrong bytes become lone surrogates
     if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # its ends may divide characters
@@ -1202,8 +1192,8 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
         return 0
     first = max(known, last - WINDOW_BYTES, 1)
     spans = [match.span() for match in specials.finditer(text, known) if match.end() > first]
-    if named:
-        places = (match.start() for match in word_ends.finditer(text, first, last))
+    if options.pattern in PATTERNS:
+        places = (match.start() for match in compile_pattern(WORD_END).finditer(text, first, last))
     else:
         places = (begins for begins, _ in reversed(spans) if first <= begins <= last)
     for place in places:
@@ -1263,7 +1253,6 @@ def paths_of(paths: Any) -> list[str]:
     for path in listed:
         if not os.path.exists(path) and ("\n" in path or len(path) > 1000):
             raise ValueError(f"{path[:40]!r}... is not a file name; pass text as texts=[...]")
-        require(path, "the name of a corpus file must not be empty")
         if os.path.isdir(path):
             raise IsADirectoryError(f"{path} is a folder: give its files, {shlex.quote(path)}/*")
     return listed
@@ -1675,17 +1664,14 @@ def require(condition: Any, message: str) -> None:
 
 @contextlib.contextmanager
 def error_prefix(place: Path, wrong_kind: str = "") -> Iterator[None]:
-    """Put a place before the message of any error; an error of an odd kind means that a file is of the wrong kind."""
+    """Put a place before the message of any error; anything but a ValueError means that a file is of the wrong kind."""
     try:
         yield
     except (OSError, MemoryError):
         raise  # the message of an OSError has the path already
     except Exception as error:
-        text, place = str(error), os.fspath(place)
-        if wrong_kind and not (isinstance(error, ValueError) and type(error) is ValueError):
-            text = f"{wrong_kind} ({error!r})"
-        known = text.startswith((f"{place}: ", os.path.join(place, "")))
-        raise ValueError(text if known else f"{place}: {text}") from None
+        text = f"{wrong_kind} ({error!r})" if wrong_kind and type(error) is not ValueError else str(error)
+        raise ValueError(f"{os.fspath(place)}: {text}") from None
 
 
 def check_text(text: Any) -> str:

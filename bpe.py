@@ -1562,15 +1562,13 @@ def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[dict
 
 
 def count_texts(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
-    """Return (the count of each word, how many bytes are in no word); the latter is 0 for named patterns."""
+    """Return (the count of each word, how many bytes are in no word)."""
     specials = compile_special_tokens(options.special_tokens)
     pieces = [piece for text in texts for piece in specials.split(text)[::2]]
     counts: collections.Counter[str] = collections.Counter()
     for piece in pieces:
         counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
-    if options.pattern in PATTERNS:
-        return words, 0
     return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
 
 
@@ -1902,11 +1900,12 @@ class Summary:
         """Add a line."""
         self.lines.append(f"{name:14} {visible(text)}")
 
-    def end_step(self, name: str) -> float:
-        """Note that a step has ended; return its seconds."""
+    def end_step(self, name: str, n_bytes: int = 0) -> str:
+        """Note that a step has ended; return how much it read, and how fast."""
         start, self.last = self.last, time.perf_counter()
-        self.times.append(f"{name} {self.last - start:.2f} s")
-        return self.last - start
+        seconds = self.last - start
+        self.times.append(f"{name} {seconds:.2f} s")
+        return f"{n_bytes:,} bytes, {n_bytes / seconds / 1e6:,.0f} MB/s"
 
     def finish(self, options: Options, saved: str) -> None:
         """Add the lines about the run as a whole."""
@@ -1925,11 +1924,6 @@ class Summary:
         self.add("saved", saved)
 
 
-def speed(n_bytes: int, seconds: float) -> str:
-    """Write how much was read, and how fast."""
-    return f"{n_bytes:,} bytes, {n_bytes / seconds / 1e6:,.0f} MB/s"
-
-
 def train_command(args: Any, summary: Summary) -> None:
     """Train on the corpus, save the model, and encode the corpus if that is asked for."""
     options = options_of(args, special_tokens=["<|endoftext|>"])
@@ -1941,7 +1935,7 @@ def train_command(args: Any, summary: Summary) -> None:
     if args.folder:
         check_savable(options, args.folder)
     words, n_bytes, unmatched = count_corpus(args.corpus, None, options)
-    summary.add("read", speed(n_bytes, summary.end_step("counting")))
+    summary.add("read", summary.end_step("counting", n_bytes))
     distinct, total, in_words = words.totals()
     require(total, "the corpus has no words, so there is nothing to learn from; nothing was saved")
     require(not (args.encode and unmatched), "--encode requires a pattern that leaves no text out")
@@ -1951,13 +1945,10 @@ def train_command(args: Any, summary: Summary) -> None:
     if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
         summary.add("note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
     summary.add("pre-tokens", f"{total:,}, {distinct:,} of them distinct")
-    spelled = spell_words(words.to_dict()) if args.explain else {}
+    counts = words.to_dict() if args.explain else {}
     trainer = Trainer(words, options)
-    for number, merge in enumerate(trainer, 1):
-        if number <= (args.explain or 0):
-            spelled = explain(trainer, number, merge, spelled)
+    for number, (left, right, count) in enumerate(explained(trainer, counts, args.explain or 0), 1):
         if args.log_every and number % args.log_every == 0:
-            left, right, count = merge
             say(f"{number}\t{readable((left, right))} -> {readable([left + right])}\t{count}")
     vocab, merges = trainer.finish()
     summary.end_step("learning")
@@ -1986,7 +1977,7 @@ def encode_command(args: Any, summary: Summary) -> None:
 def add_encoding(summary: Summary, tokenizer: Tokenizer, args: Any, options: Options) -> None:
     """Encode the corpus into a file, and add a line about it."""
     n_ids, n_bytes = encode_corpus(tokenizer, args.corpus, None, args.encode, options)
-    read = speed(n_bytes, summary.end_step("encoding"))
+    read = summary.end_step("encoding", n_bytes)
     summary.add("encoded", f"{read}: {plural(n_ids, 'token')}, {n_bytes / max(n_ids, 1):.2f} bytes per token")
 
 
@@ -2007,29 +1998,25 @@ def add_vocabulary(summary: Summary, trainer: Trainer, in_words: int) -> None:
         summary.add("compression", f"{in_words / trainer.n_tokens:.2f} bytes per token on this corpus")
 
 
-def spell_words(words: Mapping[bytes, int]) -> dict[Word, int]:
-    """Return words as tuples of one-byte tokens, with their counts."""
-    return {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
-
-
-def explain(
-    trainer: Trainer, number: int, merge: tuple[bytes, bytes, int], spelled: dict[Word, int]
-) -> dict[Word, int]:
-    """Print why a merge was chosen, and two words that it changes; return the words after it."""
-    left, right, count = merge
+def explained(trainer: Trainer, words: Mapping[bytes, int], rounds: int) -> Iterator[tuple[bytes, bytes, int]]:
+    """Pass on the merges of a trainer; print why each of the first ones is made, and two words that it changes."""
+    spelled = {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
     longest = trainer.options.max_token_length or sys.maxsize
-    counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= longest}
     sort_key, rule = (smaller_id, "smaller ids win") if trainer.options.like else (descending, "greater bytes win")
-    keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
-    best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
-    shown = ", ".join(f"{readable(pair)} ({plural(counts[pair], 'time')})" for pair in best)
-    ties = list(counts.values()).count(count)
-    why = f" ({ties} pairs tie at {count:,}; the {rule})" if ties > 1 else ""
-    say(f"round {number}: {shown}\n    merge {readable((left, right))}{why}")
-    changed = {word: new for word in spelled if (new := merge_pair(word, (left, right))) != word}
-    for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
-        say(f"    {readable(word)} -> {readable(changed[word])} ({plural(spelled[word], 'time')})")
-    return {changed.get(word, word): n for word, n in spelled.items()}
+    for number, (left, right, count) in enumerate(itertools.islice(trainer, rounds), 1):
+        counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= longest}
+        keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
+        best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
+        shown = ", ".join(f"{readable(pair)} ({plural(counts[pair], 'time')})" for pair in best)
+        ties = list(counts.values()).count(count)
+        why = f" ({ties} pairs tie at {count:,}; the {rule})" if ties > 1 else ""
+        say(f"round {number}: {shown}\n    merge {readable((left, right))}{why}")
+        changed = {word: new for word in spelled if (new := merge_pair(word, (left, right))) != word}
+        for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
+            say(f"    {readable(word)} -> {readable(changed[word])} ({plural(spelled[word], 'time')})")
+        spelled = {changed.get(word, word): n for word, n in spelled.items()}
+        yield left, right, count
+    yield from trainer
 
 
 def load_for_command_line(folder: str) -> Tokenizer:
@@ -2037,8 +2024,7 @@ def load_for_command_line(folder: str) -> Tokenizer:
     try:
         return Tokenizer.load(folder)
     except FileNotFoundError:
-        hint = "train one first, or name its folder with --model"
-        raise ValueError(f"no model in {folder}: {hint}") from None
+        raise ValueError(f"no model in {folder}: train one first, or name its folder with --model") from None
 
 
 def show_command(args: Any) -> None:
@@ -2052,11 +2038,10 @@ def show_command(args: Any) -> None:
     else:
         shown = "|".join(tokens)
     n_bytes = len(tokenizer.decode_bytes(ids))
-    ratio = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
-    numbers = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {ratio}"
+    sizes = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {n_bytes / max(len(ids), 1):.2f} bytes per token"
     require(sys.stdout, "standard output is closed")
     with contextlib.suppress(BrokenPipeError):  # a reader may have seen enough
-        print(shown, " ".join(map(str, ids)), numbers, sep="\n", flush=True)
+        print(shown, " ".join(map(str, ids)), sizes, sep="\n", flush=True)
 
 
 def end_on_signals() -> None:

@@ -872,10 +872,9 @@ class Tokenizer:
         No word continues from one file or text into the next, and no token is put between them. Memory does not grow
         with the corpus, except with a custom pattern.
         """
-        for name in options:
-            allowed = ("workers", "progress", "errors", "newlines", "engine")
-            if name not in allowed:
-                raise TypeError(f"{name!r} is not an option of encode_files; the options are {', '.join(allowed)}")
+        allowed = ("workers", "progress", "errors", "newlines", "engine")
+        if wrong := [name for name in options if name not in allowed]:
+            raise TypeError(f"{wrong[0]!r} is not an option of encode_files; the options are {', '.join(allowed)}")
         checked = check_options(self.options.special_tokens, self.options.pattern, **options)
         return encode_corpus(self, paths, texts, output, checked, executor)[0]
 
@@ -1562,13 +1561,15 @@ def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[dict
 
 
 def count_texts(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
-    """Return (the count of each word, how many bytes are in no word)."""
+    """Return (the count of each word, how many bytes are in no word); the latter is 0 for named patterns."""
     specials = compile_special_tokens(options.special_tokens)
     pieces = [piece for text in texts for piece in specials.split(text)[::2]]
     counts: collections.Counter[str] = collections.Counter()
     for piece in pieces:
         counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
+    if options.pattern in PATTERNS:
+        return words, 0
     return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
 
 
@@ -1780,7 +1781,6 @@ MISTAKES = {  # option names from other tools
     "--vocab-size": "the size comes after the corpus: bpe.py corpus.txt 10000",
     "--special-tokens": "use --special-token, once for each",
 }
-ONLY_FOR_TRAINING = ("min_frequency", "max_token_length", "like", "explain", "log_every")
 
 
 def as_typed(text: str) -> str:
@@ -1856,12 +1856,12 @@ def check_command(args: Any) -> None:
     for name in ("output_dir", "encode", "pattern"):
         require(getattr(args, name) != "", f"{option_of(name)} must not be empty")
     args.folder = args.output_dir or ("" if args.explain else "bpeModel")
-    unused: tuple[str, ...] = ONLY_FOR_TRAINING
+    unused = ["min_frequency", "max_token_length", "like", "explain", "log_every"]
     message = "{} is for training; without a size, --encode uses a model"
     if args.show is not None:
         require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
         require(args.special_tokens != [], "--show can't be combined with --no-special-tokens")
-        unused += ("special_tokens", "pattern", "errors", "newlines", "workers", "encode")
+        unused += ["special_tokens", "pattern", "errors", "newlines", "workers", "encode"]
         message = "--show can't be combined with {}"
     else:
         require(typed or not args.encode, "--encode requires a corpus: bpe.py corpus.txt --encode ids.npy")

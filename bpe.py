@@ -909,13 +909,11 @@ def ids_of(vocab: Vocab) -> dict[bytes, int]:
     return ids
 
 
-# The files of a model. tokenizer.json is the model, in the format of Hugging Face's tokenizers package: pattern,
-# special tokens, ids and merges. vocab.json and merges.txt are GPT-2's two files, which have no pattern and don't tell
-# special tokens from others.
+# The files of a model. tokenizer.json has all of it, in the format of Hugging Face's tokenizers package. GPT-2's two
+# files, vocab.json and merges.txt, have no pattern and don't tell special tokens from others.
 #
 # All of them write each byte as a printable character. Bytes that are printable in Latin-1 stand for themselves, the 68
-# others become U+0100, U+0101, ... in order: the space is "Ġ", the newline "Ċ". So every token is one word to any text
-# tool, whatever its bytes are.
+# others become U+0100, U+0101, ... in order: the space is "Ġ", the newline "Ċ". So every token is one word to text tools.
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 CHARACTER_OF = {byte: chr(byte) for byte in PRINTABLE}
 CHARACTER_OF |= {byte: chr(256 + n) for n, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
@@ -2090,5 +2088,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     import gc
 
-    gc.disable()  # nothing here makes cycles, and looking for them takes a fifth of loading and saving
+    gc.disable()  # nothing here makes cycles, and looking for them takes a tenth of learning in Python
     sys.exit(main())

@@ -1188,17 +1188,15 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     if known is None:
         return 0
     first = max(known, last - WINDOW_BYTES, 1)
-    spans = [match.span() for match in specials.finditer(text, known) if match.end() > first]
     if options.pattern in PATTERNS:
-        places = (match.start() for match in compile_pattern(WORD_END).finditer(text, first, last))
+        # written as letters, special tokens contain no end of a word
+        letters = text[:known] + specials.sub(lambda match: "x" * len(match[0]), text[known:])
+        found = compile_pattern(WORD_END).search(letters, first, last)
+        place = found.start() if found else 0
     else:
-        places = (begins for begins, _ in reversed(spans) if first <= begins <= last)
-    for place in places:
-        while spans and spans[-1][0] >= place:
-            spans.pop()
-        if not spans or spans[-1][1] <= place:
-            return begin + len(text[:place].encode("utf-8", "surrogateescape"))
-    return 0
+        starts = (match.start() for match in specials.finditer(text, known))
+        place = max((start for start in starts if first <= start <= last), default=0)
+    return begin + len(text[:place].encode("utf-8", "surrogateescape")) if place else 0
 
 
 def find_place_outside(text: str, options: Options) -> int | None:

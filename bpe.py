@@ -913,7 +913,7 @@ def ids_of(vocab: Vocab) -> dict[bytes, int]:
 # files, vocab.json and merges.txt, have no pattern and don't tell special tokens from others.
 #
 # All of them write each byte as a printable character. Bytes that are printable in Latin-1 stand for themselves, the 68
-# others become U+0100, U+0101, ... in order: the space is "Ġ", the newline "Ċ". So every token is one word to text tools.
+# others become U+0100, U+0101, ... in order: the space is "Ġ", the newline "Ċ". So a token is one word to text tools.
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 CHARACTER_OF = {byte: chr(byte) for byte in PRINTABLE}
 CHARACTER_OF |= {byte: chr(256 + n) for n, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
@@ -1398,21 +1398,20 @@ AHEAD_ON_A_CLUSTER = 64  # how many tasks an executor of the caller gets at once
 
 def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool, executor: Any) -> Results:
     """Yield (slice, task(slice)): in an executor, in threads or processes, or here for one slice or core."""
-    ahead = AHEAD_ON_A_CLUSTER
-    with contextlib.ExitStack() as stack:
-        if not executor:
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            head = list(itertools.islice(slices, min(options.workers or cores, cores)))
-            slices, ahead = itertools.chain(head, slices), len(head) + 1
-            if len(head) < 2 or not sys.executable:
-                yield from ((piece, task(piece)) for piece in slices)
-                return
-            from concurrent.futures import ThreadPoolExecutor
+    if executor:
+        yield from run_in_order(task, slices, executor, AHEAD_ON_A_CLUSTER)
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    head = list(itertools.islice(slices, min(options.workers or cores, cores)))
+    slices = itertools.chain(head, slices)
+    if len(head) < 2 or not sys.executable:
+        yield from ((piece, task(piece)) for piece in slices)
+        return
+    from concurrent.futures import ThreadPoolExecutor
 
-            executor = stack.enter_context(ThreadPoolExecutor(len(head)))
-            if not in_c:
-                task = stack.enter_context(in_processes(task))
-        yield from run_in_order(task, slices, executor, ahead)
+    runner = contextlib.nullcontext(task) if in_c else in_processes(task)
+    with ThreadPoolExecutor(len(head)) as threads, runner as run:
+        yield from run_in_order(run, slices, threads, len(head) + 1)
 
 
 def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int) -> Results:

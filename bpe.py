@@ -1131,7 +1131,7 @@ def overlap(a: str, b: str) -> bool:
 
 def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
     """Return the pattern of a tokenizer.json: GPT-2's for a ByteLevel step alone, or the one in a Split before it."""
-    *splits, last = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
+    *splits, last = pre_tokenizer.get("pretokenizers") or [pre_tokenizer]
     step = last["type"], last.get("add_prefix_space", True), last.get("use_regex", True)
     if step == ("ByteLevel", False, True) and not splits:
         return "gpt2"

@@ -1635,6 +1635,7 @@ REFUSED = [
     (lambda content: content["pre_tokenizer"]["pretokenizers"][-1].update(use_regex=True), "split|pre_tokenizer"),
     (lambda content: content["pre_tokenizer"]["pretokenizers"].insert(0, SPLIT), "split|pre_tokenizer"),
     (lambda content: content["pre_tokenizer"]["pretokenizers"].pop(), "pre_tokenizer"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"].clear(), "pre_tokenizer"),
     (lambda content: content.update(pre_tokenizer={"type": "Whitespace"}), "pre_tokenizer"),
     (with_split(invert=True), "pre_tokenizer|invert"), (with_split(behavior="Removed"), "pre_tokenizer|Removed"),
     (with_split(pattern={"String": " "}), "pre_tokenizer|String"),

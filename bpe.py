@@ -775,8 +775,9 @@ class Tokenizer:
         collects = gc.isenabled()
         gc.disable()  # it would look through 100,000 new objects, again and again, and find nothing
         try:
+            model = load_model(path)
             with error_prefix(path):
-                return cls(*load_model(path))
+                return cls(*model)
         finally:
             if collects:
                 gc.enable()
@@ -871,10 +872,9 @@ class Tokenizer:
         No word continues from one file or text into the next, and no token is put between them. Memory does not grow
         with the corpus, except with a custom pattern.
         """
-        for name in options:
-            allowed = ("workers", "progress", "errors", "newlines", "engine")
-            if name not in allowed:
-                raise TypeError(f"{name!r} is not an option of encode_files; the options are {', '.join(allowed)}")
+        allowed = ("workers", "progress", "errors", "newlines", "engine")
+        if wrong := [name for name in options if name not in allowed]:
+            raise TypeError(f"{wrong[0]!r} is not an option of encode_files; the options are {', '.join(allowed)}")
         checked = check_options(self.options.special_tokens, self.options.pattern, **options)
         return encode_corpus(self, paths, texts, output, checked, executor)[0]
 
@@ -896,26 +896,24 @@ class Tokenizer:
 
 def ids_of(vocab: Vocab) -> dict[bytes, int]:
     """Return the id of each token; the vocabulary must map different ids, from 0 to MAX_ID, to different bytes."""
+    ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
         if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
             found = f"{{{token_id!r}: {token!r:.40}}}"
             raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
         if not 0 <= token_id <= MAX_ID:
             raise ValueError(f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
-    ids = {token: operator.index(token_id) for token_id, token in vocab.items()}
-    if len(ids) < len(vocab):
-        for token_id, token in vocab.items():
-            require(ids[token] == token_id, f"the ids {token_id} and {ids[token]} have the same bytes, {token!r}")
+        if token in ids:
+            raise ValueError(f"the ids {ids[token]} and {token_id} have the same bytes, {token!r}")
+        ids[token] = operator.index(token_id)
     return ids
 
 
-# The files of a model. tokenizer.json is the model, in the format of Hugging Face's tokenizers package: pattern,
-# special tokens, ids and merges. vocab.json and merges.txt are GPT-2's two files, which have no pattern and don't tell
-# special tokens from others.
+# The files of a model. tokenizer.json has all of it, in the format of Hugging Face's tokenizers package. GPT-2's two
+# files, vocab.json and merges.txt, have no pattern and don't tell special tokens from others.
 #
 # All of them write each byte as a printable character. Bytes that are printable in Latin-1 stand for themselves, the 68
-# others become U+0100, U+0101, ... in order: the space is "Ġ", the newline "Ċ". So every token is one word to any text
-# tool, whatever its bytes are.
+# others become U+0100, U+0101, ... in order: the space is "Ġ", the newline "Ċ". So a token is one word to text tools.
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 CHARACTER_OF = {byte: chr(byte) for byte in PRINTABLE}
 CHARACTER_OF |= {byte: chr(256 + n) for n, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
@@ -975,11 +973,10 @@ def save_model(vocab: Vocab, merges: Merges, options: Options, folder: Path) -> 
     check_savable(options, folder)
     ids = {to_printable(token): token_id for token_id, token in vocab.items()}
     printable = [[to_printable(left), to_printable(right)] for left, right in merges]
-    inputs = ["input_ids", "attention_mask"]  # without it, transformers 4 adds token_type_ids, which GPTs don't take
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
-        "model_input_names": inputs,
+        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
     # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
@@ -1027,24 +1024,22 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
 def load_model(path: Path) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
     """Read (vocab, merges, special tokens, pattern) from a tokenizer.json, or from a folder that has a model."""
     json_path, _, vocab_path, merges_path = (os.path.join(path, name) for name in MODEL_FILES)
-    if os.path.isdir(path) and not os.path.exists(json_path):
-        if not os.path.exists(vocab_path):
-            raise FileNotFoundError(2, "no model in this folder: no tokenizer.json, and no vocab.json", os.fspath(path))
+    if not os.path.isdir(path):
+        json_path = os.fspath(path)
+    elif os.path.exists(vocab_path) and not os.path.exists(json_path):
         vocab, merges = to_bytes(vocab_path, *read_gpt2_files(vocab_path, merges_path))
         require(merges, f"{merges_path}: no merges")
         made = {left + right for left, right in merges}
-        with error_prefix("a token that is neither a byte nor a merge"):
+        with error_prefix(vocab_path, "a token is neither a byte, nor made by a merge, nor text"):
             specials = [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in made]
         return vocab, merges, specials, "gpt2"
-
-    json_path = json_path if os.path.isdir(path) else os.fspath(path)
     ids, pairs, specials, pattern = read_tokenizer_json(json_path)
     if os.path.exists(vocab_path) and os.path.exists(merges_path):
         other_ids, other_pairs = read_gpt2_files(vocab_path, merges_path)
         added = {to_printable(special.encode("utf-8")) for special in specials}  # transformers adds to one file only
         same_ids = other_ids.items() <= ids.items() and ids.keys() - other_ids.keys() <= added
         files = "tokenizer.json, vocab.json and merges.txt"
-        message = f"mixes files from different training runs: {files} do not match"
+        message = f"{os.fspath(path)}: mixes files from different training runs: {files} do not match"
         require(same_ids and other_pairs == pairs, message)
     return *to_bytes(json_path, ids, pairs), specials, pattern
 
@@ -1065,21 +1060,15 @@ def to_bytes(path: Path, ids: dict[str, int], pairs: list[list[str]]) -> tuple[d
 
 def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[str, int], list[list[str]]]:
     """Read (ids, merges) of printable tokens from a vocab.json and a merges.txt."""
-    with open(merges_path, encoding="utf-8") as file, error_prefix(merges_path):
+    with open(merges_path, encoding="utf-8", errors="surrogateescape") as file, error_prefix(merges_path):
         lines = file.read().split("\n")
         if lines[0].startswith("#version"):
             lines[0] = ""
         for number, line in enumerate(lines, 1):
-            if line and line.count(" ") != 1:
-                raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
-    with error_prefix(vocab_path, "not a vocab.json"):
-        return dict(read_json(vocab_path).items()), [line.split(" ") for line in lines if line]
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    with open(path, "rb") as file, error_prefix(path, "not JSON"):
-        return json.load(file)
+            if line and (line.count(" ") != 1 or not line.isprintable()):
+                raise ValueError(f"line {number} must be two printable tokens separated by one space: {line!r}")
+    with open(vocab_path, "rb") as file, error_prefix(vocab_path, "not a vocab.json"):
+        return dict(json.load(file).items()), [line.split(" ") for line in lines if line]
 
 
 def read_tokenizer_json(path: Path) -> tuple[dict[str, int], list[list[str]], list[str], str]:
@@ -1087,8 +1076,8 @@ def read_tokenizer_json(path: Path) -> tuple[dict[str, int], list[list[str]], li
 
     Raises ValueError if it is not of byte-level BPE, or uses something that Tokenizer does not do.
     """
-    with error_prefix(path, "not a tokenizer.json of byte-level BPE"):
-        content = read_json(path)
+    with open(path, "rb") as file, error_prefix(path, "not a tokenizer.json of byte-level BPE"):
+        content = json.load(file)
         check_supported(content)
         check_added_tokens(content["added_tokens"])
         model, added = content["model"], {token["content"]: token["id"] for token in content["added_tokens"]}
@@ -1142,16 +1131,15 @@ def overlap(a: str, b: str) -> bool:
 
 def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
     """Return the pattern of a tokenizer.json: GPT-2's for a ByteLevel step alone, or the one in a Split before it."""
-    *splits, last = pre_tokenizer.get("pretokenizers", [pre_tokenizer])
-    if last["type"] == "ByteLevel" and not last.get("add_prefix_space", True):
-        uses_gpt2 = last.get("use_regex", True)
-        if uses_gpt2 and not splits:
-            return "gpt2"
-        if not uses_gpt2 and len(splits) == 1:
-            split = splits[0]
-            isolated = split["type"] == "Split" and split["behavior"] == "Isolated" and not split["invert"]
-            if isolated and "Regex" in split["pattern"]:
-                return check_pattern(split["pattern"]["Regex"])
+    *splits, last = pre_tokenizer.get("pretokenizers") or [pre_tokenizer]
+    step = last["type"], last.get("add_prefix_space", True), last.get("use_regex", True)
+    if step == ("ByteLevel", False, True) and not splits:
+        return "gpt2"
+    if step == ("ByteLevel", False, False) and len(splits) == 1:
+        split = splits[0]
+        isolated = split["type"] == "Split" and split["behavior"] == "Isolated" and not split["invert"]
+        if isolated and "Regex" in split["pattern"]:
+            return check_pattern(split["pattern"]["Regex"])
     supported = "supported are a ByteLevel without add_prefix_space, and one Split before it"
     raise ValueError(f"pre_tokenizer: {supported}; not {json.dumps(pre_tokenizer)}")
 
@@ -1191,7 +1179,6 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     specials = compile_special_tokens(options.special_tokens, options.newlines)
     # in characters: a special token with each "\n" as "\r\n", and what is left of a character at the end
     margin = 2 * max(map(len, options.special_tokens), default=0) + 4
-    named, word_ends = options.pattern in PATTERNS, compile_pattern(WORD_END)
     begin = max(start, end - WINDOW_BYTES - 4 * margin)
     text = bytes(read(begin, end)).decode("utf-8", "surrogateescape")  # wrong bytes become lone surrogates
     if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # its ends may divide characters
@@ -1201,17 +1188,15 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
     if known is None:
         return 0
     first = max(known, last - WINDOW_BYTES, 1)
-    spans = [match.span() for match in specials.finditer(text, known) if match.end() > first]
-    if named:
-        places = (match.start() for match in word_ends.finditer(text, first, last))
+    if options.pattern in PATTERNS:
+        # written as letters, special tokens contain no end of a word
+        letters = text[:known] + specials.sub(lambda match: "x" * len(match[0]), text[known:])
+        found = compile_pattern(WORD_END).search(letters, first, last)
+        place = found.start() if found else 0
     else:
-        places = (begins for begins, _ in reversed(spans) if first <= begins <= last)
-    for place in places:
-        while spans and spans[-1][0] >= place:
-            spans.pop()
-        if not spans or spans[-1][1] <= place:
-            return begin + len(text[:place].encode("utf-8", "surrogateescape"))
-    return 0
+        starts = (match.start() for match in specials.finditer(text, known))
+        place = max((start for start in starts if first <= start <= last), default=0)
+    return begin + len(text[:place].encode("utf-8", "surrogateescape")) if place else 0
 
 
 def find_place_outside(text: str, options: Options) -> int | None:
@@ -1263,7 +1248,6 @@ def paths_of(paths: Any) -> list[str]:
     for path in listed:
         if not os.path.exists(path) and ("\n" in path or len(path) > 1000):
             raise ValueError(f"{path[:40]!r}... is not a file name; pass text as texts=[...]")
-        require(path, "the name of a corpus file must not be empty")
         if os.path.isdir(path):
             raise IsADirectoryError(f"{path} is a folder: give its files, {shlex.quote(path)}/*")
     return listed
@@ -1368,36 +1352,30 @@ def read_slice(piece: Slice, options: Options) -> list[bytes]:
     return [data.replace(b"\r\n", b"\n") for data in texts] if options.newlines == "lf" else texts
 
 
-NOT_TEXT = {  # by first bytes: a kind of file, and the tool that makes text of it
-    b"\x1f\x8b": ("compressed", "zcat"),
-    b"BZh": ("compressed", "bzcat"),
-    b"\xfd7zXZ": ("compressed", "xzcat"),
-    b"\x28\xb5\x2f\xfd": ("compressed", "zstdcat"),
-    b"PK\x03\x04": ("like a zip archive", "unzip -p"),
-    b"PAR1": ("like Parquet", ""),
-    b"\x7fELF": ("like a program", ""),
-    b"%PDF": ("like PDF", "pdftotext"),
-    codecs.BOM_UTF16_LE: ("like UTF-16", "iconv -f utf-16 -t utf-8"),
-    codecs.BOM_UTF16_BE: ("like UTF-16", "iconv -f utf-16 -t utf-8"),
-}
+NOT_TEXT = [  # how a file begins, what it is, and the tool that makes text of it
+    (rb"\x1f\x8b", "compressed", "zcat"),
+    (rb"BZh", "compressed", "bzcat"),
+    (rb"\xfd7zXZ", "compressed", "xzcat"),
+    (rb"\x28\xb5\x2f\xfd", "compressed", "zstdcat"),
+    (rb"PK\x03\x04", "like a zip archive", "unzip -p"),
+    (rb".{257}ustar", "like a tar archive", "tar -xOf"),
+    (rb"PAR1", "like Parquet", ""),
+    (rb"\x7fELF", "like a program", ""),
+    (rb"%PDF", "like PDF", "pdftotext"),
+    (rb"\xff\xfe|\xfe\xff", "like UTF-16", "iconv -f utf-16 -t utf-8"),
+    (rb"(?:[^\0]\0){3}", "like UTF-16 without a byte-order mark", "iconv -f utf-16le -t utf-8"),
+    (rb"(?:\0[^\0]){3}", "like UTF-16 without a byte-order mark", "iconv -f utf-16be -t utf-8"),
+    (rb".*\0", "like binary data (it has NUL bytes)", ""),
+]
 
 
 def hint_for(path: str, head: bytes) -> str:
     """Say what a file is that does not begin like text, and how to make text of it; "" if it begins like text."""
-    little_endian, big_endian = (head[first::2].count(0) > len(head) // 4 for first in (1, 0))
-    if known := [magic for magic in NOT_TEXT if head.startswith(magic)]:
-        kind, tool = NOT_TEXT[known[0]]
-    elif head[257:262] == b"ustar":
-        kind, tool = "like a tar archive", "tar -xOf"
-    elif little_endian != big_endian and len(head) > 1:
-        tool = f"iconv -f utf-16{'le' if little_endian else 'be'} -t utf-8"
-        kind = "like UTF-16 without a byte-order mark"
-    elif b"\0" in head:
-        kind, tool = "like binary data (it has NUL bytes)", ""
-    else:
-        return ""
-    command = f"; try: {tool} {shlex.quote(path)} | python bpe.py - 1000" if tool else ""
-    return f"looks {kind}{command}"
+    for beginning, kind, tool in NOT_TEXT:
+        if re.match(beginning, head, re.DOTALL):
+            command = f"; try: {tool} {shlex.quote(path)} | python bpe.py - 1000" if tool else ""
+            return f"looks {kind}{command}"
+    return ""
 
 
 def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
@@ -1405,7 +1383,7 @@ def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
     try:
         return data.decode("utf-8", options.errors)
     except UnicodeDecodeError as error:
-        head = read_bytes(piece.path, 0, HEAD_BYTES) if piece.stamp else b"" if piece.start_byte else data[:HEAD_BYTES]
+        head = read_bytes(piece.path, 0, HEAD_BYTES) if piece.stamp else data[:HEAD_BYTES]
         other = f"iconv -f latin1 -t utf-8 {shlex.quote(piece.path)} | python bpe.py - 1000"
         hint = hint_for(piece.path, head) or f"if it is Latin-1, try: {other}; or use --errors replace"
         place = f"byte {piece.start_byte + error.start} (0x{data[error.start]:02x}, {error.reason})"
@@ -1420,21 +1398,20 @@ AHEAD_ON_A_CLUSTER = 64  # how many tasks an executor of the caller gets at once
 
 def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool, executor: Any) -> Results:
     """Yield (slice, task(slice)): in an executor, in threads or processes, or here for one slice or core."""
-    ahead = AHEAD_ON_A_CLUSTER
-    with contextlib.ExitStack() as stack:
-        if not executor:
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            head = list(itertools.islice(slices, min(options.workers or cores, cores)))
-            slices, ahead = itertools.chain(head, slices), len(head) + 1
-            if len(head) < 2 or not sys.executable:
-                yield from ((piece, task(piece)) for piece in slices)
-                return
-            from concurrent.futures import ThreadPoolExecutor
+    if executor:
+        yield from run_in_order(task, slices, executor, AHEAD_ON_A_CLUSTER)
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    head = list(itertools.islice(slices, min(options.workers or cores, cores)))
+    slices = itertools.chain(head, slices)
+    if len(head) < 2 or not sys.executable:
+        yield from ((piece, task(piece)) for piece in slices)
+        return
+    from concurrent.futures import ThreadPoolExecutor
 
-            executor = stack.enter_context(ThreadPoolExecutor(len(head)))
-            if not in_c:
-                task = stack.enter_context(in_processes(task))
-        yield from run_in_order(task, slices, executor, ahead)
+    runner = contextlib.nullcontext(task) if in_c else in_processes(task)
+    with ThreadPoolExecutor(len(head)) as threads, runner as run:
+        yield from run_in_order(run, slices, threads, len(head) + 1)
 
 
 def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int) -> Results:
@@ -1583,16 +1560,8 @@ def count_texts(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int
     specials = compile_special_tokens(options.special_tokens)
     pieces = [piece for text in texts for piece in specials.split(text)[::2]]
     counts: collections.Counter[str] = collections.Counter()
-    if options.pattern == "gpt2":
-        # A GPT-2 word never continues where whitespace follows something else. So text is first counted in chunks such
-        # as "\n    return", and each distinct chunk is searched for words once: 1.4 times faster on prose and code.
-        chunks = collections.Counter(chunk for piece in pieces for chunk in regex.findall(r"\s*\S+|\s+", piece))
-        for chunk, count in chunks.items():
-            for word in find_words(chunk, "gpt2"):
-                counts[word] += count
-    else:
-        for piece in pieces:
-            counts.update(find_words(piece, options.pattern))
+    for piece in pieces:
+        counts.update(find_words(piece, options.pattern))
     words = {word.encode("utf-8"): count for word, count in counts.items()}
     if options.pattern in PATTERNS:
         return words, 0
@@ -1637,7 +1606,7 @@ def check_output(output: Path, paths: Iterable[str]) -> None:
 
 def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> bytes:
     """Encode the texts of a slice; return an array of ids of kind "u2" or "u4"."""
-    ids = bytearray()
+    parts = []
     for data in read_slice(piece, options):
         encoder = tokenizer.encoder if options.engine != "python" else None
         found = encoder.encode(data, kind) if encoder else None
@@ -1645,8 +1614,8 @@ def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str
             text = decode_slice(piece, data, options)
             with error_prefix(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
                 found = array("H" if kind == "u2" else "I", tokenizer.encode_in_python(text))
-        ids += bytes(found)
-    return bytes(ids)
+        parts.append(bytes(found))
+    return b"".join(parts)
 
 
 def npy_header(kind: str, length: int) -> bytes:
@@ -1689,17 +1658,14 @@ def require(condition: Any, message: str) -> None:
 
 @contextlib.contextmanager
 def error_prefix(place: Path, wrong_kind: str = "") -> Iterator[None]:
-    """Put a place before the message of any error; an error of an odd kind means that a file is of the wrong kind."""
+    """Put a place before the message of any error; anything but a ValueError means that a file is of the wrong kind."""
     try:
         yield
     except (OSError, MemoryError):
         raise  # the message of an OSError has the path already
     except Exception as error:
-        text, place = str(error), os.fspath(place)
-        if wrong_kind and not (isinstance(error, ValueError) and type(error) is ValueError):
-            text = f"{wrong_kind} ({error!r})"
-        known = text.startswith((f"{place}: ", os.path.join(place, "")))
-        raise ValueError(text if known else f"{place}: {text}") from None
+        text = f"{wrong_kind} ({error!r})" if wrong_kind and type(error) is not ValueError else str(error)
+        raise ValueError(f"{os.fspath(place)}: {text}") from None
 
 
 def check_text(text: Any) -> str:
@@ -1810,7 +1776,6 @@ MISTAKES = {  # option names from other tools
     "--vocab-size": "the size comes after the corpus: bpe.py corpus.txt 10000",
     "--special-tokens": "use --special-token, once for each",
 }
-ONLY_FOR_TRAINING = ("min_frequency", "max_token_length", "like", "explain", "log_every")
 
 
 def as_typed(text: str) -> str:
@@ -1886,12 +1851,12 @@ def check_command(args: Any) -> None:
     for name in ("output_dir", "encode", "pattern"):
         require(getattr(args, name) != "", f"{option_of(name)} must not be empty")
     args.folder = args.output_dir or ("" if args.explain else "bpeModel")
-    unused: tuple[str, ...] = ONLY_FOR_TRAINING
+    unused = ["min_frequency", "max_token_length", "like", "explain", "log_every"]
     message = "{} is for training; without a size, --encode uses a model"
     if args.show is not None:
         require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
         require(args.special_tokens != [], "--show can't be combined with --no-special-tokens")
-        unused += ("special_tokens", "pattern", "errors", "newlines", "workers", "encode")
+        unused += ["special_tokens", "pattern", "errors", "newlines", "workers", "encode"]
         message = "--show can't be combined with {}"
     else:
         require(typed or not args.encode, "--encode requires a corpus: bpe.py corpus.txt --encode ids.npy")
@@ -1930,11 +1895,12 @@ class Summary:
         """Add a line."""
         self.lines.append(f"{name:14} {visible(text)}")
 
-    def end_step(self, name: str) -> float:
-        """Note that a step has ended; return its seconds."""
+    def end_step(self, name: str, n_bytes: int = 0) -> str:
+        """Note that a step has ended; return how much it read, and how fast."""
         start, self.last = self.last, time.perf_counter()
-        self.times.append(f"{name} {self.last - start:.2f} s")
-        return self.last - start
+        seconds = self.last - start
+        self.times.append(f"{name} {seconds:.2f} s")
+        return f"{n_bytes:,} bytes, {n_bytes / seconds / 1e6:,.0f} MB/s"
 
     def finish(self, options: Options, saved: str) -> None:
         """Add the lines about the run as a whole."""
@@ -1953,11 +1919,6 @@ class Summary:
         self.add("saved", saved)
 
 
-def speed(n_bytes: int, seconds: float) -> str:
-    """Write how much was read, and how fast."""
-    return f"{n_bytes:,} bytes, {n_bytes / seconds / 1e6:,.0f} MB/s"
-
-
 def train_command(args: Any, summary: Summary) -> None:
     """Train on the corpus, save the model, and encode the corpus if that is asked for."""
     options = options_of(args, special_tokens=["<|endoftext|>"])
@@ -1969,7 +1930,7 @@ def train_command(args: Any, summary: Summary) -> None:
     if args.folder:
         check_savable(options, args.folder)
     words, n_bytes, unmatched = count_corpus(args.corpus, None, options)
-    summary.add("read", speed(n_bytes, summary.end_step("counting")))
+    summary.add("read", summary.end_step("counting", n_bytes))
     distinct, total, in_words = words.totals()
     require(total, "the corpus has no words, so there is nothing to learn from; nothing was saved")
     require(not (args.encode and unmatched), "--encode requires a pattern that leaves no text out")
@@ -1979,13 +1940,10 @@ def train_command(args: Any, summary: Summary) -> None:
     if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
         summary.add("note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
     summary.add("pre-tokens", f"{total:,}, {distinct:,} of them distinct")
-    spelled = spell_words(words.to_dict()) if args.explain else {}
+    counts = words.to_dict() if args.explain else {}
     trainer = Trainer(words, options)
-    for number, merge in enumerate(trainer, 1):
-        if number <= (args.explain or 0):
-            spelled = explain(trainer, number, merge, spelled)
+    for number, (left, right, count) in enumerate(explained(trainer, counts, args.explain or 0), 1):
         if args.log_every and number % args.log_every == 0:
-            left, right, count = merge
             say(f"{number}\t{readable((left, right))} -> {readable([left + right])}\t{count}")
     vocab, merges = trainer.finish()
     summary.end_step("learning")
@@ -2014,7 +1972,7 @@ def encode_command(args: Any, summary: Summary) -> None:
 def add_encoding(summary: Summary, tokenizer: Tokenizer, args: Any, options: Options) -> None:
     """Encode the corpus into a file, and add a line about it."""
     n_ids, n_bytes = encode_corpus(tokenizer, args.corpus, None, args.encode, options)
-    read = speed(n_bytes, summary.end_step("encoding"))
+    read = summary.end_step("encoding", n_bytes)
     summary.add("encoded", f"{read}: {plural(n_ids, 'token')}, {n_bytes / max(n_ids, 1):.2f} bytes per token")
 
 
@@ -2035,29 +1993,25 @@ def add_vocabulary(summary: Summary, trainer: Trainer, in_words: int) -> None:
         summary.add("compression", f"{in_words / trainer.n_tokens:.2f} bytes per token on this corpus")
 
 
-def spell_words(words: Mapping[bytes, int]) -> dict[Word, int]:
-    """Return words as tuples of one-byte tokens, with their counts."""
-    return {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
-
-
-def explain(
-    trainer: Trainer, number: int, merge: tuple[bytes, bytes, int], spelled: dict[Word, int]
-) -> dict[Word, int]:
-    """Print why a merge was chosen, and two words that it changes; return the words after it."""
-    left, right, count = merge
+def explained(trainer: Trainer, words: Mapping[bytes, int], rounds: int) -> Iterator[tuple[bytes, bytes, int]]:
+    """Pass on the merges of a trainer; print why each of the first ones is made, and two words that it changes."""
+    spelled = {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
     longest = trainer.options.max_token_length or sys.maxsize
-    counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= longest}
     sort_key, rule = (smaller_id, "smaller ids win") if trainer.options.like else (descending, "greater bytes win")
-    keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
-    best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
-    shown = ", ".join(f"{readable(pair)} ({plural(counts[pair], 'time')})" for pair in best)
-    ties = list(counts.values()).count(count)
-    why = f" ({ties} pairs tie at {count:,}; the {rule})" if ties > 1 else ""
-    say(f"round {number}: {shown}\n    merge {readable((left, right))}{why}")
-    changed = {word: new for word in spelled if (new := merge_pair(word, (left, right))) != word}
-    for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
-        say(f"    {readable(word)} -> {readable(changed[word])} ({plural(spelled[word], 'time')})")
-    return {changed.get(word, word): n for word, n in spelled.items()}
+    for number, (left, right, count) in enumerate(itertools.islice(trainer, rounds), 1):
+        counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= longest}
+        keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
+        best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
+        shown = ", ".join(f"{readable(pair)} ({plural(counts[pair], 'time')})" for pair in best)
+        ties = list(counts.values()).count(count)
+        why = f" ({ties} pairs tie at {count:,}; the {rule})" if ties > 1 else ""
+        say(f"round {number}: {shown}\n    merge {readable((left, right))}{why}")
+        changed = {word: new for word in spelled if (new := merge_pair(word, (left, right))) != word}
+        for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
+            say(f"    {readable(word)} -> {readable(changed[word])} ({plural(spelled[word], 'time')})")
+        spelled = {changed.get(word, word): n for word, n in spelled.items()}
+        yield left, right, count
+    yield from trainer
 
 
 def load_for_command_line(folder: str) -> Tokenizer:
@@ -2065,8 +2019,7 @@ def load_for_command_line(folder: str) -> Tokenizer:
     try:
         return Tokenizer.load(folder)
     except FileNotFoundError:
-        hint = "train one first, or name its folder with --model"
-        raise ValueError(f"no model in {folder}: {hint}") from None
+        raise ValueError(f"no model in {folder}: train one first, or name its folder with --model") from None
 
 
 def show_command(args: Any) -> None:
@@ -2080,11 +2033,10 @@ def show_command(args: Any) -> None:
     else:
         shown = "|".join(tokens)
     n_bytes = len(tokenizer.decode_bytes(ids))
-    ratio = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
-    numbers = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {ratio}"
+    sizes = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {n_bytes / max(len(ids), 1):.2f} bytes per token"
     require(sys.stdout, "standard output is closed")
     with contextlib.suppress(BrokenPipeError):  # a reader may have seen enough
-        print(shown, " ".join(map(str, ids)), numbers, sep="\n", flush=True)
+        print(shown, " ".join(map(str, ids)), sizes, sep="\n", flush=True)
 
 
 def end_on_signals() -> None:
@@ -2133,5 +2085,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     import gc
 
-    gc.disable()  # nothing here makes cycles, and looking for them takes a fifth of loading and saving
+    gc.disable()  # nothing here makes cycles, and looking for them takes a tenth of learning in Python
     sys.exit(main())

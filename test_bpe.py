@@ -1482,6 +1482,7 @@ REFUSED = [
     (with_change("pre_tokenizer", "pretokenizers", 1, "use_regex", True), "split|pre_tokenizer"),
     (lambda content: content["pre_tokenizer"]["pretokenizers"].insert(0, SPLIT), "split|pre_tokenizer"),
     (lambda content: content["pre_tokenizer"]["pretokenizers"].pop(), "pre_tokenizer"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"].clear(), "pre_tokenizer"),
     (with_change("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "invert", True), "pre_tokenizer|invert"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "behavior", "Removed"), "pre_tokenizer|Removed"),
@@ -1555,8 +1556,8 @@ def test_from_files_reads_what_save_wrote_and_files_without_a_version_line(tmp_p
     assert bpe.Tokenizer.from_files(*paths, [END]).encode(PART) == ids
     edit(paths[1], lambda data: data.split(b"\n", 1)[1] + b"\n")
     assert bpe.Tokenizer.from_files(*paths, special_tokens=[END]).encode(PART) == ids
-    edit(paths[0], lambda data: data.replace(b'"a": 97,', b""))
-    with pytest.raises(ValueError, match="no token for the byte b'a'"):
+    edit(paths[0], lambda data: data.replace(b'"~": 126,', b""))
+    with pytest.raises(ValueError, match="no token for the byte b'~'"):
         bpe.Tokenizer.from_files(*paths)
     edit(paths[1], lambda data: data[:-4])  # cut off in the middle of a merge
     with pytest.raises(ValueError, match="not in the vocabulary|line 343 "):

@@ -175,7 +175,7 @@ extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast p
 #define COUNT_MAX ((uint64_t)INT64_MAX)
 
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
-enum { CACHED_MAX = 1023 };                /* the longest word that a cache keeps, in bytes */
+enum { CACHED_MAX = 255 };                 /* the longest word that a cache keeps, in bytes */
 enum { ARENA_PER_SLOT = 32 };              /* the most bytes in the arena of a cache for each of its slots */
 enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19 }; /* of a new table, and of one for a long text */
 enum { BYTES_PER_SLOT = 16 };              /* how much text a slot of that table is for */
@@ -256,24 +256,22 @@ static int compare_bytes(const uint8_t *a, size_t length_a, const uint8_t *b, si
     return order ? order : (length_a > length_b) - (length_a < length_b);
 }
 
-/* Allocate n elements, zeroed if asked for. Large blocks get huge pages if the system has them. */
-static void *allocate(size_t n, size_t size, int zero)
+/* Allocate n elements, all zero. Large blocks get huge pages if the system has them. */
+static void *allocate(size_t n, size_t size)
 {
     if (n > SIZE_MAX / 2 / size)
         return NULL;
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (n * size >= HUGE_FROM) {
-        size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
+        const size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
         void *block = aligned_alloc(huge, rounded);
-        if (block)
-            (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
-        if (block && zero)
-            memset(block, 0, n * size);
-        return block;
+        if (!block)
+            return NULL;
+        (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
+        return memset(block, 0, n * size);
     }
 #endif
-    n = n ? n : 1; /* so that NULL means one thing only */
-    return zero ? calloc(n, size) : malloc(n * size);
+    return calloc(n ? n : 1, size); /* so that NULL means one thing only */
 }
 
 /* Make room for `needed` elements in a block that grows by half. On failure, it is unchanged. */
@@ -302,7 +300,7 @@ typedef struct {
             uint64_t count, where; /* where: the offset of a long word in the arena */
         } word;
         struct {
-            uint32_t n, ids[3]; /* if n has IN_ARENA, they are at word.where, after a long word */
+            uint32_t n, ids[3]; /* word.where if the word is long or they are more: there it is, and they follow */
         } known;
         struct {
             uint64_t count;
@@ -339,7 +337,7 @@ static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
 static int resize(table *t, size_t capacity)
 {
     table old = *t;
-    slot *slots = allocate(capacity, sizeof *slots, 1);
+    slot *slots = allocate(capacity, sizeof *slots);
     if (!slots)
         return BPE_NO_MEMORY;
     t->slots = slots;
@@ -487,7 +485,7 @@ static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size
     r->pattern = pattern;
     r->n = n;
     r->one_start = n ? bytes[0] : -1;
-    if (!(r->specials = allocate(n, sizeof *r->specials, 1)))
+    if (!(r->specials = allocate(n, sizeof *r->specials)))
         return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; start += lengths[i++]) {
         const unsigned two = first_two(bytes + start);
@@ -498,7 +496,7 @@ static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size
         r->starts[two >> 6] |= (uint64_t)1 << (two & 63);
         r->one_start = r->one_start == bytes[start] ? bytes[start] : -1;
     }
-    if (!(r->nodes = allocate(start + 1, sizeof *r->nodes, 1)))
+    if (!(r->nodes = allocate(start + 1, sizeof *r->nodes)))
         return BPE_NO_MEMORY;
     r->n_nodes = 1;
     TRY(new_table(&r->children, 64, seed));
@@ -693,7 +691,7 @@ static int by_count_and_bytes(const void *x, const void *y)
 int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts)
 {
     const table *t = &w->table;
-    listed_word *list = t->slots ? allocate(t->used, sizeof *list, 0) : NULL, *entry = list;
+    listed_word *list = t->slots ? allocate(t->used, sizeof *list) : NULL, *entry = list;
     if (!list)
         return t->slots ? BPE_NO_MEMORY : BPE_USED_UP;
     for (size_t i = 0; i < t->capacity; i++) {
@@ -1149,7 +1147,7 @@ static int scan_text(batch *b, const uint8_t *text, size_t length)
     const uint8_t *end = text + length, *piece_end;
     finder f = {NULL, r->longest > WINDOW ? r->longest : WINDOW, text, text};
     int status = BPE_OK;
-    if (r->n && !(f.token = allocate(f.room, sizeof *f.token, 0)))
+    if (r->n && !(f.token = allocate(f.room, sizeof *f.token)))
         return BPE_NO_MEMORY;
     b->text = text;
     b->limit = end;
@@ -1218,6 +1216,7 @@ typedef struct {
     uint32_t length;
     size_t where;   /* offset of the bytes */
     uint64_t start; /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
+    pair_sum beside[2]; /* new pairs with this token on the left and on the right; all zero between merges */
 } token;
 
 struct bpe_learner {
@@ -1225,15 +1224,15 @@ struct bpe_learner {
     uint64_t wanted; /* the most merges that may follow */
     uint32_t *seq;   /* the array of all words */
     size_t n_slots;
-    uint64_t *counts; /* per block */
+    uint64_t *counts;     /* per block */
+    pair_sum *byte_pairs; /* a matrix of ROWS rows; used until the pairs of bytes are in the table */
     token *tokens;
     size_t n_tokens, token_capacity;
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
-    pair_sum (*beside)[2];   /* by id: pairs with the token to the left and to the right; all zero between merges */
     uint32_t (*met)[2];      /* the ids with an entry in `beside` */
     uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
-    size_t n_met[2], beside_capacity, met_capacity, replaced_capacity;
+    size_t n_met[2], met_capacity, replaced_capacity;
     table pairs;     /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
     uint32_t *lists; /* of places: for each pair the length, then the places in ascending order; it only grows */
     size_t n_lists, lists_capacity;
@@ -1290,12 +1289,10 @@ static int add_token(bpe_learner *l, size_t length)
     if (n >= UINT32_MAX || length > UINT32_MAX)
         return BPE_OVERFLOW;
     TRY(grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens));
-    TRY(grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside));
     TRY(grow(&l->met, &l->met_capacity, n, sizeof *l->met));
     for (size_t i = 0; i < 8; i++)
         start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
-    memset(l->beside + l->n_tokens, 0, sizeof *l->beside);
-    l->tokens[l->n_tokens++] = (token){(uint32_t)length, where, start};
+    l->tokens[l->n_tokens++] = (token){.length = (uint32_t)length, .where = where, .start = start};
     l->n_bytes += length;
     return BPE_OK;
 }
@@ -1385,13 +1382,14 @@ static int new_array(bpe_learner *l, const table *words)
     }
     if (n >= UINT32_MAX)
         return BPE_OVERFLOW;
-    l->seq = allocate(n, sizeof *l->seq, 1);
-    l->counts = allocate(n / BLOCK, sizeof *l->counts, 1);
-    return l->seq && l->counts ? BPE_OK : BPE_NO_MEMORY;
+    l->seq = allocate(n, sizeof *l->seq);
+    l->counts = allocate(n / BLOCK, sizeof *l->counts);
+    l->byte_pairs = allocate(ROWS * ROWS, sizeof *l->byte_pairs);
+    return l->seq && l->counts && l->byte_pairs ? BPE_OK : BPE_NO_MEMORY;
 }
 
-/* write sorted words into the array, which has room for them, and sum up their pairs in a matrix of ROWS rows */
-static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte, pair_sum *sums)
+/* write sorted words into the array, which has room for them, and sum up their pairs */
+static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte)
 {
     uint64_t count = 0;
     size_t p = BLOCK, length;
@@ -1405,7 +1403,7 @@ static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_
         for (size_t i = 0; i < length; i++)
             l->seq[p + i] = id_of_byte[word[i]] + FIRST_ID;
         for (size_t i = 1; i < length; i++) {
-            pair_sum *sum = sums + l->seq[p + i - 1] * ROWS + l->seq[p + i];
+            pair_sum *sum = l->byte_pairs + l->seq[p + i - 1] * ROWS + l->seq[p + i];
             sum->n++;
             TRY(add_count(&sum->count, count));
         }
@@ -1415,12 +1413,12 @@ static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_
 }
 
 /* add all pairs of bytes to the table, and list their places */
-static int index_pairs(bpe_learner *l, pair_sum *sums)
+static int index_pairs(bpe_learner *l)
 {
     for (uint32_t i = 0; i < ROWS * ROWS; i++)
-        TRY(add_pair(l, i / ROWS, i % ROWS, sums + i));
+        TRY(add_pair(l, i / ROWS, i % ROWS, l->byte_pairs + i));
     for (size_t p = BLOCK; p + 1 < l->n_slots; p++) {
-        pair_sum *sum = sums + l->seq[p] * ROWS + l->seq[p + 1];
+        pair_sum *sum = l->byte_pairs + l->seq[p] * ROWS + l->seq[p + 1];
         if (sum->list)
             l->lists[sum->list++] = (uint32_t)p;
     }
@@ -1432,7 +1430,7 @@ static int index_pairs(bpe_learner *l, pair_sum *sums)
 /* count a neighbor of a replaced pair, on the left (side 0) or on the right (side 1); `lost` is the pair with it */
 static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t lost, uint64_t count)
 {
-    pair_sum *sum = &l->beside[id][side];
+    pair_sum *sum = &l->tokens[id].beside[side];
     if (!sum->n++) {
         l->met[l->n_met[side]++][side] = id;
         PREFETCH(l->pairs.slots + home_of(&l->pairs, lost, 1));
@@ -1491,12 +1489,12 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
     for (unsigned side = 0; side < 2; side++)
         for (size_t i = 0; i < l->n_met[side]; i++) {
             const uint32_t id = l->met[i][side];
-            pair_sum *sum = &l->beside[id][side];
+            pair_sum *sum = &l->tokens[id].beside[side];
             slot *s = find(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1);
             if (s->key[1] && (s->is.pair.count -= sum->count) < l->threshold)
                 drop_pair(l, s);
             if (side && id == a)
-                sum->count -= l->beside[c][0].count;
+                sum->count -= l->tokens[c].beside[0].count;
             TRY(add_pair(l, side ? c : id, side ? id : c, sum));
         }
     return BPE_OK;
@@ -1507,14 +1505,14 @@ static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
-        if (l->beside[x][0].list)
-            l->lists[l->beside[x][0].list++] = places[i] - l->tokens[x].length;
-        if (l->beside[y][1].list)
-            l->lists[l->beside[y][1].list++] = places[i];
+        if (l->tokens[x].beside[0].list)
+            l->lists[l->tokens[x].beside[0].list++] = places[i] - l->tokens[x].length;
+        if (l->tokens[y].beside[1].list)
+            l->lists[l->tokens[y].beside[1].list++] = places[i];
     }
     for (unsigned side = 0; side < 2; side++)
         while (l->n_met[side])
-            l->beside[l->met[--l->n_met[side]][side]][side] = (pair_sum){0, 0, 0};
+            l->tokens[l->met[--l->n_met[side]][side]].beside[side] = (pair_sum){0, 0, 0};
 }
 
 /* merge a pair, which leaves the table */
@@ -1567,9 +1565,9 @@ void bpe_learner_free(bpe_learner *l)
     free_table(&l->pairs);
     free(l->seq);
     free(l->counts);
+    free(l->byte_pairs);
     free(l->tokens);
     free(l->bytes);
-    free(l->beside);
     free(l->met);
     free(l->replaced);
     free(l->lists);
@@ -1593,22 +1591,15 @@ static int add_first_tokens(bpe_learner *l, const uint8_t *id_of_byte)
 static int take_words(bpe_learner *l, table *words, const uint8_t *id_of_byte)
 {
     slot *slots;
-    pair_sum *sums = allocate(ROWS * ROWS, sizeof *sums, 1);
-    int status = sums ? add_first_tokens(l, id_of_byte) : BPE_NO_MEMORY;
-    if (status == BPE_OK)
-        status = new_table(&l->pairs, FIRST_SLOTS, words->seed);
     sort_words(words->slots, words->capacity); /* empty slots, whose count is 0, are the last */
     if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a third of them, or more */
         words->slots = slots;
-    if (status == BPE_OK)
-        status = new_array(l, words);
-    if (status == BPE_OK)
-        status = write_words(l, words, id_of_byte, sums);
+    TRY(add_first_tokens(l, id_of_byte));
+    TRY(new_table(&l->pairs, FIRST_SLOTS, words->seed));
+    TRY(new_array(l, words));
+    TRY(write_words(l, words, id_of_byte));
     free_table(words);
-    if (status == BPE_OK)
-        status = index_pairs(l, sums);
-    free(sums);
-    return status;
+    return index_pairs(l);
 }
 
 int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
@@ -1635,7 +1626,6 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
 /* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 enum { IDS_IN_SLOT = 3 };
-#define IN_ARENA (1u << 31) /* marks the number of ids of a long word, or of more than three */
 
 typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
     uint8_t was_left, was_right, n_bytes, bytes[3];
@@ -1738,7 +1728,7 @@ void bpe_encoder_free(bpe_encoder *e)
 
 static uint32_t *copy_of(const uint32_t *ids, size_t n)
 {
-    uint32_t *copy = allocate(n, sizeof *copy, 0);
+    uint32_t *copy = allocate(n, sizeof *copy);
     return copy && n ? memcpy(copy, ids, n * sizeof *copy) : copy;
 }
 
@@ -1755,11 +1745,11 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
     TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
     memcpy(e->seed, seed, sizeof e->seed);
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
-    e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs, 0);
-    e->made = allocate(n_merges, sizeof *e->made, 0);
+    e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
+    e->made = allocate(n_merges, sizeof *e->made);
     e->outside = copy_of(ids, n_ids);
     e->special_ids = copy_of(special_ids, n_specials);
-    facts = allocate(n_ids, sizeof *facts, 1);
+    facts = allocate(n_ids, sizeof *facts);
     if (e->pairs && e->made && e->outside && e->special_ids && facts)
         index_merges(e, merges, (uint32_t)n_merges, facts);
     free(facts);
@@ -1823,7 +1813,7 @@ static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
 static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
-    uint64_t *tree = places < UINT32_MAX ? allocate(places, 2 * sizeof *tree + sizeof(place), 0) : NULL;
+    uint64_t *tree = places < UINT32_MAX ? allocate(places, 2 * sizeof *tree + sizeof(place)) : NULL;
     place *p = (place *)(tree + 2 * places);
     if (!tree)
         return places < UINT32_MAX ? BPE_NO_MEMORY : BPE_OVERFLOW;
@@ -1879,7 +1869,6 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 struct bpe_cache {
     table table;
     const bpe_encoder *encoder;
-    size_t looked_up; /* words since the table was as large as it is, or empty */
     uint8_t *ids;     /* of the text, 16 or 32 bits each */
     size_t n;
     int narrow;
@@ -1915,45 +1904,30 @@ ALWAYS_INLINE void put_ids(uint8_t *out, size_t at, const uint32_t *ids, size_t 
 }
 
 /*
- * Make room for a word with n_bytes in the arena; returns 0 if they are too many. A full table grows while it is small,
- * and later if about half of the words that were looked up since it last grew were in it. Otherwise it is emptied.
+ * Cache the ids of a word, if there is memory. The slot holds them if it is free of `where` and they are few, else the
+ * word and its ids are in the arena. A table that is full grows, or is emptied if it is large already.
  */
-static int make_room(bpe_cache *c, size_t n_bytes)
-{
-    table *t = &c->table;
-    if (n_bytes > t->capacity * ARENA_PER_SLOT)
-        return 0;
-    if (t->used + 1 < t->capacity / 3 * 2 && t->arena_size + n_bytes <= t->capacity * ARENA_PER_SLOT)
-        return 1;
-    if (t->capacity >= CACHE_SLOTS || (t->capacity >= CACHE_SLOTS / 4 && c->looked_up < t->used) ||
-        resize(t, 2 * t->capacity) != BPE_OK) {
-        memset(t->slots, 0, t->capacity * sizeof *t->slots);
-        t->used = t->arena_size = 0;
-    }
-    c->looked_up = 0;
-    return 1;
-}
-
-/* Cache the ids of a word, if there is memory. */
 static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
 {
     table *t = &c->table;
-    const size_t n_bytes = length > INLINE_MAX ? length : 0;
-    const int in_slot = !n_bytes && n <= IDS_IN_SLOT;
-    size_t where;
+    const int in_slot = length <= INLINE_MAX && n <= IDS_IN_SLOT;
+    const size_t n_bytes = in_slot ? 0 : length + n * sizeof *ids;
     slot *s;
-    if (length > CACHED_MAX || !make_room(c, in_slot ? 0 : n_bytes + n * sizeof *ids))
+    if (length > CACHED_MAX)
         return;
-    where = t->arena_size;
-    if (!in_slot && (keep_bytes(t, word, n_bytes) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
+    if (t->used + 1 >= t->capacity / 3 * 2 || t->arena_size + n_bytes > t->capacity * ARENA_PER_SLOT)
+        if (t->capacity >= CACHE_SLOTS || resize(t, 2 * t->capacity) != BPE_OK) {
+            memset(t->slots, 0, t->capacity * sizeof *t->slots);
+            t->used = t->arena_size = 0;
+        }
+    if (n_bytes && (keep_bytes(t, word, length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
         return;
-    if (!(s = add_key(t, key[0], key[1])))
-        return;
-    if (!in_slot)
-        s->is.word.where = where;
-    s->is.known.n = (uint32_t)n | (in_slot ? 0 : IN_ARENA);
+    s = add_key(t, key[0], key[1]); /* there is room */
+    s->is.known.n = (uint32_t)n;
     if (in_slot)
         memcpy(s->is.known.ids, ids, n * sizeof *ids);
+    else
+        s->is.word.where = t->arena_size - n_bytes;
 }
 
 /* Encode a word that is not in its home slot with up to three ids. */
@@ -1967,10 +1941,8 @@ static NOINLINE int encode_other(bpe_cache *c, pending *p)
         TRY(merge_word(c->encoder, p->word, p->length, ids, &n));
         keep_ids(c, p->key, p->word, p->length, ids, n);
         known = ids;
-    } else if (n & IN_ARENA) {
-        n &= ~(size_t)IN_ARENA;
-        known = memcpy(ids, c->table.arena + s->is.word.where + (p->length > INLINE_MAX ? p->length : 0), 4 * n);
-    }
+    } else if (p->length > INLINE_MAX || n > IDS_IN_SLOT)
+        known = memcpy(ids, c->table.arena + s->is.word.where + p->length, n * sizeof *ids);
     put_ids(c->ids, c->n, known, n, c->narrow);
     c->n += n;
     return BPE_OK;
@@ -1983,7 +1955,8 @@ ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narro
     size_t at = c->n;
     for (pending *p = words; p < words + n; p++) {
         const slot *s = c->table.slots + p->home;
-        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && s->is.known.n <= IDS_IN_SLOT)) {
+        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX &&
+                   s->is.known.n <= IDS_IN_SLOT)) {
             put_ids(out, at, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
             at += s->is.known.n;
         } else {
@@ -1999,7 +1972,6 @@ ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narro
 static int encode_batch(void *state, pending *words, size_t n, size_t special)
 {
     bpe_cache *c = state;
-    c->looked_up += n;
     TRY(c->narrow ? encode_words(c, words, n, 1) : encode_words(c, words, n, 0));
     if (special)
         put_ids(c->ids, c->n++, c->encoder->special_ids + special - 1, 1, c->narrow);

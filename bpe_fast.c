@@ -175,7 +175,6 @@ extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast p
 #define COUNT_MAX ((uint64_t)INT64_MAX)
 
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
-enum { CACHED_MAX = 255 };                 /* the longest word that a cache keeps, in bytes */
 enum { ARENA_PER_SLOT = 32 };              /* the most bytes in the arena of a cache for each of its slots */
 enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19 }; /* of a new table, and of one for a long text */
 enum { BYTES_PER_SLOT = 16 };              /* how much text a slot of that table is for */
@@ -1913,7 +1912,7 @@ static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t 
     const int in_slot = length <= INLINE_MAX && n <= IDS_IN_SLOT;
     const size_t n_bytes = in_slot ? 0 : length + n * sizeof *ids;
     slot *s;
-    if (length > CACHED_MAX)
+    if (n_bytes > t->capacity * ARENA_PER_SLOT)
         return;
     if (t->used + 1 >= t->capacity / 3 * 2 || t->arena_size + n_bytes > t->capacity * ARENA_PER_SLOT)
         if (t->capacity >= CACHE_SLOTS || resize(t, 2 * t->capacity) != BPE_OK) {

@@ -1062,7 +1062,7 @@ typedef int (*batch_sink)(void *state, pending *words, size_t n, size_t special)
 
 typedef struct {
     pending words[BATCH];
-    size_t n;
+    size_t n; /* of them; scan_with has it in a variable */
     const uint8_t *text, *limit; /* the next word; bytes up to limit can be read */
     const rules *rules;
     const table *table;
@@ -1070,17 +1070,17 @@ typedef struct {
     void *state;
 } batch;
 
-static int end_batch(batch *b, size_t special)
+static int end_batch(batch *b, size_t *n, size_t special)
 {
-    const size_t n = b->n;
-    b->n = 0;
-    return b->sink(b->state, b->words, n, special);
+    const size_t n_words = *n;
+    *n = 0;
+    return b->sink(b->state, b->words, n_words, special);
 }
 
 /* Add a word. 16 bytes can be read from `readable`, which begins with the same bytes, whatever their number. */
-ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *readable, size_t length)
+ALWAYS_INLINE int add_pending(batch *b, size_t *n, const uint8_t *word, const uint8_t *readable, size_t length)
 {
-    pending *p = b->words + b->n++;
+    pending *p = b->words + (*n)++;
     if (LIKELY(length <= INLINE_MAX))
         short_key(readable, length, p->key);
     else
@@ -1089,17 +1089,19 @@ ALWAYS_INLINE int add_pending(batch *b, const uint8_t *word, const uint8_t *read
     p->length = length;
     p->home = home_of(b->table, p->key[0], p->key[1]);
     PREFETCH(b->table->slots + p->home);
-    return LIKELY(b->n < BATCH) ? BPE_OK : end_batch(b, 0);
+    return LIKELY(*n < BATCH) ? BPE_OK : end_batch(b, n, 0);
 }
 
 /* Add the words up to end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
     const int pattern = b->rules->pattern;
+    const uint8_t *text = b->text;
     uint8_t copy[READABLE];
-    while (b->text < end) {
-        const size_t left = (size_t)(end - b->text);
-        const uint8_t *text = b->text, *window = text;
+    size_t n = b->n;
+    while (text < end) {
+        const size_t left = (size_t)(end - text);
+        const uint8_t *window = text;
         size_t at = 0;
         cut c;
         if ((size_t)(b->limit - text) < READABLE) {
@@ -1109,18 +1111,21 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
         c = find_starts(in_range, pattern, window, left);
         for (; c.starts; c.starts &= c.starts - 1) {
             const unsigned to = lowest_bit(c.starts);
-            TRY(add_pending(b, text + at, window + at, to - at));
+            TRY(add_pending(b, &n, text + at, window + at, to - at));
             at = to;
         }
         if (!LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
             const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
+            b->text = text;
             if (!length)
                 return BPE_BAD_UTF8;
-            TRY(add_pending(b, text + at, window + at, length));
+            TRY(add_pending(b, &n, text + at, window + at, length));
             at += length;
         }
-        b->text += at;
+        text += at;
     }
+    b->text = text;
+    b->n = n;
     return BPE_OK;
 }
 
@@ -1154,7 +1159,7 @@ static int scan_text(batch *b, const uint8_t *text, size_t length)
         const size_t found = find_special(&f, r, b->text, end, &piece_end);
         status = scan_piece(b, piece_end);
         if (status == BPE_OK)
-            status = end_batch(b, found);
+            status = end_batch(b, &b->n, found);
         if (status == BPE_OK && found)
             b->text += r->specials[found - 1].length;
     }

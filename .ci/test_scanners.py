@@ -75,7 +75,7 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
         if (how != CHARACTER_BY_CHARACTER)
             status = scan_piece(&b, piece_end);
         if (status == BPE_OK)
-            status = end_batch(&b, 0);
+            status = end_batch(&b, &b.n, 0);
         while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
             const size_t length = walk_word(pattern, r.at, piece_end);
             if (!length)

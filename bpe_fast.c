@@ -178,7 +178,7 @@ enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in
 enum { ARENA_PER_SLOT = 32 };              /* the most bytes in the arena of a cache for each of its slots */
 enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19 }; /* of a new table, and of one for a long text */
 enum { BYTES_PER_SLOT = 16 };              /* how much text a slot of that table is for */
-enum { BATCH = 32 };                       /* words that are looked up together */
+enum { BATCH = 64 };                       /* words that are looked up together */
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
 enum { AHEAD = 48 };                       /* how many places ahead memory is fetched */
 
@@ -1061,8 +1061,8 @@ typedef struct {
 typedef int (*batch_sink)(void *state, pending *words, size_t n, size_t special);
 
 typedef struct {
-    pending words[BATCH];
-    size_t n; /* of them; scan_with has it in a variable */
+    pending words[BATCH + WINDOW]; /* when a batch is full, the words of the last window still have room */
+    size_t n;
     const uint8_t *text, *limit; /* the next word; bytes up to limit can be read */
     const rules *rules;
     const table *table;
@@ -1070,38 +1070,36 @@ typedef struct {
     void *state;
 } batch;
 
-static int end_batch(batch *b, size_t *n, size_t special)
+static int end_batch(batch *b, size_t special)
 {
-    const size_t n_words = *n;
-    *n = 0;
-    return b->sink(b->state, b->words, n_words, special);
+    const size_t n = b->n;
+    b->n = 0;
+    return b->sink(b->state, b->words, n, special);
 }
 
-/* Add a word. 16 bytes can be read from `readable`, which begins with the same bytes, whatever their number. */
-ALWAYS_INLINE int add_pending(batch *b, size_t *n, const uint8_t *word, const uint8_t *readable, size_t length)
+/* Make the key of a word, and prefetch its slot. 16 bytes can be read from `readable`, which begins like the word. */
+ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length)
 {
-    pending *p = b->words + (*n)++;
     if (LIKELY(length <= INLINE_MAX))
         short_key(readable, length, p->key);
     else
-        long_key(b->table, word, length, p->key);
+        long_key(t, word, length, p->key);
     p->word = word;
     p->length = length;
-    p->home = home_of(b->table, p->key[0], p->key[1]);
-    PREFETCH(b->table->slots + p->home);
-    return LIKELY(*n < BATCH) ? BPE_OK : end_batch(b, n, 0);
+    p->home = home_of(t, p->key[0], p->key[1]);
+    PREFETCH(t->slots + p->home);
 }
 
 /* Add the words up to end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
     const int pattern = b->rules->pattern;
-    const uint8_t *text = b->text;
     uint8_t copy[READABLE];
-    size_t n = b->n;
-    while (text < end) {
-        const size_t left = (size_t)(end - text);
-        const uint8_t *window = text;
+    while (b->text < end) {
+        const size_t left = (size_t)(end - b->text);
+        const uint8_t *text = b->text, *window = text;
+        const table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
+        pending *next = b->words + b->n;
         size_t at = 0;
         cut c;
         if ((size_t)(b->limit - text) < READABLE) {
@@ -1111,21 +1109,21 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
         c = find_starts(in_range, pattern, window, left);
         for (; c.starts; c.starts &= c.starts - 1) {
             const unsigned to = lowest_bit(c.starts);
-            TRY(add_pending(b, &n, text + at, window + at, to - at));
+            prepare(next++, &t, text + at, window + at, to - at);
             at = to;
         }
         if (!LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
             const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
-            b->text = text;
             if (!length)
                 return BPE_BAD_UTF8;
-            TRY(add_pending(b, &n, text + at, window + at, length));
+            prepare(next++, &t, text + at, window + at, length);
             at += length;
         }
-        text += at;
+        b->text += at;
+        b->n = (size_t)(next - b->words);
+        if (b->n >= BATCH)
+            TRY(end_batch(b, 0));
     }
-    b->text = text;
-    b->n = n;
     return BPE_OK;
 }
 
@@ -1159,7 +1157,7 @@ static int scan_text(batch *b, const uint8_t *text, size_t length)
         const size_t found = find_special(&f, r, b->text, end, &piece_end);
         status = scan_piece(b, piece_end);
         if (status == BPE_OK)
-            status = end_batch(b, &b->n, found);
+            status = end_batch(b, found);
         if (status == BPE_OK && found)
             b->text += r->specials[found - 1].length;
     }

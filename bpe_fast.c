@@ -13,7 +13,7 @@
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
  *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
- *     value  n = 2 : new est .                     the ids of a cached word; more than three are in the arena
+ *     value  n = 2 : new est .                     the ids of a cached word, if it is short and they are at most 3
  * The hash has a secret seed, so keys that collide can't be constructed. Words leave a table sorted by descending count
  * and then by bytes, so no result depends on the seed.
  *
@@ -74,7 +74,7 @@ enum bpe_status {
     BPE_USED_UP,   /* the words have gone into a learner, or an earlier call failed: they can only be freed */
     BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
 };
-enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2, BPE_PATTERNS };
+enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2 };
 
 typedef struct bpe_words bpe_words;     /* distinct words and how often each occurs */
 typedef struct bpe_learner bpe_learner; /* takes over the words and produces merges, a batch at a time */
@@ -299,7 +299,7 @@ typedef struct {
             uint64_t count, where; /* where: the offset of a long word in the arena */
         } word;
         struct {
-            uint32_t n, ids[3]; /* word.where if the word is long or they are more: there it is, and they follow */
+            uint32_t n, ids[3]; /* of a long word, or more than three: in the arena, after the word at word.where */
         } known;
         struct {
             uint64_t count;
@@ -1637,7 +1637,6 @@ struct bpe_encoder {
     uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones if empty */
     size_t n_buckets;
     uint32_t *made;    /* by rank: the token that the merge makes */
-    int plain;         /* that is 256 + rank for all of them: one lookup less per merge */
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     rules rules;
@@ -1698,7 +1697,6 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
     for (unsigned i = 0; i < 256; i++)
         facts[i] = (token_facts){0, 0, 1, {(uint8_t)i, 0, 0}};
     memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
-    e->plain = 1;
     for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
         const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
         token_facts *a = facts + left, *b = facts + right, *c = facts + made;
@@ -1706,7 +1704,6 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
         while (e->pairs[i] != UINT64_MAX)
             i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
         e->pairs[i] = pair_bits(left, right) | rank;
-        e->plain &= made == 256 + rank;
         if ((left | right) < 256)
             e->byte_pairs[left << 8 | right] = rank;
         if (a != b && !a->was_right && !b->was_left)
@@ -1762,8 +1759,6 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
 
 enum { SHORT = 62 }; /* ids that are merged within an array, with NO_ID on each side */
 
-static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e->plain ? 256 + rank : e->made[rank]; }
-
 /*
  * Merge n ids, at most SHORT, and return how many remain. keys[i] is the rank of the pair that begins at place i, and i
  * itself, so that the least is the leftmost pair of lowest rank. A bit of `live` is a place where a token begins.
@@ -1786,7 +1781,7 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
         live &= ~((uint64_t)1 << second);
         after = lowest_bit(live & ~bits_below(second));
         before = highest_bit(live & bits_below(i));
-        ids[i] = token_of(e, least >> 6);
+        ids[i] = e->made[least >> 6];
         keys[i] = keys[before] = keys[second] = UINT32_MAX;
         for (uint32_t k = 0; k < padded; k++) /* meanwhile, the processor waits for the table of pairs */
             others = keys[k] < others ? keys[k] : others;
@@ -1826,7 +1821,7 @@ static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
         set_leaf(tree, places, i, rank_of(e, p[i].id, p[i + 1].id));
     while (tree[1] >> 32 < NO_RANK) {
         uint32_t i = (uint32_t)tree[1], second = p[i].after, before = p[i].before, after = p[second].after;
-        p[i].id = token_of(e, (uint32_t)(tree[1] >> 32));
+        p[i].id = e->made[tree[1] >> 32];
         p[i].after = after;
         p[after].before = i;
         set_leaf(tree, places, second, NO_RANK);
@@ -1906,8 +1901,8 @@ ALWAYS_INLINE void put_ids(uint8_t *out, size_t at, const uint32_t *ids, size_t 
 }
 
 /*
- * Cache the ids of a word, if there is memory. The slot holds them if it is free of `where` and they are few, else the
- * word and its ids are in the arena. A table that is full grows, or is emptied if it is large already.
+ * Cache the ids of a word, if there is memory: up to three ids of a short word in its slot, otherwise the word and then
+ * its ids in the arena. A full table grows up to CACHE_SLOTS; after that, it is emptied.
  */
 static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
 {
@@ -1936,7 +1931,7 @@ static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t 
 static NOINLINE int encode_other(bpe_cache *c, pending *p)
 {
     const slot *s = find_word(&c->table, p->key, p->word, p->length);
-    uint32_t few[SHORT], *ids = p->length <= SHORT ? few : (uint32_t *)(void *)c->ids + c->n;
+    uint32_t *ids = (uint32_t *)(void *)c->ids + c->n; /* the rest of the output has room for them */
     const uint32_t *known = s->is.known.ids;
     size_t n = s->is.known.n;
     if (!s->key[1]) {

@@ -168,7 +168,7 @@ def test_more_words_than_the_memory_has_room_for(engine):
 
 
 def test_a_memory_that_is_full_is_emptied():
-    """The engine as it is built keeps 2**22 ids; here are more of them, and then the first words again."""
+    """The engine as it is built keeps 32 MB of words and ids; here are more of them, and then the first words again."""
     rng = random.Random(8)
     encoder = BUILT.encoder(bpe.Tokenizer({**BYTES, 256: b"ab"}, [(b"a", b"b")]))
     text = " ".join("".join(rng.choices("abcd", k=700)) for _ in range(9000)).encode()

@@ -75,7 +75,7 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
         if (how != CHARACTER_BY_CHARACTER)
             status = scan_piece(&b, piece_end);
         if (status == BPE_OK)
-            status = end_batch(&b, &b.n, 0);
+            status = end_batch(&b, 0);
         while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
             const size_t length = walk_word(pattern, r.at, piece_end);
             if (!length)
@@ -102,7 +102,7 @@ MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER = range(3)
 def compile_engine(folder, flags, more="", prototypes=""):
     """An engine of its own: the C source, with more C behind it, compiled in a folder with these flags."""
     (folder / "full.c").write_text(build_ffi.source() + more, encoding="utf-8")
-    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-std=gnu99", *flags]
+    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-std=gnu11", *flags]
     subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
     ffi = cffi.FFI()
     ffi.cdef(build_ffi.prototypes() + prototypes)

@@ -6,21 +6,6 @@
  *          encoder_new, cache_new, encode (once per text)
  *
  * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits.
- *   bpe_words    distinct words and how often each occurs
- *   bpe_learner  takes over the words and produces merges, a batch at a time
- *   bpe_encoder  vocabulary and merges; never changes, so threads can share one
- *   bpe_cache    the ids of words that an encoder has met; each thread has one
- *
- * RETURN CODES
- *   BPE_OK            done
- *   BPE_NO_MEMORY     an allocation failed; words are used up, a learner can only be freed
- *   BPE_BAD_UTF8      the text is not UTF-8; the offset of the first bad byte is returned
- *   BPE_NO_TOKEN      the vocabulary has no token for a byte; its offset is returned
- *   BPE_OVERFLOW      a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
- *                     2^21 tokens or more
- *   BPE_DONE          no pair is left to merge, or no more merges are wanted
- *   BPE_USED_UP       the words have gone into a learner, or an earlier call failed: they can only be freed
- *   BPE_BAD_ARGUMENT  an unknown pattern, a special token of one byte, an id that is not there
  *
  * THE TABLE  A single open-addressing table type holds words, pairs, and the words of a cache. A slot has 32 bytes, and
  * half of them are the key; a word of up to 15 bytes is its own key:
@@ -28,7 +13,7 @@
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
  *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
- *     value  n = 2 : new est .                     the ids of a cached word; more than three are in the arena
+ *     value  n = 2 : new est .                     the ids of a cached word, if it is short and they are at most 3
  * The hash has a secret seed, so keys that collide can't be constructed. Words leave a table sorted by descending count
  * and then by bytes, so no result depends on the seed.
  *
@@ -39,7 +24,6 @@
  *   - words longer than a window
  *   - whitespace beyond ASCII, and, except in gpt2, numbers beyond ASCII
  *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
- * Words leave the scanner in batches, so that the memory of their slots is fetched while later words are found.
  *
  * PART 2, LEARNING. One array holds all distinct words, a slot for each byte, with empty slots (.) between the words.
  * The id of a token is stored in its first and in its last slot; the slots inside are empty:
@@ -60,9 +44,6 @@
  * cache. A lookup costs more than anything else, so the bytes of a character become its token at once if that is safe
  * (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the least, while new pairs are looked up.
  *
- * COST    Counting: a few nanoseconds per word. Learning: two passes over the array, and for each merge its
- *         list and its distinct neighbors. Encoding: like counting for a cached word, else 20 to 40 ns
- *         per merge.
  * MEMORY  Words: 32 bytes per slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
  *         distinct words, and up to 12 for the lists. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
  */
@@ -84,27 +65,35 @@
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
 enum bpe_status {
-    BPE_OK, BPE_NO_MEMORY, BPE_BAD_UTF8, BPE_OVERFLOW, BPE_NO_TOKEN, BPE_USED_UP, BPE_BAD_ARGUMENT, BPE_DONE
+    BPE_OK,
+    BPE_NO_MEMORY, /* an allocation failed; words are used up, a learner or an encoder can only be freed */
+    BPE_BAD_UTF8,  /* the text is not UTF-8 */
+    BPE_NO_TOKEN,  /* the vocabulary has no token for a byte of the text */
+    BPE_OVERFLOW,  /* a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
+                      2^21 tokens or more */
+    BPE_USED_UP,   /* the words have gone into a learner, or an earlier call failed: they can only be freed */
+    BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
 };
-enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2, BPE_PATTERNS };
+enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2 };
 
-typedef struct bpe_words bpe_words;
-typedef struct bpe_encoder bpe_encoder;
-typedef struct bpe_cache bpe_cache;
-typedef struct bpe_learner bpe_learner;
+typedef struct bpe_words bpe_words;     /* distinct words and how often each occurs */
+typedef struct bpe_learner bpe_learner; /* takes over the words and produces merges, a batch at a time */
+typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges; never changes, so threads can share one */
+typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has met; each thread has one */
 
 /*
  * Create an empty table for text with these special tokens: n different ones, concatenated, each of two bytes or more.
- * The seed should be a secret.
+ * The seed should be a secret. All functions that create something write a handle even if they return an error: it has
+ * to be freed.
  */
-int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, uint64_t seed,
+int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, const uint64_t seed[2],
                   bpe_words **words);
 void bpe_words_free(bpe_words *w);
 
 /* Count the words of a text. After BPE_BAD_UTF8, *bad_offset is the offset of the first byte that is not UTF-8. */
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset);
 
-/* Add n words and their counts. The words are concatenated. */
+/* Add n words and their counts, which are below 2^63. The words are concatenated. */
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n);
 
 /* Add all words of another table, which keeps them. */
@@ -144,12 +133,13 @@ void bpe_learner_free(bpe_learner *l);
 
 /*
  * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX for a byte without a token.
- * merges are rows of (left, right, new token) by rank, as indexes into ids, no pair twice. special_ids are in the order
- * of the special tokens, which are given as to bpe_words_new.
+ * merges are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a
+ * token that a later one makes. special_ids are in the order of the special tokens, which are given as to
+ * bpe_words_new.
  */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
-                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern, uint64_t seed,
-                    bpe_encoder **encoder);
+                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
+                    const uint64_t seed[2], bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 
 /* Create a cache of words for an encoder, which has to stay as long as the cache. */
@@ -158,11 +148,9 @@ void bpe_cache_free(bpe_cache *c);
 
 /*
  * Encode a text. ids has room for length + 2 of 32 bits; if `narrow` is 1, the vocabulary's are all below 65536, and
- * they are written 16 bits wide. After BPE_BAD_UTF8 and BPE_NO_TOKEN, *bad_offset is the offset of the first byte that
- * is not UTF-8, or has no token. The cache can be used again after any error.
+ * they are written 16 bits wide. The cache can be used again after any error.
  */
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, size_t *bad_offset,
-               int narrow);
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, int narrow);
 
 extern const char bpe_regex_version[]; /* of the package that the classes are from */
 extern const char bpe_class_digest[];
@@ -185,14 +173,12 @@ extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast p
 #define CACHE_SLOTS ((size_t)1 << 20) /* of a cache, at most, a power of two: 32 MB, and as much for its arena */
 #endif
 #define COUNT_MAX ((uint64_t)INT64_MAX)
-#define SCRAMBLE 0x9E3779B97F4A7C15u /* an odd factor whose bits look random: 2^64 over the golden ratio */
 
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
-enum { CACHED_MAX = 1023 };                /* the longest word that a cache keeps, in bytes */
 enum { ARENA_PER_SLOT = 32 };              /* the most bytes in the arena of a cache for each of its slots */
 enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19 }; /* of a new table, and of one for a long text */
 enum { BYTES_PER_SLOT = 16 };              /* how much text a slot of that table is for */
-enum { BATCH = 32 };                       /* words that are looked up together */
+enum { BATCH = 64 };                       /* words that are looked up together */
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
 enum { AHEAD = 48 };                       /* how many places ahead memory is fetched */
 
@@ -218,15 +204,19 @@ static inline unsigned highest_bit(uint64_t x)
 {
     unsigned i = 0;
     for (unsigned half = 32; half; half /= 2)
-        if (x >> half) {
-            x >>= half;
-            i += half;
-        }
+        i += x >> (i + half) ? half : 0;
     return i;
 }
 static inline unsigned lowest_bit(uint64_t x) { return highest_bit(x & (~x + 1)); }
 #endif
 #endif
+
+#define TRY(call) /* return the status of a call unless it is BPE_OK */ \
+    do { \
+        const int status_of_call = (call); \
+        if (status_of_call != BPE_OK) \
+            return status_of_call; \
+    } while (0)
 
 static inline uint64_t load8(const void *p)
 {
@@ -265,24 +255,22 @@ static int compare_bytes(const uint8_t *a, size_t length_a, const uint8_t *b, si
     return order ? order : (length_a > length_b) - (length_a < length_b);
 }
 
-/* Allocate n elements, zeroed if asked for. Large blocks get huge pages if the system has them. */
-static void *allocate(size_t n, size_t size, int zero)
+/* Allocate n elements, all zero. Large blocks get huge pages if the system has them. */
+static void *allocate(size_t n, size_t size)
 {
     if (n > SIZE_MAX / 2 / size)
         return NULL;
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (n * size >= HUGE_FROM) {
-        size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
+        const size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
         void *block = aligned_alloc(huge, rounded);
-        if (block)
-            (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
-        if (block && zero)
-            memset(block, 0, n * size);
-        return block;
+        if (!block)
+            return NULL;
+        (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
+        return memset(block, 0, n * size);
     }
 #endif
-    n = n ? n : 1; /* so that NULL means one thing only */
-    return zero ? calloc(n, size) : malloc(n * size);
+    return calloc(n ? n : 1, size); /* so that NULL means one thing only */
 }
 
 /* Make room for `needed` elements in a block that grows by half. On failure, it is unchanged. */
@@ -311,16 +299,12 @@ typedef struct {
             uint64_t count, where; /* where: the offset of a long word in the arena */
         } word;
         struct {
-            uint32_t n, ids[3]; /* if n has IN_ARENA, they are at word.where, after a long word */
+            uint32_t n, ids[3]; /* of a long word, or more than three: in the arena, after the word at word.where */
         } known;
         struct {
             uint64_t count;
             size_t list; /* where in a learner's lists it starts; 0 if there is none */
         } pair;
-        struct {
-            uint64_t count;
-            size_t places;
-        } sum; /* of a pair */
     } is;
 } slot;
 
@@ -352,7 +336,7 @@ static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
 static int resize(table *t, size_t capacity)
 {
     table old = *t;
-    slot *slots = allocate(capacity, sizeof *slots, 1);
+    slot *slots = allocate(capacity, sizeof *slots);
     if (!slots)
         return BPE_NO_MEMORY;
     t->slots = slots;
@@ -381,17 +365,10 @@ static slot *add_key(table *t, uint64_t key0, uint64_t key1)
 /* Append bytes to the arena. */
 static int keep_bytes(table *t, const void *bytes, size_t n)
 {
-    if (grow(&t->arena, &t->arena_capacity, t->arena_size + n + 1, 1) != BPE_OK) /* + 1: there is a block at once */
-        return BPE_NO_MEMORY;
+    TRY(grow(&t->arena, &t->arena_capacity, t->arena_size + n + 1, 1)); /* + 1: there is a block at once */
     memcpy(t->arena + t->arena_size, bytes, n);
     t->arena_size += n;
     return BPE_OK;
-}
-
-static void clear_table(table *t)
-{
-    memset(t->slots, 0, t->capacity * sizeof *t->slots);
-    t->used = t->arena_size = 0;
 }
 
 static void free_table(table *t)
@@ -401,16 +378,9 @@ static void free_table(table *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Derive two seeds from one. */
-static void make_seeds(uint64_t seeds[2], uint64_t seed)
+static int new_table(table *t, size_t capacity, const uint64_t seed[2])
 {
-    for (unsigned i = 0; i < 2; i++)
-        seeds[i] = seed = fold(seed ^ SCRAMBLE, SCRAMBLE * (i + 2) ^ seed) | 1;
-}
-
-static int new_table(table *t, size_t capacity, uint64_t seed)
-{
-    make_seeds(t->seed, seed);
+    memcpy(t->seed, seed, sizeof t->seed);
     return resize(t, capacity);
 }
 
@@ -465,126 +435,106 @@ typedef struct {
 } node;
 
 typedef struct {
+    uint32_t length, node; /* node: of its last bytes, as far as they were added */
+} special_token;
+
+typedef struct { /* how text is cut into words */
+    int pattern;
+    special_token *specials; /* the tokens */
+    size_t n, longest;
     table children; /* the key is node << 8 | byte, and 1; word.where is the node with this byte before the others */
     node *nodes;    /* node 0 is the empty string */
-    uint32_t n_nodes, *length; /* length: of each token */
-    size_t n, longest;
+    uint32_t n_nodes;
     int one_start;                 /* the first byte of all tokens, if it is the same one; else -1 */
     uint64_t starts[1 << 16 >> 6]; /* a bit for each two bytes with which a token starts */
-} specials;
+} rules;
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
 
 /* the node after one more byte */
-static inline uint32_t next_node(const specials *s, uint32_t from, unsigned byte)
+static inline uint32_t next_node(const rules *r, uint32_t from, unsigned byte)
 {
-    for (;; from = s->nodes[from].fail) {
-        const slot *child = find(&s->children, (uint64_t)from << 8 | byte, 1);
+    for (;; from = r->nodes[from].fail) {
+        const slot *child = find(&r->children, (uint64_t)from << 8 | byte, 1);
         if (child->key[1] || !from)
             return (uint32_t)child->is.word.where; /* 0 in an empty slot */
     }
 }
 
 /* Add a byte before a node, unless that was done. All shorter nodes are there already. */
-static int add_node(specials *s, uint32_t *at, unsigned byte)
+static int add_node(rules *r, uint32_t *at, unsigned byte)
 {
     const uint64_t key = (uint64_t)*at << 8 | byte;
-    slot *child = find(&s->children, key, 1);
+    slot *child = find(&r->children, key, 1);
     if (!child->key[1]) {
-        const uint32_t fail = *at ? next_node(s, s->nodes[*at].fail, byte) : 0;
-        if (!(child = add_key(&s->children, key, 1)))
+        const uint32_t fail = *at ? next_node(r, r->nodes[*at].fail, byte) : 0;
+        if (!(child = add_key(&r->children, key, 1)))
             return BPE_NO_MEMORY;
-        s->nodes[s->n_nodes] = (node){fail, s->nodes[fail].token};
-        child->is.word.where = s->n_nodes++;
+        r->nodes[r->n_nodes] = (node){fail, r->nodes[fail].token};
+        child->is.word.where = r->n_nodes++;
     }
     *at = (uint32_t)child->is.word.where;
     return BPE_OK;
 }
 
-/* Check the tokens and note their lengths and starts; *total is how many bytes they have. */
-static int note_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t *total)
+static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern,
+                     const uint64_t seed[2])
 {
-    s->one_start = s->n ? bytes[0] : -1;
-    for (size_t i = 0; i < s->n; bytes += lengths[i++]) {
-        if (lengths[i] < 2)
-            return BPE_BAD_ARGUMENT;
-        if ((*total += lengths[i]) >= UINT32_MAX)
+    size_t start = 0, end = 0;
+    r->pattern = pattern;
+    r->n = n;
+    r->one_start = n ? bytes[0] : -1;
+    if (!(r->specials = allocate(n, sizeof *r->specials)))
+        return BPE_NO_MEMORY;
+    for (size_t i = 0; i < n; start += lengths[i++]) {
+        const unsigned two = first_two(bytes + start);
+        if (lengths[i] >= UINT32_MAX - start)
             return BPE_OVERFLOW;
-        s->length[i] = (uint32_t)lengths[i];
-        s->longest = lengths[i] > s->longest ? lengths[i] : s->longest;
-        s->starts[first_two(bytes) >> 6] |= (uint64_t)1 << (first_two(bytes) & 63);
-        s->one_start = s->one_start == bytes[0] ? bytes[0] : -1;
+        r->specials[i].length = (uint32_t)lengths[i];
+        r->longest = lengths[i] > r->longest ? lengths[i] : r->longest;
+        r->starts[two >> 6] |= (uint64_t)1 << (two & 63);
+        r->one_start = r->one_start == bytes[start] ? bytes[start] : -1;
     }
+    if (!(r->nodes = allocate(start + 1, sizeof *r->nodes)))
+        return BPE_NO_MEMORY;
+    r->n_nodes = 1;
+    TRY(new_table(&r->children, 64, seed));
+    for (size_t depth = 1; depth <= r->longest; depth++, end = 0)
+        for (special_token *s = r->specials; s < r->specials + n; s++) {
+            end += s->length;
+            if (depth <= s->length)
+                TRY(add_node(r, &s->node, bytes[end - depth]));
+            if (depth == s->length)
+                r->nodes[s->node].token = (uint32_t)(s - r->specials) + 1;
+        }
     return BPE_OK;
 }
 
-typedef struct {
-    const uint8_t *end;
-    uint32_t token, at; /* 1 + its index, and the node of its last bytes, as far as they were added */
-} special_token;
-
-static int new_specials(specials *s, const uint8_t *bytes, const size_t *lengths, size_t n, uint64_t seed)
+static void free_rules(rules *r)
 {
-    special_token *rest = allocate(n, sizeof *rest, 0); /* those that have more bytes */
-    size_t total = 0, n_rest = s->n = n;
-    int status = rest && (s->length = allocate(n, sizeof *s->length, 0)) ? BPE_OK : BPE_NO_MEMORY;
-    if (status == BPE_OK)
-        status = note_specials(s, bytes, lengths, &total);
-    if (status == BPE_OK && !(s->nodes = allocate(total + 1, sizeof *s->nodes, 1)))
-        status = BPE_NO_MEMORY;
-    if (status == BPE_OK)
-        status = new_table(&s->children, 64, seed);
-    s->n_nodes = 1;
-    for (size_t i = 0; i < n && status == BPE_OK; i++)
-        rest[i] = (special_token){bytes += lengths[i], (uint32_t)i + 1, 0};
-    for (uint32_t depth = 1; n_rest && status == BPE_OK; depth++) {
-        const size_t before = n_rest;
-        n_rest = 0;
-        for (size_t i = 0; i < before && status == BPE_OK; i++) {
-            special_token t = rest[i];
-            status = add_node(s, &t.at, *(t.end - depth));
-            if (s->length[t.token - 1] == depth)
-                s->nodes[t.at].token = t.token;
-            else
-                rest[n_rest++] = t;
-        }
-    }
-    free(rest);
-    return status;
+    free_table(&r->children);
+    free(r->nodes);
+    free(r->specials);
 }
 
-static void free_specials(specials *s)
-{
-    free_table(&s->children);
-    free(s->nodes);
-    free(s->length);
-}
-
-/* the result of a search for special tokens in from..to - 1 */
+/* where special tokens begin in from..to - 1 */
 typedef struct {
     uint32_t *token; /* at each of these places: 1 + the index of the longest token that begins there, or 0 */
     size_t room;
     const uint8_t *from, *to;
 } finder;
 
-static int new_finder(finder *f, const specials *s)
-{
-    f->room = s->longest > WINDOW ? s->longest : WINDOW;
-    f->token = s->n ? allocate(f->room, sizeof *f->token, 0) : NULL;
-    return s->n && !f->token ? BPE_NO_MEMORY : BPE_OK;
-}
-
 /* search the places from text on for which there is room */
-static void search(finder *f, const specials *s, const uint8_t *text, const uint8_t *end)
+static void search(finder *f, const rules *r, const uint8_t *text, const uint8_t *end)
 {
     const uint8_t *p;
     uint32_t at = 0;
     f->from = text;
     f->to = (size_t)(end - text) < f->room ? end : text + f->room;
-    for (p = (size_t)(end - f->to) < s->longest ? end : f->to + s->longest; p-- > text;) {
-        at = next_node(s, at, *p);
+    for (p = (size_t)(end - f->to) < r->longest ? end : f->to + r->longest; p-- > text;) {
+        at = next_node(r, at, *p);
         if (p < f->to)
-            f->token[p - text] = s->nodes[at].token;
+            f->token[p - text] = r->nodes[at].token;
     }
 }
 
@@ -592,15 +542,15 @@ static void search(finder *f, const specials *s, const uint8_t *text, const uint
  * Find the first special token at or after text, the longest if several begin there. Returns 1 + its index, and its
  * place in *at; or 0 and *at = end if no token follows.
  */
-static size_t find_special(finder *f, const specials *s, const uint8_t *text, const uint8_t *end, const uint8_t **at)
+static size_t find_special(finder *f, const rules *r, const uint8_t *text, const uint8_t *end, const uint8_t **at)
 {
-    for (; s->n && end - text > 1; text++) {
+    for (; r->n && end - text > 1; text++) {
         if (text >= f->to) {
-            if (s->one_start >= 0 && !(text = memchr(text, s->one_start, (size_t)(end - text) - 1)))
+            if (r->one_start >= 0 && !(text = memchr(text, r->one_start, (size_t)(end - text) - 1)))
                 break;
-            if (!(s->starts[first_two(text) >> 6] >> (first_two(text) & 63) & 1))
+            if (!(r->starts[first_two(text) >> 6] >> (first_two(text) & 63) & 1))
                 continue;
-            search(f, s, text, end);
+            search(f, r, text, end);
         }
         *at = text;
         if (f->token[text - f->from])
@@ -612,23 +562,9 @@ static size_t find_special(finder *f, const specials *s, const uint8_t *text, co
 
 /* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
 
-typedef struct { /* how text is cut into words */
-    int pattern;
-    specials specials;
-} rules;
-
-static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed)
-{
-    r->pattern = pattern;
-    if (pattern < 0 || pattern >= BPE_PATTERNS)
-        return BPE_BAD_ARGUMENT;
-    return new_specials(&r->specials, bytes, lengths, n, seed);
-}
-
 struct bpe_words {
     table table; /* without slots when the words are used up */
     rules rules;
-    finder finder;
 };
 
 static int add_count(uint64_t *count, uint64_t more)
@@ -680,36 +616,26 @@ void bpe_words_free(bpe_words *w)
     if (!w)
         return;
     free_table(&w->table);
-    free_specials(&w->rules.specials);
-    free(w->finder.token);
+    free_rules(&w->rules);
     free(w);
 }
 
-int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, uint64_t seed,
+int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, const uint64_t seed[2],
                   bpe_words **words)
 {
     bpe_words *w = *words = calloc(1, sizeof *w);
-    int status = w ? new_rules(&w->rules, special_bytes, lengths, n, pattern, seed) : BPE_NO_MEMORY;
-    if (status == BPE_OK)
-        status = new_finder(&w->finder, &w->rules.specials);
-    if (status == BPE_OK)
-        status = new_table(&w->table, FIRST_SLOTS, seed);
-    if (status != BPE_OK) {
-        bpe_words_free(w);
-        *words = NULL;
-    }
-    return status;
+    if (!w)
+        return BPE_NO_MEMORY;
+    TRY(new_rules(&w->rules, special_bytes, lengths, n, pattern, seed));
+    return new_table(&w->table, FIRST_SLOTS, seed);
 }
 
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n)
 {
     int status = w->table.slots ? BPE_OK : BPE_USED_UP;
-    for (size_t i = 0; i < n && status == BPE_OK; bytes += lengths[i++]) {
-        if (counts[i] > COUNT_MAX)
-            status = BPE_OVERFLOW;
-        else if (lengths[i] && counts[i])
+    for (size_t i = 0; i < n && status == BPE_OK; bytes += lengths[i++])
+        if (lengths[i] && counts[i])
             status = add_word(&w->table, bytes, lengths[i], counts[i]);
-    }
     return finish_words(w, status);
 }
 
@@ -764,7 +690,7 @@ static int by_count_and_bytes(const void *x, const void *y)
 int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts)
 {
     const table *t = &w->table;
-    listed_word *list = t->slots ? allocate(t->used, sizeof *list, 0) : NULL, *entry = list;
+    listed_word *list = t->slots ? allocate(t->used, sizeof *list) : NULL, *entry = list;
     if (!list)
         return t->slots ? BPE_NO_MEMORY : BPE_USED_UP;
     for (size_t i = 0; i < t->capacity; i++) {
@@ -879,15 +805,14 @@ static inline unsigned class_of(uint32_t character)
 }
 
 /*
- * Add characters beyond ASCII to the masks: all bytes of a character get its class. *n is the number of known bytes;
- * it is reduced to the last complete character if the text is longer than the window, and to the first byte that is for
- * walk_word. Returns 0, or 1 + the offset of a byte that is not UTF-8.
+ * Add characters beyond ASCII to the masks: all bytes of a character get its class. Returns the number of known bytes:
+ * n, or fewer if an incomplete character, bytes that are not UTF-8, or a character that is for walk_word follow them.
  */
-ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint8_t *window, unsigned *n, size_t left,
+ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint8_t *window, unsigned n, size_t left,
                                   masks *m)
 {
-    const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(*n);
-    uint64_t hard, high = m->high & bits_below(*n);
+    const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(n);
+    uint64_t hard, high = m->high & bits_below(n);
     uint64_t lead = bpe_cjk_are_letters ? in_range(window, 0, 0xE4, 6) : 0;
     if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 and then B8 or more; two more bytes follow */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
@@ -899,20 +824,16 @@ ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint
         uint64_t bits;
         unsigned i = lowest_bit(high);
         unsigned length = decode(window + i, window + (left < READABLE ? left : READABLE), &character);
-        if (!length)
-            return i + 1;
-        if (i + length > *n) {
-            *n = i;
+        if (!length || i + length > n) {
+            n = i;
             break;
         }
         bits = bits_below(length) << i;
         high &= ~bits;
         m->of[class_of(character)] |= bits;
     }
-    hard = m->high & bits_below(*n) & (m->of[SPACE] | (pattern == BPE_GPT2 ? 0 : m->of[NUMBER]));
-    if (hard)
-        *n = lowest_bit(hard);
-    return 0;
+    hard = m->high & bits_below(n) & (m->of[SPACE] | (pattern == BPE_GPT2 ? 0 : m->of[NUMBER]));
+    return hard ? lowest_bit(hard) : n;
 }
 
 /* the length of 's 't 'm 'd 'll 've 're at a quote, or 0; `left` is how many bytes are left */
@@ -1023,7 +944,7 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
     return starts & known;
 }
 
-/* the class of the character at p; NONE at the end, and for bytes that are not UTF-8, which the next window reports */
+/* the class of the character at p; NONE at the end, and for bytes that are not UTF-8 */
 static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *length)
 {
     uint32_t character;
@@ -1071,7 +992,10 @@ static const uint8_t *skip_spaces(int pattern, const uint8_t *text, const uint8_
     return p < end && last > text ? last : p;
 }
 
-/* Read the word at text character by character, for cases that the masks can't decide. Returns its length. */
+/*
+ * Read the word at text character by character, for cases that the masks can't decide. Returns its length, which is 0
+ * if text is not UTF-8.
+ */
 static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
 {
     unsigned letters = pattern == BPE_O200K ? LETTERS | SET(MARK) : LETTERS, others = SET(OTHER) | SET(MARK);
@@ -1100,21 +1024,21 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     return (size_t)(p - text);
 }
 
-/* the words of a window: all starts among its first `known` bytes; 1 + the offset of a byte that is not UTF-8, or 0 */
+/* the words of a window: all starts among its first `known` bytes */
 typedef struct {
     uint64_t starts;
-    unsigned known, bad_byte;
+    unsigned known;
 } cut;
 
 /* Find all starts of words except the first in a window that begins with a word; `left` bytes of text remain. */
 ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left)
 {
     masks m = {0};
-    cut c = {0, left < WINDOW ? (unsigned)left : WINDOW, 0};
+    cut c = {0, left < WINDOW ? (unsigned)left : WINDOW};
     ascii_masks(in_range, pattern, window, &m);
     if (m.high & bits_below(c.known))
-        c.bad_byte = wide_masks(in_range, pattern, window, &c.known, left, &m);
-    if (c.bad_byte || !c.known)
+        c.known = wide_masks(in_range, pattern, window, c.known, left, &m);
+    if (!c.known)
         return c;
     c.starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, c.known, left)
                : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &c.known, left)
@@ -1133,133 +1057,127 @@ typedef struct {
     size_t length, home; /* home: the index of its slot, if no other has it */
 } pending;
 
-typedef int (*batch_sink)(void *state, pending *words, size_t n);
+/* `special` is 1 + the index of the special token that follows the words, or 0. */
+typedef int (*batch_sink)(void *state, pending *words, size_t n, size_t special);
 
 typedef struct {
-    pending words[BATCH];
-    size_t n; /* of them; scan_with has it in a variable */
+    pending words[BATCH + WINDOW]; /* when a batch is full, the words of the last window still have room */
+    size_t n;
+    const uint8_t *text, *limit; /* the next word; bytes up to limit can be read */
+    const rules *rules;
     const table *table;
     batch_sink sink;
     void *state;
 } batch;
 
-static int end_batch(batch *b, size_t *n)
+static int end_batch(batch *b, size_t special)
 {
-    const size_t n_words = *n;
-    *n = 0;
-    return b->sink(b->state, b->words, n_words);
+    const size_t n = b->n;
+    b->n = 0;
+    return b->sink(b->state, b->words, n, special);
 }
 
-/* Add a word. 16 bytes can be read from `readable`, which begins with the same bytes, whatever their number. */
-ALWAYS_INLINE int add_pending(batch *b, size_t *n, const uint8_t *word, const uint8_t *readable, size_t length)
+/* Make the key of a word, and prefetch its slot. 16 bytes can be read from `readable`, which begins like the word. */
+ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length)
 {
-    pending *p = b->words + (*n)++;
     if (LIKELY(length <= INLINE_MAX))
         short_key(readable, length, p->key);
     else
-        long_key(b->table, word, length, p->key);
+        long_key(t, word, length, p->key);
     p->word = word;
     p->length = length;
-    p->home = home_of(b->table, p->key[0], p->key[1]);
-    PREFETCH(b->table->slots + p->home);
-    return LIKELY(*n < BATCH) ? BPE_OK : end_batch(b, n);
+    p->home = home_of(t, p->key[0], p->key[1]);
+    PREFETCH(t->slots + p->home);
 }
 
-/* Give the words of text..end to a batch; bytes up to limit can be read. After BPE_BAD_UTF8, *bad is the bad one. */
-ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, int pattern, const uint8_t *text, const uint8_t *end,
-                            const uint8_t *limit, const uint8_t **bad)
+/* Add the words up to end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
+ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
+    const int pattern = b->rules->pattern;
     uint8_t copy[READABLE];
-    size_t n = b->n;
-    int status = BPE_OK;
-    while (text < end && status == BPE_OK) {
-        const size_t left = (size_t)(end - text);
-        const uint8_t *window = text;
+    while (b->text < end) {
+        const size_t left = (size_t)(end - b->text);
+        const uint8_t *text = b->text, *window = text;
+        const table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
+        pending *next = b->words + b->n;
         size_t at = 0;
         cut c;
-        if ((size_t)(limit - text) < READABLE) {
+        if ((size_t)(b->limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }
         c = find_starts(in_range, pattern, window, left);
-        if (c.bad_byte) {
-            *bad = text + c.bad_byte - 1;
-            return BPE_BAD_UTF8;
-        }
-        for (; c.starts && status == BPE_OK; c.starts &= c.starts - 1) {
+        for (; c.starts; c.starts &= c.starts - 1) {
             const unsigned to = lowest_bit(c.starts);
-            status = add_pending(b, &n, text + at, window + at, to - at);
+            prepare(next++, &t, text + at, window + at, to - at);
             at = to;
         }
-        if (status == BPE_OK && !LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
+        if (!LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
             const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
-            status = add_pending(b, &n, text + at, window + at, length);
+            if (!length)
+                return BPE_BAD_UTF8;
+            prepare(next++, &t, text + at, window + at, length);
             at += length;
         }
-        text += at;
+        b->text += at;
+        b->n = (size_t)(next - b->words);
+        if (b->n >= BATCH)
+            TRY(end_batch(b, 0));
     }
-    b->n = n;
-    return status;
+    return BPE_OK;
 }
 
-static NOINLINE int scan_portable(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
-                                  const uint8_t **bad)
-{
-    return scan_with(in_range_portable, b, pattern, text, end, limit, bad);
-}
+static NOINLINE int scan_portable(batch *b, const uint8_t *end) { return scan_with(in_range_portable, b, end); }
 
 #if defined(AVX2)
-static NOINLINE AVX2 int scan_avx2(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
-                                   const uint8_t **bad)
-{
-    return scan_with(in_range_avx2, b, pattern, text, end, limit, bad);
-}
+static NOINLINE AVX2 int scan_avx2(batch *b, const uint8_t *end) { return scan_with(in_range_avx2, b, end); }
 #endif
 
-static int scan_piece(batch *b, int pattern, const uint8_t *text, const uint8_t *end, const uint8_t *limit,
-                      const uint8_t **bad)
+static int scan_piece(batch *b, const uint8_t *end)
 {
 #if defined(AVX2)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
-        return scan_avx2(b, pattern, text, end, limit, bad);
+        return scan_avx2(b, end);
 #endif
-    return scan_portable(b, pattern, text, end, limit, bad);
+    return scan_portable(b, end);
 }
 
-/* Give all words to a batch; `special`, if it is not NULL, gets the index of each special token between them. */
-static int scan_text(batch *b, const rules *r, finder *f, const uint8_t *text, size_t length, size_t *bad_offset,
-                     void (*special)(void *state, size_t index))
+/* Give all words of a text to the sink of a batch, and its special tokens. */
+static int scan_text(batch *b, const uint8_t *text, size_t length)
 {
-    const uint8_t *end = text + length, *piece_end, *bad = text;
+    const rules *r = b->rules;
+    const uint8_t *end = text + length, *piece_end;
+    finder f = {NULL, r->longest > WINDOW ? r->longest : WINDOW, text, text};
     int status = BPE_OK;
-    f->from = f->to = text;
-    for (const uint8_t *piece = text; piece < end && status == BPE_OK;) {
-        const size_t found = find_special(f, &r->specials, bad = piece, end, &piece_end);
-        status = scan_piece(b, r->pattern, piece, piece_end, end, &bad);
-        if (status == BPE_OK && special && found && (status = end_batch(b, &b->n)) == BPE_OK)
-            special(b->state, found - 1);
-        piece = found ? piece_end + r->specials.length[found - 1] : end;
+    if (r->n && !(f.token = allocate(f.room, sizeof *f.token)))
+        return BPE_NO_MEMORY;
+    b->text = text;
+    b->limit = end;
+    while (b->text < end && status == BPE_OK) {
+        const size_t found = find_special(&f, r, b->text, end, &piece_end);
+        status = scan_piece(b, piece_end);
+        if (status == BPE_OK)
+            status = end_batch(b, found);
+        if (status == BPE_OK && found)
+            b->text += r->specials[found - 1].length;
     }
-    if (status == BPE_OK)
-        status = end_batch(b, &b->n);
-    *bad_offset = (size_t)(bad - text);
+    free(f.token);
     return status;
 }
 
 /* the sink that counts */
-static int count_batch(void *state, pending *words, size_t n)
+static int count_batch(void *state, pending *words, size_t n, size_t special)
 {
     table *t = state;
-    int status = BPE_OK;
-    for (size_t i = 0; i < n && status == BPE_OK; i++) {
-        pending *p = words + i;
+    (void)special;
+    for (pending *p = words; p < words + n; p++) {
         slot *s = t->slots + p->home;
         if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX))
-            status = add_count(&s->is.word.count, 1);
+            TRY(add_count(&s->is.word.count, 1));
         else
-            status = put_word(t, p->key, p->word, p->length, 1);
+            TRY(put_word(t, p->key, p->word, p->length, 1));
     }
-    return status;
+    return BPE_OK;
 }
 
 /* Give a table the size that text of this length usually needs, so that it grows less often. */
@@ -1273,14 +1191,12 @@ static int fit_table(table *t, size_t length, size_t most)
 
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
 {
-    batch b;
+    batch b = {.rules = &w->rules, .table = &w->table, .sink = count_batch, .state = &w->table};
     int status = w->table.slots ? fit_table(&w->table, length, FITTED_SLOTS) : BPE_USED_UP;
-    b.n = 0;
-    b.table = &w->table;
-    b.sink = count_batch;
-    b.state = &w->table;
     if (status == BPE_OK)
-        status = scan_text(&b, &w->rules, &w->finder, text, length, bad_offset, NULL);
+        status = scan_text(&b, text, length);
+    if (status == BPE_BAD_UTF8)
+        *bad_offset = (size_t)(b.text - text);
     return finish_words(w, status);
 }
 
@@ -1302,6 +1218,7 @@ typedef struct {
     uint32_t length;
     size_t where;   /* offset of the bytes */
     uint64_t start; /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
+    pair_sum beside[2]; /* new pairs with this token on the left and on the right; all zero between merges */
 } token;
 
 struct bpe_learner {
@@ -1309,15 +1226,15 @@ struct bpe_learner {
     uint64_t wanted; /* the most merges that may follow */
     uint32_t *seq;   /* the array of all words */
     size_t n_slots;
-    uint64_t *counts; /* per block */
+    uint64_t *counts;     /* per block */
+    pair_sum *byte_pairs; /* a matrix of ROWS rows; used until the pairs of bytes are in the table */
     token *tokens;
     size_t n_tokens, token_capacity;
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
-    pair_sum (*beside)[2];   /* by id: pairs with the token to the left and to the right; all zero between merges */
     uint32_t (*met)[2];      /* the ids with an entry in `beside` */
     uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
-    size_t n_met[2], beside_capacity, met_capacity, replaced_capacity;
+    size_t n_met[2], met_capacity, replaced_capacity;
     table pairs;     /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
     uint32_t *lists; /* of places: for each pair the length, then the places in ascending order; it only grows */
     size_t n_lists, lists_capacity;
@@ -1373,14 +1290,11 @@ static int add_token(bpe_learner *l, size_t length)
     uint64_t start = 0;
     if (n >= UINT32_MAX || length > UINT32_MAX)
         return BPE_OVERFLOW;
-    if (grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens) != BPE_OK ||
-        grow(&l->beside, &l->beside_capacity, n, sizeof *l->beside) != BPE_OK ||
-        grow(&l->met, &l->met_capacity, n, sizeof *l->met) != BPE_OK)
-        return BPE_NO_MEMORY;
+    TRY(grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens));
+    TRY(grow(&l->met, &l->met_capacity, n, sizeof *l->met));
     for (size_t i = 0; i < 8; i++)
         start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
-    memset(l->beside + l->n_tokens, 0, sizeof *l->beside);
-    l->tokens[l->n_tokens++] = (token){(uint32_t)length, where, start};
+    l->tokens[l->n_tokens++] = (token){.length = (uint32_t)length, .where = where, .start = start};
     l->n_bytes += length;
     return BPE_OK;
 }
@@ -1394,10 +1308,10 @@ static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum
     if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
-    if (!(s = add_key(&l->pairs, entry.key, 1)) ||
-        grow(&l->lists, &l->lists_capacity, l->n_lists + 1 + sum->n, sizeof *l->lists) != BPE_OK ||
-        grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap) != BPE_OK)
+    if (!(s = add_key(&l->pairs, entry.key, 1)))
         return BPE_NO_MEMORY;
+    TRY(grow(&l->lists, &l->lists_capacity, l->n_lists + 1 + sum->n, sizeof *l->lists));
+    TRY(grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap));
     s->is.pair.count = sum->count;
     s->is.pair.list = l->n_lists;
     l->lists[l->n_lists] = sum->n;
@@ -1470,13 +1384,14 @@ static int new_array(bpe_learner *l, const table *words)
     }
     if (n >= UINT32_MAX)
         return BPE_OVERFLOW;
-    l->seq = allocate(n, sizeof *l->seq, 1);
-    l->counts = allocate(n / BLOCK, sizeof *l->counts, 1);
-    return l->seq && l->counts ? BPE_OK : BPE_NO_MEMORY;
+    l->seq = allocate(n, sizeof *l->seq);
+    l->counts = allocate(n / BLOCK, sizeof *l->counts);
+    l->byte_pairs = allocate(ROWS * ROWS, sizeof *l->byte_pairs);
+    return l->seq && l->counts && l->byte_pairs ? BPE_OK : BPE_NO_MEMORY;
 }
 
-/* write sorted words into the array, which has room for them, and sum up their pairs in a matrix of ROWS rows */
-static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte, pair_sum *sums)
+/* write sorted words into the array, which has room for them, and sum up their pairs */
+static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte)
 {
     uint64_t count = 0;
     size_t p = BLOCK, length;
@@ -1490,10 +1405,9 @@ static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_
         for (size_t i = 0; i < length; i++)
             l->seq[p + i] = id_of_byte[word[i]] + FIRST_ID;
         for (size_t i = 1; i < length; i++) {
-            pair_sum *sum = sums + l->seq[p + i - 1] * ROWS + l->seq[p + i];
+            pair_sum *sum = l->byte_pairs + l->seq[p + i - 1] * ROWS + l->seq[p + i];
             sum->n++;
-            if (add_count(&sum->count, count) != BPE_OK)
-                return BPE_OVERFLOW;
+            TRY(add_count(&sum->count, count));
         }
     }
     l->n_slots = p;
@@ -1501,17 +1415,16 @@ static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_
 }
 
 /* add all pairs of bytes to the table, and list their places */
-static int index_pairs(bpe_learner *l, pair_sum *sums)
+static int index_pairs(bpe_learner *l)
 {
-    int status = BPE_OK;
-    for (uint32_t i = 0; i < ROWS * ROWS && status == BPE_OK; i++)
-        status = add_pair(l, i / ROWS, i % ROWS, sums + i);
-    for (size_t p = BLOCK; p + 1 < l->n_slots && status == BPE_OK; p++) {
-        pair_sum *sum = sums + l->seq[p] * ROWS + l->seq[p + 1];
+    for (uint32_t i = 0; i < ROWS * ROWS; i++)
+        TRY(add_pair(l, i / ROWS, i % ROWS, l->byte_pairs + i));
+    for (size_t p = BLOCK; p + 1 < l->n_slots; p++) {
+        pair_sum *sum = l->byte_pairs + l->seq[p] * ROWS + l->seq[p + 1];
         if (sum->list)
             l->lists[sum->list++] = (uint32_t)p;
     }
-    return status;
+    return BPE_OK;
 }
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
@@ -1519,7 +1432,7 @@ static int index_pairs(bpe_learner *l, pair_sum *sums)
 /* count a neighbor of a replaced pair, on the left (side 0) or on the right (side 1); `lost` is the pair with it */
 static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t lost, uint64_t count)
 {
-    pair_sum *sum = &l->beside[id][side];
+    pair_sum *sum = &l->tokens[id].beside[side];
     if (!sum->n++) {
         l->met[l->n_met[side]++][side] = id;
         PREFETCH(l->pairs.slots + home_of(&l->pairs, lost, 1));
@@ -1575,19 +1488,18 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
  */
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 {
-    int status = BPE_OK;
     for (unsigned side = 0; side < 2; side++)
-        for (size_t i = 0; i < l->n_met[side] && status == BPE_OK; i++) {
+        for (size_t i = 0; i < l->n_met[side]; i++) {
             const uint32_t id = l->met[i][side];
-            pair_sum *sum = &l->beside[id][side];
+            pair_sum *sum = &l->tokens[id].beside[side];
             slot *s = find(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1);
             if (s->key[1] && (s->is.pair.count -= sum->count) < l->threshold)
                 drop_pair(l, s);
             if (side && id == a)
-                sum->count -= l->beside[c][0].count;
-            status = add_pair(l, side ? c : id, side ? id : c, sum);
+                sum->count -= l->tokens[c].beside[0].count;
+            TRY(add_pair(l, side ? c : id, side ? id : c, sum));
         }
-    return status;
+    return BPE_OK;
 }
 
 /* fill the lists of the new pairs from the n places where c is now, and forget the neighbors */
@@ -1595,14 +1507,14 @@ static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
-        if (l->beside[x][0].list)
-            l->lists[l->beside[x][0].list++] = places[i] - l->tokens[x].length;
-        if (l->beside[y][1].list)
-            l->lists[l->beside[y][1].list++] = places[i];
+        if (l->tokens[x].beside[0].list)
+            l->lists[l->tokens[x].beside[0].list++] = places[i] - l->tokens[x].length;
+        if (l->tokens[y].beside[1].list)
+            l->lists[l->tokens[y].beside[1].list++] = places[i];
     }
     for (unsigned side = 0; side < 2; side++)
         while (l->n_met[side])
-            l->beside[l->met[--l->n_met[side]][side]][side] = (pair_sum){0, 0, 0};
+            l->tokens[l->met[--l->n_met[side]][side]].beside[side] = (pair_sum){0, 0, 0};
 }
 
 /* merge a pair, which leaves the table */
@@ -1612,20 +1524,17 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     const token x = l->tokens[a], y = l->tokens[b];
     const size_t length = (size_t)x.length + y.length, end = l->n_bytes, list = pair->is.pair.list + 1;
     size_t n = l->lists[list - 1];
-    int status;
     *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->is.pair.count, 0};
     drop_pair(l, pair);
-    if (grow(&l->bytes, &l->bytes_capacity, end + length, 1) != BPE_OK ||
-        grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced) != BPE_OK)
-        return BPE_NO_MEMORY;
+    TRY(grow(&l->bytes, &l->bytes_capacity, end + length, 1));
+    TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
     memcpy(l->bytes + end, l->bytes + x.where, x.length);
     memcpy(l->bytes + end + x.length, l->bytes + y.where, y.length);
-    if ((status = add_token(l, length)) != BPE_OK)
-        return status;
+    TRY(add_token(l, length));
     n = replace_pairs(l, l->lists + list, n, a, b, c, &merge->replaced);
-    if ((status = update_pairs(l, a, b, c)) == BPE_OK)
-        list_new_pairs(l, l->lists + list, n);
-    return status;
+    TRY(update_pairs(l, a, b, c));
+    list_new_pairs(l, l->lists + list, n);
+    return BPE_OK;
 }
 
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
@@ -1658,9 +1567,9 @@ void bpe_learner_free(bpe_learner *l)
     free_table(&l->pairs);
     free(l->seq);
     free(l->counts);
+    free(l->byte_pairs);
     free(l->tokens);
     free(l->bytes);
-    free(l->beside);
     free(l->met);
     free(l->replaced);
     free(l->lists);
@@ -1671,32 +1580,28 @@ void bpe_learner_free(bpe_learner *l)
 /* add an empty token for NO_TOKEN, and the 256 single bytes */
 static int add_first_tokens(bpe_learner *l, const uint8_t *id_of_byte)
 {
-    int status = grow(&l->bytes, &l->bytes_capacity, 256, 1) == BPE_OK ? add_token(l, 0) : BPE_NO_MEMORY;
-    for (unsigned byte = 0; byte < 256 && status == BPE_OK; byte++)
+    TRY(grow(&l->bytes, &l->bytes_capacity, 256, 1));
+    TRY(add_token(l, 0));
+    for (unsigned byte = 0; byte < 256; byte++)
         l->bytes[id_of_byte[byte]] = (uint8_t)byte;
-    for (unsigned id = 0; id < 256 && status == BPE_OK; id++)
-        status = add_token(l, 1);
-    return status;
+    for (unsigned id = 0; id < 256; id++)
+        TRY(add_token(l, 1));
+    return BPE_OK;
 }
 
 /* make the array and the pairs from a table of words, which is freed */
 static int take_words(bpe_learner *l, table *words, const uint8_t *id_of_byte)
 {
     slot *slots;
-    pair_sum *sums = allocate(ROWS * ROWS, sizeof *sums, 1);
-    int status = sums ? new_table(&l->pairs, FIRST_SLOTS, words->seed[0]) : BPE_NO_MEMORY;
     sort_words(words->slots, words->capacity); /* empty slots, whose count is 0, are the last */
     if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a third of them, or more */
         words->slots = slots;
-    if (status == BPE_OK)
-        status = new_array(l, words);
-    if (status == BPE_OK)
-        status = write_words(l, words, id_of_byte, sums);
+    TRY(add_first_tokens(l, id_of_byte));
+    TRY(new_table(&l->pairs, FIRST_SLOTS, words->seed));
+    TRY(new_array(l, words));
+    TRY(write_words(l, words, id_of_byte));
     free_table(words);
-    if (status == BPE_OK)
-        status = index_pairs(l, sums);
-    free(sums);
-    return status;
+    return index_pairs(l);
 }
 
 int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
@@ -1710,15 +1615,11 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
         l->n_lists = 1; /* 0 stands for no list */
-        status = add_first_tokens(l, id_of_byte);
-    }
-    if (status == BPE_OK)
         status = take_words(l, &w->table, id_of_byte);
-    free_table(&w->table);
-    if (status != BPE_OK) {
-        bpe_learner_free(l);
-        *learner = NULL;
     }
+    free_table(&w->table);
+    if (l)
+        l->status = status;
     return status;
 }
 
@@ -1726,19 +1627,16 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
 
 /* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
-enum { WAS_LEFT = 1, WAS_RIGHT = 2, IS_MADE = 4 };
 enum { IDS_IN_SLOT = 3 };
-#define IN_ARENA (1u << 31) /* marks the number of ids of a long word, or of more than three */
 
 typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
-    uint8_t flags, n_bytes, bytes[3];
+    uint8_t was_left, was_right, n_bytes, bytes[3];
 } token_facts;
 
 struct bpe_encoder {
     uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones if empty */
     size_t n_buckets;
     uint32_t *made;    /* by rank: the token that the merge makes */
-    int plain;         /* that is 256 + rank for all of them: one lookup less per merge */
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     rules rules;
@@ -1790,17 +1688,15 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 /*
  * Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
  * if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
- * This requires a list in which no merge uses a token that a later merge makes. Otherwise a pair with c could have a
- * lower rank than the merge that makes c.
+ * This is why no merge may use a token that a later one makes: (x, c) could have a lower rank than (a, b).
  */
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
-    int ordered = 1;
     for (size_t i = 0; i < 1 << 16; i++)
         e->byte_pairs[i] = NO_RANK;
     for (unsigned i = 0; i < 256; i++)
-        facts[i] = (token_facts){IS_MADE, 1, {(uint8_t)i, 0, 0}};
-    e->plain = 1;
+        facts[i] = (token_facts){0, 0, 1, {(uint8_t)i, 0, 0}};
+    memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
     for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
         const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
         token_facts *a = facts + left, *b = facts + right, *c = facts + made;
@@ -1808,18 +1704,13 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
         while (e->pairs[i] != UINT64_MAX)
             i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
         e->pairs[i] = pair_bits(left, right) | rank;
-        e->plain &= made == 256 + rank;
         if ((left | right) < 256)
             e->byte_pairs[left << 8 | right] = rank;
-        if (a != b && !(a->flags & WAS_RIGHT) && !(b->flags & WAS_LEFT))
+        if (a != b && !a->was_right && !b->was_left)
             note_character(e, a, b, c, made);
-        ordered &= a->flags && b->flags && !c->flags;
-        a->flags |= WAS_LEFT;
-        b->flags |= WAS_RIGHT;
-        c->flags |= IS_MADE;
+        a->was_left = 1;
+        b->was_right = 1;
     }
-    if (!ordered)
-        memset(e->characters, 0, sizeof e->characters);
 }
 
 void bpe_encoder_free(bpe_encoder *e)
@@ -1830,58 +1721,43 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
-    free_specials(&e->rules.specials);
+    free_rules(&e->rules);
     free(e);
 }
 
-/* Check the merges, and copy the arguments that are kept. */
-static int fill_encoder(bpe_encoder *e, const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
-                        const uint32_t *special_ids, size_t n_specials)
+static uint32_t *copy_of(const uint32_t *ids, size_t n)
 {
-    token_facts *facts;
-    if (n_ids >= NO_ID || n_merges >= NO_ID)
-        return BPE_OVERFLOW;
-    for (size_t i = 0; i < 3 * n_merges; i++)
-        if (merges[i] >= n_ids)
-            return BPE_BAD_ARGUMENT;
-    e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
-    if (n_ids < 256 || !(facts = allocate(n_ids, sizeof *facts, 1)))
-        return n_ids < 256 ? BPE_BAD_ARGUMENT : BPE_NO_MEMORY;
-    if ((e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs, 0)) &&
-        (e->made = allocate(n_merges, sizeof *e->made, 0)) && (e->outside = allocate(n_ids, sizeof *ids, 0)) &&
-        (e->special_ids = allocate(n_specials, sizeof *special_ids, 1))) {
-        memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
-        memcpy(e->outside, ids, n_ids * sizeof *ids);
-        if (n_specials)
-            memcpy(e->special_ids, special_ids, n_specials * sizeof *special_ids);
-        index_merges(e, merges, (uint32_t)n_merges, facts);
-    }
-    free(facts);
-    return e->special_ids ? BPE_OK : BPE_NO_MEMORY;
+    uint32_t *copy = allocate(n, sizeof *copy);
+    return copy && n ? memcpy(copy, ids, n * sizeof *copy) : copy;
 }
 
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
                     const uint8_t *special_bytes, const size_t *lengths, const uint32_t *special_ids, size_t n_specials,
-                    int pattern, uint64_t seed, bpe_encoder **encoder)
+                    int pattern, const uint64_t seed[2], bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
-    int status = e ? new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed) : BPE_NO_MEMORY;
-    if (status == BPE_OK) {
-        make_seeds(e->seed, seed);
-        status = fill_encoder(e, ids, n_ids, merges, n_merges, special_ids, n_specials);
-    }
-    if (status != BPE_OK) {
-        bpe_encoder_free(e);
-        *encoder = NULL;
-    }
-    return status;
+    token_facts *facts;
+    if (!e)
+        return BPE_NO_MEMORY;
+    if (n_ids >= NO_ID || n_merges >= NO_ID)
+        return BPE_OVERFLOW;
+    TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
+    memcpy(e->seed, seed, sizeof e->seed);
+    e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
+    e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
+    e->made = allocate(n_merges, sizeof *e->made);
+    e->outside = copy_of(ids, n_ids);
+    e->special_ids = copy_of(special_ids, n_specials);
+    facts = allocate(n_ids, sizeof *facts);
+    if (e->pairs && e->made && e->outside && e->special_ids && facts)
+        index_merges(e, merges, (uint32_t)n_merges, facts);
+    free(facts);
+    return e->pairs && e->made && e->outside && e->special_ids && facts ? BPE_OK : BPE_NO_MEMORY;
 }
 
 /* ---- 3. encoding: one word --------------------------------------------------------------------------------------- */
 
 enum { SHORT = 62 }; /* ids that are merged within an array, with NO_ID on each side */
-
-static inline uint32_t token_of(const bpe_encoder *e, uint32_t rank) { return e->plain ? 256 + rank : e->made[rank]; }
 
 /*
  * Merge n ids, at most SHORT, and return how many remain. keys[i] is the rank of the pair that begins at place i, and i
@@ -1905,7 +1781,7 @@ static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
         live &= ~((uint64_t)1 << second);
         after = lowest_bit(live & ~bits_below(second));
         before = highest_bit(live & bits_below(i));
-        ids[i] = token_of(e, least >> 6);
+        ids[i] = e->made[least >> 6];
         keys[i] = keys[before] = keys[second] = UINT32_MAX;
         for (uint32_t k = 0; k < padded; k++) /* meanwhile, the processor waits for the table of pairs */
             others = keys[k] < others ? keys[k] : others;
@@ -1934,7 +1810,7 @@ static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
 static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
-    uint64_t *tree = places < UINT32_MAX ? allocate(places, 2 * sizeof *tree + sizeof(place), 0) : NULL;
+    uint64_t *tree = places < UINT32_MAX ? allocate(places, 2 * sizeof *tree + sizeof(place)) : NULL;
     place *p = (place *)(tree + 2 * places);
     if (!tree)
         return places < UINT32_MAX ? BPE_NO_MEMORY : BPE_OVERFLOW;
@@ -1945,7 +1821,7 @@ static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
         set_leaf(tree, places, i, rank_of(e, p[i].id, p[i + 1].id));
     while (tree[1] >> 32 < NO_RANK) {
         uint32_t i = (uint32_t)tree[1], second = p[i].after, before = p[i].before, after = p[second].after;
-        p[i].id = token_of(e, (uint32_t)(tree[1] >> 32));
+        p[i].id = e->made[tree[1] >> 32];
         p[i].after = after;
         p[after].before = i;
         set_leaf(tree, places, second, NO_RANK);
@@ -1962,7 +1838,6 @@ static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
 /* Encode a word of `length` bytes, for whose ids there is as much room. */
 static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *out, size_t *n)
 {
-    int status = BPE_OK;
     *n = 0;
     for (size_t i = 0, size; i < length; i += size) {
         uint32_t character = 0, id = 0;
@@ -1980,10 +1855,10 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     if (*n <= SHORT)
         *n = merge_short(e, out, *n);
     else
-        status = merge_long(e, out, n);
-    for (size_t i = 0; i < *n && status == BPE_OK; i++)
+        TRY(merge_long(e, out, n));
+    for (size_t i = 0; i < *n; i++)
         out[i] = e->outside[out[i]];
-    return status;
+    return BPE_OK;
 }
 
 /* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
@@ -1991,8 +1866,6 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 struct bpe_cache {
     table table;
     const bpe_encoder *encoder;
-    finder finder;
-    size_t looked_up; /* words since the table was as large as it is, or empty */
     uint8_t *ids;     /* of the text, 16 or 32 bits each */
     size_t n;
     int narrow;
@@ -2003,23 +1876,16 @@ void bpe_cache_free(bpe_cache *c)
     if (!c)
         return;
     free_table(&c->table);
-    free(c->finder.token);
     free(c);
 }
 
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
 {
     bpe_cache *c = *cache = calloc(1, sizeof *c);
-    int status = c ? new_finder(&c->finder, &e->rules.specials) : BPE_NO_MEMORY;
-    if (status == BPE_OK)
-        status = new_table(&c->table, CACHE_SLOTS < FIRST_SLOTS ? CACHE_SLOTS : FIRST_SLOTS, e->seed[0]);
-    if (status == BPE_OK)
-        c->encoder = e;
-    else {
-        bpe_cache_free(c);
-        *cache = NULL;
-    }
-    return status;
+    if (!c)
+        return BPE_NO_MEMORY;
+    c->encoder = e;
+    return new_table(&c->table, CACHE_SLOTS < FIRST_SLOTS ? CACHE_SLOTS : FIRST_SLOTS, e->seed);
 }
 
 /* Write ids after the first `at` of the output. */
@@ -2035,62 +1901,45 @@ ALWAYS_INLINE void put_ids(uint8_t *out, size_t at, const uint32_t *ids, size_t 
 }
 
 /*
- * Make room for a word with n_bytes in the arena; returns 0 if they are too many. A full table grows while it is small,
- * and later if about half of the words that were looked up since it last grew were in it. Otherwise it is emptied.
+ * Cache the ids of a word, if there is memory: up to three ids of a short word in its slot, otherwise the word and then
+ * its ids in the arena. A full table grows up to CACHE_SLOTS; after that, it is emptied.
  */
-static int make_room(bpe_cache *c, size_t n_bytes)
-{
-    table *t = &c->table;
-    if (n_bytes > t->capacity * ARENA_PER_SLOT)
-        return 0;
-    if (t->used + 1 < t->capacity / 3 * 2 && t->arena_size + n_bytes <= t->capacity * ARENA_PER_SLOT)
-        return 1;
-    if (t->capacity >= CACHE_SLOTS || (t->capacity >= CACHE_SLOTS / 4 && c->looked_up < t->used) ||
-        resize(t, 2 * t->capacity) != BPE_OK)
-        clear_table(t);
-    c->looked_up = 0;
-    return 1;
-}
-
-/* Cache the ids of a word, if there is memory. */
 static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
 {
     table *t = &c->table;
-    const size_t n_bytes = length > INLINE_MAX ? length : 0;
-    const int in_slot = !n_bytes && n <= IDS_IN_SLOT;
-    size_t where;
+    const int in_slot = length <= INLINE_MAX && n <= IDS_IN_SLOT;
+    const size_t n_bytes = in_slot ? 0 : length + n * sizeof *ids;
     slot *s;
-    if (length > CACHED_MAX || !make_room(c, in_slot ? 0 : n_bytes + n * sizeof *ids))
+    if (n_bytes > t->capacity * ARENA_PER_SLOT)
         return;
-    where = t->arena_size;
-    if (!in_slot && (keep_bytes(t, word, n_bytes) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
+    if (t->used + 1 >= t->capacity / 3 * 2 || t->arena_size + n_bytes > t->capacity * ARENA_PER_SLOT)
+        if (t->capacity >= CACHE_SLOTS || resize(t, 2 * t->capacity) != BPE_OK) {
+            memset(t->slots, 0, t->capacity * sizeof *t->slots);
+            t->used = t->arena_size = 0;
+        }
+    if (n_bytes && (keep_bytes(t, word, length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
         return;
-    if (!(s = add_key(t, key[0], key[1])))
-        return;
-    if (!in_slot)
-        s->is.word.where = where;
-    s->is.known.n = (uint32_t)n | (in_slot ? 0 : IN_ARENA);
+    s = add_key(t, key[0], key[1]); /* there is room */
+    s->is.known.n = (uint32_t)n;
     if (in_slot)
         memcpy(s->is.known.ids, ids, n * sizeof *ids);
+    else
+        s->is.word.where = t->arena_size - n_bytes;
 }
 
 /* Encode a word that is not in its home slot with up to three ids. */
 static NOINLINE int encode_other(bpe_cache *c, pending *p)
 {
     const slot *s = find_word(&c->table, p->key, p->word, p->length);
-    uint32_t few[SHORT], *ids = p->length <= SHORT ? few : (uint32_t *)(void *)c->ids + c->n;
+    uint32_t *ids = (uint32_t *)(void *)c->ids + c->n; /* the rest of the output has room for them */
     const uint32_t *known = s->is.known.ids;
     size_t n = s->is.known.n;
     if (!s->key[1]) {
-        int status = merge_word(c->encoder, p->word, p->length, ids, &n);
-        if (status != BPE_OK)
-            return status;
+        TRY(merge_word(c->encoder, p->word, p->length, ids, &n));
         keep_ids(c, p->key, p->word, p->length, ids, n);
         known = ids;
-    } else if (n & IN_ARENA) {
-        n &= ~(size_t)IN_ARENA;
-        known = memcpy(ids, c->table.arena + s->is.word.where + (p->length > INLINE_MAX ? p->length : 0), 4 * n);
-    }
+    } else if (p->length > INLINE_MAX || n > IDS_IN_SLOT)
+        known = memcpy(ids, c->table.arena + s->is.word.where + p->length, n * sizeof *ids);
     put_ids(c->ids, c->n, known, n, c->narrow);
     c->n += n;
     return BPE_OK;
@@ -2101,54 +1950,40 @@ ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narro
 {
     uint8_t *const out = c->ids;
     size_t at = c->n;
-    int status = BPE_OK;
-    for (size_t i = 0; i < n && status == BPE_OK; i++) {
-        pending *p = words + i;
+    for (pending *p = words; p < words + n; p++) {
         const slot *s = c->table.slots + p->home;
-        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && s->is.known.n <= IDS_IN_SLOT)) {
+        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX &&
+                   s->is.known.n <= IDS_IN_SLOT)) {
             put_ids(out, at, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
             at += s->is.known.n;
         } else {
             c->n = at;
-            status = encode_other(c, p);
+            TRY(encode_other(c, p));
             at = c->n;
         }
     }
     c->n = at;
-    return status;
+    return BPE_OK;
 }
 
-static int encode_batch(void *state, pending *words, size_t n)
+static int encode_batch(void *state, pending *words, size_t n, size_t special)
 {
     bpe_cache *c = state;
-    c->looked_up += n;
-    return c->narrow ? encode_words(c, words, n, 1) : encode_words(c, words, n, 0);
+    TRY(c->narrow ? encode_words(c, words, n, 1) : encode_words(c, words, n, 0));
+    if (special)
+        put_ids(c->ids, c->n++, c->encoder->special_ids + special - 1, 1, c->narrow);
+    return BPE_OK;
 }
 
-static void put_special(void *state, size_t index)
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, int narrow)
 {
-    bpe_cache *c = state;
-    put_ids(c->ids, c->n, c->encoder->special_ids + index, 1, c->narrow);
-    c->n++;
-}
-
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, size_t *bad_offset,
-               int narrow)
-{
-    const bpe_encoder *e = c->encoder;
-    batch b;
+    batch b = {.rules = &c->encoder->rules, .table = &c->table, .sink = encode_batch, .state = c};
     int status;
-    b.n = 0;
-    b.table = &c->table;
-    b.sink = encode_batch;
-    b.state = c;
     c->ids = ids;
     c->n = 0;
     c->narrow = narrow;
     (void)fit_table(&c->table, length, CACHE_SLOTS / 4); /* without memory, it stays as it is */
-    status = scan_text(&b, &e->rules, &c->finder, text, length, bad_offset, put_special);
-    while (status == BPE_NO_TOKEN && e->outside[text[*bad_offset]] != UINT32_MAX)
-        ++*bad_offset; /* the words before had a token for each byte */
+    status = scan_text(&b, text, length);
     *n_ids = c->n;
     return status;
 }

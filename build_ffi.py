@@ -28,7 +28,7 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 12  # of the interface: a module built for another version is not used
+VERSION = 13  # of the interface: a module built for another version is not used
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ class Engine:
     def __init__(self, module: Any) -> None:
         self.ffi, self.lib = module.ffi, module.lib
         self.new_ids = self.ffi.new_allocator(should_clear_after_alloc=False)
-        self.seed = int.from_bytes(os.urandom(8), "little")  # keeps chosen words from colliding in the hash table
+        self.seed = struct.unpack("QQ", os.urandom(16))  # keeps chosen words from colliding in the hash table
 
     @functools.cached_property
     def patterns(self) -> Mapping[str, int]:
@@ -66,8 +66,14 @@ class Engine:
             raise ValueError("these words were used up by an earlier training run, or by an error")
         if status == self.lib.BPE_OVERFLOW:
             raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
-        if status == self.lib.BPE_BAD_ARGUMENT:
-            raise ValueError("an argument that the C engine can't use")
+
+    def create(self, kind: str, *arguments: Any) -> Any:
+        """Create something in C that is freed when Python no longer uses it."""
+        new = self.ffi.new(f"bpe_{kind} **")
+        status = getattr(self.lib, f"bpe_{kind}_new")(*arguments, new)
+        handle = self.ffi.gc(new[0], getattr(self.lib, f"bpe_{kind}_free"))
+        self.check(status)
+        return handle
 
     def words(self, special_tokens: Sequence[str], pattern: str) -> Words:
         """Create an empty table of words and counts."""
@@ -101,9 +107,8 @@ class Engine:
         if not isinstance(words, Words):
             table.update(words)
         limits = min(merges_wanted, 2**64 - 1), min(min_frequency, 2**64 - 1), min(max_token_length, sys.maxsize)
-        new, made, batch = ffi.new("bpe_learner **"), ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
-        self.check(lib.bpe_learner_new(table.handle(), id_of_byte, *limits, smaller_ids, new))
-        learner = ffi.gc(new[0], lib.bpe_learner_free)
+        made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
+        learner = self.create("learner", table.handle(), id_of_byte, *limits, smaller_ids)
         status = lib.BPE_OK
         while status != lib.BPE_DONE:
             status = lib.bpe_learner_run(learner, batch, len(batch), made)
@@ -126,10 +131,7 @@ class Words:
     def table(self) -> Any:
         """The table of this thread."""
         if not hasattr(self.local, "table"):
-            lib = self.engine.lib
-            new = self.engine.ffi.new("bpe_words **")
-            self.engine.check(lib.bpe_words_new(*self.arguments, new))
-            self.local.table = self.engine.ffi.gc(new[0], lib.bpe_words_free)
+            self.local.table = self.engine.create("words", *self.arguments)
             self.tables.append(self.local.table)
         return self.local.table
 
@@ -189,7 +191,6 @@ class Encoder:
     """The vocabulary of a bpe.Tokenizer inside the C engine. Each thread that encodes has a cache of words."""
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
-        ffi, lib = engine.ffi, engine.lib
         self.engine, self.local = engine, threading.local()
         numbers: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         numbers.update((token_id, byte) for byte, token_id in enumerate(tokenizer.id_of_byte) if token_id is not None)
@@ -200,15 +201,12 @@ class Encoder:
         n, special_ids = len(tokenizer.special_ids), list(tokenizer.special_ids.values())
         specials = *special_arguments(tokenizer.special_ids), special_ids, n
         pattern = engine.patterns.get(tokenizer.options.pattern, 0)
-        new, rows = ffi.new("bpe_encoder **"), ffi.from_buffer("uint32_t[]", merges)
-        engine.check(lib.bpe_encoder_new(ids, len(ids), rows, len(merges) // 3, *specials, pattern, engine.seed, new))
-        self.handle = ffi.gc(new[0], lib.bpe_encoder_free)
+        rows = engine.ffi.from_buffer("uint32_t[]", merges), len(merges) // 3
+        self.handle = engine.create("encoder", ids, len(ids), *rows, *specials, pattern, engine.seed)
 
     def new_cache(self) -> Any:
         """Create a cache of words for one thread."""
-        new = self.engine.ffi.new("bpe_cache **")
-        self.engine.check(self.engine.lib.bpe_cache_new(self.handle, new))
-        return self.engine.ffi.gc(new[0], self.engine.lib.bpe_cache_free)
+        return self.engine.create("cache", self.handle)
 
     def encode(self, data: bytes, kind: str = "u4") -> memoryview | None:
         """Encode a text into an array of kind "u4" or "u2" (32 or 16 bits per id).
@@ -220,8 +218,8 @@ class Encoder:
             self.local.cache, self.local.ids = self.new_cache(), ()
         if not len(data) + 2 <= len(self.local.ids) <= 1 << 26:
             self.local.ids = self.engine.new_ids("uint32_t[]", len(data) + 2)  # fresh memory is slower
-        ids, n, offset = self.local.ids, ffi.new("size_t *"), ffi.new("size_t *")
-        arguments = ffi.from_buffer("uint8_t[]", data), len(data), ids, n, offset, kind == "u2"
+        ids, n = self.local.ids, ffi.new("size_t *")
+        arguments = ffi.from_buffer("uint8_t[]", data), len(data), ids, n, kind == "u2"
         self.engine.check(status := lib.bpe_encode(self.local.cache, *arguments))
         if status != lib.BPE_OK:
             return None

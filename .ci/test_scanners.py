@@ -42,9 +42,10 @@ RECORDER = """
 enum { MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER };
 typedef struct { const uint8_t *at; uint32_t *lengths; size_t n; } recorder;
 
-static int record(void *state, pending *words, size_t n)
+static int record(void *state, pending *words, size_t n, size_t special)
 {
     recorder *r = state;
+    (void)special;
     for (size_t i = 0; i < n; i++) {
         const uint8_t *key = (const uint8_t *)words[i].key;
         const size_t length = words[i].length;
@@ -59,23 +60,22 @@ static int record(void *state, pending *words, size_t n)
 int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
                  size_t *n_words, size_t *bad)
 {
-    const uint8_t *end = text, *where = text;
+    const uint8_t *end = text;
     recorder r = {text, of_words, 0};
+    rules rules = {.pattern = pattern};
     table slots = {0}; /* which a batch asks for */
-    batch b;
-    int status = new_table(&slots, 64, 1);
-    b.n = 0;
-    b.table = &slots;
-    b.sink = record;
-    b.state = &r;
+    batch b = {.rules = &rules, .table = &slots, .sink = record, .state = &r};
+    int status = new_table(&slots, 64, (uint64_t[2]){1, 2});
     for (size_t i = 0; i < n; i++)
         end += lengths[i];
     for (size_t i = 0; i < n && status == BPE_OK; text += lengths[i++]) {
         const uint8_t *piece_end = text + lengths[i];
+        b.text = text;
+        b.limit = how == MEMORY_ENDS ? piece_end : end;
         if (how != CHARACTER_BY_CHARACTER)
-            status = scan_piece(&b, pattern, text, piece_end, how == MEMORY_ENDS ? piece_end : end, &where);
+            status = scan_piece(&b, piece_end);
         if (status == BPE_OK)
-            status = end_batch(&b, &b.n);
+            status = end_batch(&b, 0);
         while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
             const size_t length = walk_word(pattern, r.at, piece_end);
             if (!length)
@@ -83,7 +83,7 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
             r.at += length;
             r.lengths[r.n++] = (uint32_t)length;
         }
-        *bad = (size_t)(where - text);
+        *bad = (size_t)(b.text - text);
         if (status == BPE_OK && r.at != piece_end)
             status = -2;
     }
@@ -102,7 +102,7 @@ MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER = range(3)
 def compile_engine(folder, flags, more="", prototypes=""):
     """An engine of its own: the C source, with more C behind it, compiled in a folder with these flags."""
     (folder / "full.c").write_text(build_ffi.source() + more, encoding="utf-8")
-    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-std=gnu99", *flags]
+    command = [os.environ.get("CC", "cc"), "-shared", "-fPIC", "-std=gnu11", *flags]
     subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
     ffi = cffi.FFI()
     ffi.cdef(build_ffi.prototypes() + prototypes)

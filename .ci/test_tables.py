@@ -118,30 +118,13 @@ def test_special_tokens_that_overlap_themselves_take_linear_time(tokens, letters
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tokens, lengths", [(b"a", [1]), (b"ab", [0, 2]), (b"abb", [2, 1])])
-def test_special_tokens_that_are_short_are_a_return_code(tokens, lengths):
-    new, lib = ENGINE.ffi.new("bpe_words **"), ENGINE.lib
-    assert lib.bpe_words_new(tokens, lengths, len(lengths), 0, 1, new) == lib.BPE_BAD_ARGUMENT
-    assert not new[0]
-
-
-@pytest.mark.parametrize("pattern", [-1, 3, 2**31 - 1])
-def test_an_unknown_pattern_is_a_return_code(pattern):
-    words, encoder, lib = ENGINE.ffi.new("bpe_words **"), ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
-    pattern += lib.BPE_PATTERNS - 3 if pattern == 3 else 0
-    assert lib.bpe_words_new(b"", [], 0, pattern, 1, words) == lib.BPE_BAD_ARGUMENT
-    assert lib.bpe_encoder_new(list(range(256)), 256, [], 0, b"", [], [], 0, pattern, 1, encoder) == lib.BPE_BAD_ARGUMENT
-
-
 @pytest.mark.parametrize("n_ids, merges, status", [
-    (256, [], "OK"), (257, [97, 98, 256], "OK"), (255, [], "BAD_ARGUMENT"), (257, [97, 98, 257], "BAD_ARGUMENT"),
-    (257, [2**32 - 1, 98, 256], "BAD_ARGUMENT"), (2**21, [], "OVERFLOW"),
-])  # fmt: skip
+    (256, [], "OK"), (257, [97, 98, 256], "OK"), (2**21 - 2, [], "OK"), (2**21 - 1, [], "OVERFLOW"),
+])
 def test_a_vocabulary_that_does_not_fit_is_a_return_code(n_ids, merges, status):
     new, lib = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
-    arguments = list(range(n_ids)), n_ids, merges, len(merges) // 3, b"", [], [], 0, 0, 1
+    arguments = list(range(n_ids)), n_ids, merges, len(merges) // 3, b"", [], [], 0, 0, ENGINE.seed
     assert lib.bpe_encoder_new(*arguments, new) == getattr(lib, f"BPE_{status}")
-    assert bool(new[0]) == (status == "OK")
     lib.bpe_encoder_free(new[0])
 
 
@@ -207,7 +190,7 @@ def test_tables_with_different_seeds_hold_the_same(monkeypatch):
     rng = random.Random(2)
     words = {random_bytes(rng, range(256), 40): rng.randint(1, 9) for _ in range(5000)}
     tables = []
-    for seed in (0, 1, 2**64 - 1):
+    for seed in ((0, 1), (1, 0), (2**64 - 1, 2**63)):
         monkeypatch.setattr(ENGINE, "seed", seed)
         tables.append(table(words))
     assert list(tables[0].to_dict().items()) == list(tables[1].to_dict().items()) == list(tables[2].to_dict().items())
@@ -283,10 +266,12 @@ def fold(a, b):
     return (a * b ^ a * b >> 64) & 2**64 - 1
 
 
+SEEDS = [(0, 0x9E3779B97F4A7C15), (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9)]  # that somebody could guess
+
+
 def pair_hash(seed):
     """The hash that a learner's table with this seed has for keys like a pair's, and its two secrets."""
-    first = fold(seed ^ 0x9E3779B97F4A7C15, 2 * 0x9E3779B97F4A7C15 & 2**64 - 1 ^ seed) | 1
-    second = fold(first ^ 0x9E3779B97F4A7C15, 3 * 0x9E3779B97F4A7C15 & 2**64 - 1 ^ first) | 1
+    first, second = seed
     return lambda key: fold(key ^ first, second ^ 1), first, second ^ 1
 
 
@@ -318,11 +303,11 @@ def seconds_to_learn(words, merges):
 def test_counts_that_collide_without_a_secret_cost_what_other_counts_cost():
     names = [b"%05d" % number for number in range(10_000)]
     others = random.Random(1).sample(range(1, 2**46), len(names))
-    chosen = dict(zip(names, colliding_counts(len(names), 0)))
+    chosen = dict(zip(names, colliding_counts(len(names), SEEDS[0])))
     assert seconds_to_learn(chosen, 1) < 4 * seconds_to_learn(dict(zip(names, others)), 1)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_pairs_that_collide_without_a_secret_cost_what_other_pairs_cost(seed):
     hashed = pair_hash(seed)[0]
     pairs = sorted(itertools.product(range(256), repeat=2), key=lambda pair: hashed(pair[0] + 2 << 32 | pair[1] + 2))
@@ -399,7 +384,7 @@ def test_no_more_merges_are_made_than_wanted_and_no_less(wanted):
 def test_an_overflow_is_an_error_and_uses_the_words_up():
     words = table({b"ab": MOST, b"abc": 1})
     status, learner = new_learner(words)
-    assert (status, learner) == (ENGINE.lib.BPE_OVERFLOW, ENGINE.ffi.NULL)
+    assert (status, run(learner, 1)) == (ENGINE.lib.BPE_OVERFLOW, (ENGINE.lib.BPE_OVERFLOW, []))
     with pytest.raises(ValueError, match="used up"):
         learn(words, 1)
 

@@ -1246,6 +1246,7 @@ def paths_of(paths: Any) -> list[str]:
     listed = [os.fsdecode(path) for path in ([paths] if single else paths)]
     require(listed, "no corpus file given")
     for path in listed:
+        require(path, "the name of a corpus file must not be empty")
         if not os.path.exists(path) and ("\n" in path or len(path) > 1000):
             raise ValueError(f"{path[:40]!r}... is not a file name; pass text as texts=[...]")
         if os.path.isdir(path):

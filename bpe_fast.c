@@ -1096,7 +1096,7 @@ ALWAYS_INLINE int add_pending(batch *b, size_t *n, const uint8_t *word, const ui
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
     const int pattern = b->rules->pattern;
-    const uint8_t *text = b->text;
+    const uint8_t *text = b->text, *const limit = b->limit;
     uint8_t copy[READABLE];
     size_t n = b->n;
     while (text < end) {
@@ -1104,7 +1104,7 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
         const uint8_t *window = text;
         size_t at = 0;
         cut c;
-        if ((size_t)(b->limit - text) < READABLE) {
+        if ((size_t)(limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }

@@ -1102,7 +1102,7 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
         pending *next = b->words + b->n;
         size_t at = 0;
         cut c;
-        if ((size_t)(b->limit - text) < READABLE) {
+        if ((size_t)(limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }

@@ -1094,6 +1094,7 @@ ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, cons
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
     const int pattern = b->rules->pattern;
+    const uint8_t *const limit = b->limit;
     uint8_t copy[READABLE];
     while (b->text < end) {
         const size_t left = (size_t)(end - b->text);

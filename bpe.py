@@ -19,7 +19,7 @@ Training, in six lines:
 To encode text, cut it into words and replay the merges on each word, in the same order.
 
 When two pairs have the same count, the greater pair wins: the left tokens are compared first, byte
-by byte, then the right ones. (b"s", b"t") comes before (b"e", b"s"), because b"s" > b"e". Two traps:
+by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two traps:
 
     - Counts are counts of positions, and positions may overlap. In "aaaa" the pair a a counts three
       times; but replacing goes from left to right without overlap, so "aaaa" becomes aa aa.
@@ -28,10 +28,10 @@ by byte, then the right ones. (b"s", b"t") comes before (b"e", b"s"), because b"
 
 Glossary, with a value for each term from the example below:
 
-    word, pre-token  b"newest"        a stretch of text that no token crosses: one match of the pattern
+    word, pre-token  b" newest"       one match of the pattern; no token crosses the ends of a word
     token            b"est"           a sequence of bytes that has an id in the vocabulary
     token id         257              its number: 0..255 are the single bytes, then come the special tokens (none here),
-                                      then one id per merge. Only like="huggingface" numbers tokens differently
+                                      then one id per merge (like="huggingface" and other tools use another order)
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -73,7 +73,7 @@ import time
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple  # modules that only some runs need are imported there
+from typing import Any, NamedTuple  # modules that few runs need are imported in functions
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py requires Python 3.10 or later; this is " + sys.version.split()[0])
@@ -259,8 +259,8 @@ def merge_in_words(
         left X    its left border was `a b` (-1) and is `a X` (+1); its right border was `c b` (-1) and is `X X` (+1)
         right X   its left border is counted already; its right border was `c d` (-1) and is `X d` (+1)
 
-    The index may name words that have lost a pair to other merges: those words are left as they are. A pair's entry
-    goes when the pair is merged, or when its count has dropped to 0.
+    The index may name words that have lost a pair to other merges: those words are left as they are. No name is removed
+    alone. The entry of a pair goes: here if it is merged, in learn_merges if its count has dropped to 0.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -292,9 +292,9 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. It equals replaying all of them if
-    no merge occurs twice or makes a token that an earlier one takes (check_merges): then none brings up a pair of lower
-    rank, so the merges are made in the order of the list.
+    This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. A merge creates only pairs with its
+    new token. If no earlier merge takes that token, these pairs have higher ranks, so ranks come up in ascending order,
+    as in replaying. And no merge may occur twice, so that each has one rank. check_merges checks both.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was merged into the one
     before it becomes None; links lead from each remaining token to its neighbors.
@@ -322,8 +322,8 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
 def check_merges(merges: Iterable[tuple[Any, Any]]) -> None:
     """Check that merging by rank equals replaying.
 
-    Training always gives such a list: between two borders, equal bytes are always divided alike, so they become one
-    token everywhere at once, and never again.
+    Training always gives such a list. Borders between tokens only disappear, so equal bytes between two borders have
+    been divided alike, whatever is around them: they become one token everywhere at once, and never again.
 
     Raises ValueError for the first merge that occurs twice, or that makes a token that an earlier merge takes. With
     (ab, c) before (a, b), replaying turns abc into ab c, because the first merge finds no ab; by rank it becomes abc.
@@ -851,10 +851,9 @@ class Tokenizer:
         Text is kept until the next safe cut (see last_cut): little with a named pattern, with a custom pattern
         everything up to the next special token.
         """
-        options, offset = self.options._replace(errors="replace"), 0  # lone surrogates are no error here
-        parts = (check_text(part).encode("utf-8", "surrogatepass") for part in iterable)
-        for data in cut_stream(parts, options, 1):
-            text = data.decode("utf-8", "surrogatepass")
+        offset = 0
+        for data in cut_stream(utf8_parts(iterable), self.options, 1):
+            text = data.decode("utf-8")
             yield from self.encode_part(text, offset)
             offset += len(text)
 
@@ -1200,9 +1199,12 @@ def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int
 
 
 def find_place_outside(text: str, options: Options) -> int | None:
-    """Return the first place that can't be inside a special token: a character that is in none of them."""
+    """Return the first place that can't be inside a special token: a character that is in none of them.
+
+    Lone surrogates don't count: at the beginning they can be what is left of a character that is in one.
+    """
     characters = "".join(options.special_tokens) + "\r\n"  # with newlines="lf", "\n" is "\r\n" in this text
-    match = re.search(f"[^{re.escape(characters)}]", text)
+    match = re.search(f"[^{re.escape(characters)}\ud800-\udfff]", text)
     return match.start() if match else None
 
 
@@ -1266,7 +1268,7 @@ def slices_of_corpus(input_path: Any, texts: Texts, options: Options) -> tuple[I
 
 
 def stamp_of(path: str) -> tuple[int, int]:
-    """Return size and modification time of a readable file; size 0 for a pipe, and for files as in /proc."""
+    """Return size and modification time of a readable file; both are 0 for a pipe, the size for files as in /proc."""
     if path == "-" or stat.S_ISFIFO(mode := os.stat(path).st_mode) or stat.S_ISCHR(mode):
         return 0, 0
     with open(path, "rb") as file:
@@ -1328,7 +1330,8 @@ def warn_of_head(path: str, head: bytes) -> None:
     """Warn of a byte-order mark, which is text like any other, and of files that are probably not text."""
     if head.startswith(codecs.BOM_UTF8):
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
-    if b"\0" in head and not NOT_UTF8.search(head.decode("utf-8", "surrogateescape")):  # that is an error later
+    text = head.decode("utf-8", "surrogateescape")
+    if "\0" in text and not NOT_UTF8.search(text, 0, len(text) - 3):  # else an error follows; the end may be divided
         warnings.warn(f"{path}: {hint_for(path, head)}", stacklevel=2)
 
 
@@ -1684,6 +1687,16 @@ def to_utf8(text: str) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
 
 
+def utf8_parts(texts: Iterable[str]) -> Iterator[bytes]:
+    """Encode the parts of a text, between which a pair of surrogates may be divided."""
+    held = ""
+    for text in texts:
+        text = held + check_text(text)
+        held = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        yield to_utf8(text[: len(text) - len(held)])
+    yield to_utf8(held)
+
+
 @contextlib.contextmanager
 def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
     """Open a file under a temporary name; on success rename it to `path`, or remove it if it is not to be kept."""
@@ -1824,7 +1837,7 @@ def make_parser() -> Any:
     add("--min-frequency", type=positive, metavar="N", help="merge no pair that occurs less often")
     add("--max-token-length", type=positive, metavar="BYTES", help="merge no pair into a longer token")
     add("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
-    add("--workers", type=positive, metavar="N", help="processes or threads that count words (default: one per core)")
+    add("--workers", type=positive, metavar="N", help="processes or threads that count or encode (default: all cores)")
     add("--engine", choices=CHOICES["engine"], help="auto: the C engine if it is built (default)")
     add = parser.add_argument_group("output").add_argument
     folder_help = "the folder of the model, which is written or read (default: bpeModel)"
@@ -1925,7 +1938,7 @@ def train_command(args: Any, summary: Summary) -> None:
     options = options_of(args, special_tokens=["<|endoftext|>"])
     if args.encode:
         for path in args.corpus:
-            require(stamp_of(path)[0], f"{path} can't be read twice, to train on it and to encode it")
+            require(any(stamp_of(path)), f"{path} can't be read twice, to train on it and to encode it")
         check_output(args.encode, args.corpus)
     require(args.folder or not args.encode, "--explain and --encode require --model, or the ids would have no model")
     if args.folder:
@@ -2086,5 +2099,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     import gc
 
-    gc.disable()  # nothing here makes cycles, and looking for them takes a tenth of learning in Python
+    gc.disable()  # few objects here are in cycles, and looking for them takes a tenth of learning in Python
     sys.exit(main())

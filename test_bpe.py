@@ -1240,6 +1240,19 @@ def test_a_stream_of_blocks_is_encoded_like_the_whole():
         assert list(tokenizer.encode_iterable(text.splitlines(keepends=True))) == whole
 
 
+def test_a_pair_of_surrogates_can_be_divided_in_a_stream():
+    """Together they are one character, a letter here, and the word goes on."""
+    tokens = [bytes([byte]) for byte in range(256)] + [b"x\xf0"]
+    tokenizer = bpe.Tokenizer(dict(enumerate(tokens)), [(b"x", b"\xf0")], ["\U0001d400b c"])
+    y = 30 * "y"
+    whole = tokenizer.encode(f"x\U0001d400{y} \U0001d400b c{y}")
+    assert whole == [256, 0x9D, 0x90, 0x80, *y.encode(), 32, 257, *y.encode()]
+    pairs = f"x\ud835\udc00{y} \ud835\udc00b c{y}"
+    for parts in [pairs], pairs, [pairs[:2], pairs[2:]]:
+        assert list(tokenizer.encode_iterable(parts)) == whole
+    assert list(tokenizer.encode_iterable(["x", "\ud835"])) == tokenizer.encode("x\ud835") == tokenizer.encode("x\ufffd")
+
+
 def test_a_stream_is_lazy_and_takes_little_memory():
     tokenizer = bpe.Tokenizer(*trained(600), [END])
     seen = []
@@ -1904,6 +1917,17 @@ def test_cuts_change_nothing(tmp_path, cut, pattern, newlines, errors):
             for source, (slice_bytes, window_bytes) in zip((path, pipe), sizes):
                 cut(slice_bytes, window_bytes)
                 assert bpe.count_words(source, specials, **options) == expected, (data, specials)
+
+
+def test_a_window_that_begins_inside_a_character_of_a_special_token(tmp_path, cut):
+    """What is left of the character is no place outside: from there, each "é é" would be found one é late."""
+    path = tmp_path / "text.txt"
+    for n in range(12):
+        text = n * "x" + 300 * "é "
+        path.write_bytes(text.encode())
+        expected = {b"".join(word): count for word, count in naive_words(text, ["é é"], bpe.GPT2).items()}
+        cut(200, 20)
+        assert bpe.count_words(path, ["é é"], workers=1) == expected
 
 
 @pytest.mark.parametrize("text, pattern, specials, n_slices", [

@@ -96,7 +96,7 @@ Path = str | os.PathLike[str]
 # be pieces of phrases and punctuation ("e t", ", and the", "dog." next to "dog!"), and each of them would take an
 # id. This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back the text.
 # Of several spaces, only the last one joins the word, so " the" is the same word after one space or after ten: the
-# part `\s+(?!\S)` matches whitespace, but leaves the last character to the word that follows.
+# part `\s+(?!\S)` matches whitespace, but leaves its last character, which a word that follows takes if it is a space.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -340,9 +340,9 @@ def check_merges(merges: Iterable[tuple[Any, Any]]) -> None:
         taken.update(pair)
 
 
-# The same on characters: BPE as it came to language models (Sennrich et al. 2016), and as the subword-nmt package does
-# it. Words are separated by spaces, and made of characters instead of bytes. No word has its space; instead the last
-# character carries a marker, so that "low" at the end of a word and "low" in "lower" are different tokens.
+# The same on characters: BPE as it was first used for language (Sennrich et al. 2016), and as the subword-nmt package
+# does it. Words are separated by spaces, and made of characters instead of bytes. No word has its space; instead, its
+# last character carries a marker, so that "low" at the end of a word and "low" in "lower" are different tokens.
 
 END_OF_WORD = "</w>"
 
@@ -458,7 +458,7 @@ def count_words(
 
     executor  any concurrent.futures.Executor, including a cluster's (Dask's Client.get_executor(), mpi4py.futures).
               Each task is a path and a byte range, so the workers need this module and the files. A cluster repeats
-              the tasks of a worker that it lost; a task that keeps failing raises RuntimeError with its place.
+              the tasks of a worker that it lost; a task that keeps failing raises RuntimeError with the path and range.
     """
     words, _, _ = count_corpus(paths, texts, check_options(special_tokens, **options), executor)
     return words.to_dict()  # type: ignore[no-any-return]
@@ -515,7 +515,7 @@ def check_options(special_tokens: Specials, pattern: str = "gpt2", **given: Any)
         raise ValueError(f"engine 'c' is not available: {find_engine()[1]}")
     if options.like:
         limited = options.max_token_length is not None
-        require(not limited, "like='huggingface' can't be combined with a maximum token length: there it is off by one")
+        require(not limited, "like='huggingface' can't be combined with a maximum token length: its trainer is off by one")
         check_special_names(options.special_tokens)
     return options
 
@@ -798,7 +798,7 @@ class Tokenizer:
         tokenizer.json is the model. vocab.json and merges.txt are GPT-2's two files, and a small
         tokenizer_config.json lets transformers find its class. All files are complete, and on the disk, before the
         first one replaces an earlier file, and tokenizer.json is replaced first. So a power failure leaves the old
-        model, the new one, or files of both, of which load() says that they do not match.
+        model, the new one, or files of both; load() then reports that they do not match.
         """
         save_model(self.vocab, self.merges, self.options, folder)
 
@@ -1071,7 +1071,7 @@ def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[str, int]
 
 
 def read_tokenizer_json(path: Path) -> tuple[dict[str, int], list[list[str]], list[str], str]:
-    """Read (ids and merges of printable tokens, special tokens, pattern) from a tokenizer.json, whoever wrote it.
+    """Read (ids and merges of printable tokens, special tokens, pattern) from a tokenizer.json.
 
     Raises ValueError if it is not of byte-level BPE, or uses something that Tokenizer does not do.
     """
@@ -1327,7 +1327,7 @@ def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
 
 
 def warn_of_head(path: str, head: bytes) -> None:
-    """Warn of a byte-order mark, which is text like any other, and of files that are probably not text."""
+    """Warn about a byte-order mark, which is text like any other, and about files that are probably not text."""
     if head.startswith(codecs.BOM_UTF8):
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
     text = head.decode("utf-8", "surrogateescape")
@@ -1401,7 +1401,7 @@ AHEAD_ON_A_CLUSTER = 64  # how many tasks an executor of the caller gets at once
 
 
 def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool, executor: Any) -> Results:
-    """Yield (slice, task(slice)): in an executor, in threads or processes, or here for one slice or core."""
+    """Yield (slice, task(slice)), computed in an executor, in threads, in processes, or (one slice or core) here."""
     if executor:
         yield from run_in_order(task, slices, executor, AHEAD_ON_A_CLUSTER)
         return
@@ -1465,7 +1465,7 @@ bpe.work(int(parent))
 def in_processes(task: Task) -> Iterator[Task]:
     """Return a function for threads that runs the task in a new process for each slice.
 
-    The processes have their own sessions, so Ctrl-C reaches this process alone, which ends them.
+    The processes have their own sessions, so Ctrl-C reaches only this process, which ends them.
     """
     import pickle
     import subprocess
@@ -1645,7 +1645,7 @@ def find_engine() -> tuple[Any, str]:
         return module.load_engine()  # type: ignore[no-any-return]
     except FileNotFoundError:
         return None, "the files that build the C engine are not next to bpe.py"
-    except Exception as error:  # whatever that file is, importing this module works
+    except Exception as error:  # an unrelated file of that name must not break this module
         return None, f"build_ffi.py does not load: {error!r}"
 
 
@@ -1816,7 +1816,7 @@ def refuse(message: str) -> None:
 
 
 def make_parser() -> Any:
-    """Return the parser of all options, in four groups; fields of Options have the same name there."""
+    """Return the parser of all options, in four groups; each field of Options is set under its own name."""
     import argparse
 
     parser = argparse.ArgumentParser(
@@ -2049,7 +2049,7 @@ def show_command(args: Any) -> None:
     n_bytes = len(tokenizer.decode_bytes(ids))
     sizes = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {n_bytes / max(len(ids), 1):.2f} bytes per token"
     require(sys.stdout, "standard output is closed")
-    with contextlib.suppress(BrokenPipeError):  # a reader may have seen enough
+    with contextlib.suppress(BrokenPipeError):  # as with `| head -1`
         print(shown, " ".join(map(str, ids)), sizes, sep="\n", flush=True)
 
 
@@ -2071,7 +2071,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     warnings.showwarning = lambda message, *rest: say(f"warning: {visible(str(message))}", "stderr")
     for stream in filter(None, (sys.stdout, sys.stderr)):  # show a token even if the terminal lacks its letters
-        with contextlib.suppress(AttributeError):  # a stream of the caller's
+        with contextlib.suppress(AttributeError):  # a stream that the caller replaced
             stream.reconfigure(errors="backslashreplace")
     try:
         end_on_signals()

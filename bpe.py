@@ -515,7 +515,7 @@ def check_options(special_tokens: Specials, pattern: str = "gpt2", **given: Any)
         raise ValueError(f"engine 'c' is not available: {find_engine()[1]}")
     if options.like:
         limited = options.max_token_length is not None
-        require(not limited, "like='huggingface' can't be combined with max_token_length: its trainer is off by one")
+        require(not limited, "like='huggingface' can't have a maximum token length: its trainer is off by one there")
         check_special_names(options.special_tokens)
     return options
 

@@ -303,7 +303,7 @@ typedef struct {
         } known;
         struct {
             uint64_t count;
-            size_t list; /* where in a learner's lists it starts; 0 if there is none */
+            size_t list; /* where in a learner's lists it begins */
         } pair;
     } is;
 } slot;
@@ -1206,6 +1206,7 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
 enum { NO_TOKEN = 0, FIRST_ID = 1, ROWS = FIRST_ID + 256 }; /* inside the learner, each id is the caller's + 1 */
 enum { BLOCK = 128 };                                       /* slots of the array that share a count */
 enum { WORK_PER_CALL = 1 << 22 };                           /* places; about 0.1 s */
+enum { LEFT, RIGHT, N_PLACES, PLACES };                     /* of a pair's list: the header, and where its places begin */
 
 typedef struct { uint64_t key, count; } heap_entry;
 
@@ -1237,7 +1238,7 @@ struct bpe_learner {
     uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
     size_t n_met[2], met_capacity, replaced_capacity;
     table pairs;     /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
-    uint32_t *lists; /* of places: for each pair the length, then the places in ascending order; it only grows */
+    uint32_t *lists; /* for each pair a header, then its places in ascending order */
     size_t n_lists, lists_capacity;
     heap_entry *heap;
     size_t n_heap, heap_capacity;
@@ -1300,7 +1301,29 @@ static int add_token(bpe_learner *l, size_t length)
     return BPE_OK;
 }
 
-/* put a new pair into the table and the heap, with room for its list; skip a pair that is too rare or too long */
+/*
+ * Make room for more lists, of `needed` numbers. Before the block grows, the lists of pairs that have left the table are
+ * removed: such a pair never comes back.
+ */
+static int make_room_for_lists(bpe_learner *l, size_t needed)
+{
+    size_t end = 0;
+    if (l->n_lists + needed <= l->lists_capacity)
+        return BPE_OK;
+    for (size_t at = 0, size; at < l->n_lists; at += size) {
+        slot *s = find(&l->pairs, pair_key(l->lists[at + LEFT], l->lists[at + RIGHT]), 1);
+        size = PLACES + l->lists[at + N_PLACES];
+        if (s->key[1]) {
+            memmove(l->lists + end, l->lists + at, size * sizeof *l->lists);
+            s->is.pair.list = end;
+            end += size;
+        }
+    }
+    l->n_lists = end;
+    return grow(&l->lists, &l->lists_capacity, end + end / 4 + needed, sizeof *l->lists);
+}
+
+/* put a new pair into the table and the heap, and begin its list; skip a pair that is too rare or too long */
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
 {
     const heap_entry entry = {pair_key(left, right), sum->count};
@@ -1311,13 +1334,14 @@ static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum
         return BPE_OK;
     if (!(s = add_key(&l->pairs, entry.key, 1)))
         return BPE_NO_MEMORY;
-    TRY(grow(&l->lists, &l->lists_capacity, l->n_lists + 1 + sum->n, sizeof *l->lists));
     TRY(grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap));
     s->is.pair.count = sum->count;
     s->is.pair.list = l->n_lists;
-    l->lists[l->n_lists] = sum->n;
-    sum->list = l->n_lists + 1;
-    l->n_lists += 1 + sum->n;
+    l->lists[l->n_lists + LEFT] = left;
+    l->lists[l->n_lists + RIGHT] = right;
+    l->lists[l->n_lists + N_PLACES] = sum->n;
+    sum->list = l->n_lists + PLACES;
+    l->n_lists = sum->list + sum->n;
     for (l->n_heap++; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
         l->heap[i] = l->heap[(i - 1) / 2];
     l->heap[i] = entry;
@@ -1418,6 +1442,7 @@ static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_
 /* add all pairs of bytes to the table, and list their places */
 static int index_pairs(bpe_learner *l)
 {
+    TRY(make_room_for_lists(l, l->n_slots + PLACES * ROWS * ROWS));
     for (uint32_t i = 0; i < ROWS * ROWS; i++)
         TRY(add_pair(l, i / ROWS, i % ROWS, l->byte_pairs + i));
     for (size_t p = BLOCK; p + 1 < l->n_slots; p++) {
@@ -1523,9 +1548,11 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
     const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
     const token x = l->tokens[a], y = l->tokens[b];
-    const size_t length = (size_t)x.length + y.length, end = l->n_bytes, list = pair->is.pair.list + 1;
-    size_t n = l->lists[list - 1];
+    const size_t length = (size_t)x.length + y.length, end = l->n_bytes;
+    size_t list, n = l->lists[pair->is.pair.list + N_PLACES];
     *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->is.pair.count, 0};
+    TRY(make_room_for_lists(l, 2 * n * (PLACES + 1))); /* each place makes two new pairs at most */
+    list = pair->is.pair.list + PLACES;
     drop_pair(l, pair);
     TRY(grow(&l->bytes, &l->bytes_capacity, end + length, 1));
     TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
@@ -1550,7 +1577,7 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
             *top = s->key[1] ? (heap_entry){top->key, s->is.pair.count} : l->heap[--l->n_heap];
             heap_down(l);
         } else {
-            work += l->lists[s->is.pair.list];
+            work += l->lists[s->is.pair.list + N_PLACES];
             l->status = make_merge(l, s, merges + *made);
             *made += l->status == BPE_OK;
             l->wanted--;
@@ -1615,7 +1642,6 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
         l->threshold = min_frequency ? min_frequency : 1;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        l->n_lists = 1; /* 0 stands for no list */
         status = take_words(l, &w->table, id_of_byte);
     }
     free_table(&w->table);

@@ -72,6 +72,7 @@ enum bpe_status {
     BPE_OVERFLOW,  /* a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
                       2^21 tokens or more */
     BPE_USED_UP,   /* the words have gone into a learner, or an earlier call failed: they can only be freed */
+    BPE_BAD_ARGUMENT, /* an unknown pattern, a special token of one byte, fewer than 256 ids, an id out of range */
     BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
 };
 enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2 };
@@ -481,19 +482,24 @@ static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size
                      const uint64_t seed[2])
 {
     size_t start = 0, end = 0;
+    if (pattern < 0 || pattern > BPE_QWEN2)
+        return BPE_BAD_ARGUMENT;
     r->pattern = pattern;
     r->n = n;
-    r->one_start = n ? bytes[0] : -1;
+    r->one_start = -1;
     if (!(r->specials = allocate(n, sizeof *r->specials)))
         return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; start += lengths[i++]) {
-        const unsigned two = first_two(bytes + start);
+        unsigned two;
+        if (lengths[i] < 2)
+            return BPE_BAD_ARGUMENT;
         if (lengths[i] >= UINT32_MAX - start)
             return BPE_OVERFLOW;
+        two = first_two(bytes + start);
         r->specials[i].length = (uint32_t)lengths[i];
         r->longest = lengths[i] > r->longest ? lengths[i] : r->longest;
         r->starts[two >> 6] |= (uint64_t)1 << (two & 63);
-        r->one_start = r->one_start == bytes[start] ? bytes[start] : -1;
+        r->one_start = !i || r->one_start == bytes[start] ? bytes[start] : -1;
     }
     if (!(r->nodes = allocate(start + 1, sizeof *r->nodes)))
         return BPE_NO_MEMORY;
@@ -1206,7 +1212,7 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
 enum { NO_TOKEN = 0, FIRST_ID = 1, ROWS = FIRST_ID + 256 }; /* inside the learner, each id is the caller's + 1 */
 enum { BLOCK = 128 };                                       /* slots of the array that share a count */
 enum { WORK_PER_CALL = 1 << 22 };                           /* places; about 0.1 s */
-enum { LEFT, RIGHT, N_PLACES, PLACES };                     /* of a pair's list: the header, and where its places begin */
+enum { LEFT, RIGHT, N_PLACES, PLACES };                     /* the header of a pair's list; its places follow */
 
 typedef struct { uint64_t key, count; } heap_entry;
 
@@ -1302,8 +1308,8 @@ static int add_token(bpe_learner *l, size_t length)
 }
 
 /*
- * Make room for more lists, of `needed` numbers. Before the block grows, the lists of pairs that have left the table are
- * removed: such a pair never comes back.
+ * Make room for more lists, of `needed` numbers. Before the block grows, the lists of pairs that have left the table
+ * are removed: such a pair never comes back.
  */
 static int make_room_for_lists(bpe_learner *l, size_t needed)
 {
@@ -1768,6 +1774,11 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
         return BPE_NO_MEMORY;
     if (n_ids >= NO_ID || n_merges >= NO_ID)
         return BPE_OVERFLOW;
+    if (n_ids < 256)
+        return BPE_BAD_ARGUMENT;
+    for (size_t i = 0; i < 3 * n_merges; i++)
+        if (merges[i] >= n_ids)
+            return BPE_BAD_ARGUMENT;
     TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
     memcpy(e->seed, seed, sizeof e->seed);
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */

@@ -66,6 +66,8 @@ class Engine:
             raise ValueError("these words were used up by an earlier training run, or by an error")
         if status == self.lib.BPE_OVERFLOW:
             raise OverflowError("a count above 2**63 - 1, or more than 2**32 bytes of distinct words")
+        if status == self.lib.BPE_BAD_ARGUMENT:
+            raise ValueError("an argument that the C engine can't use")
 
     def create(self, kind: str, *arguments: Any) -> Any:
         """Create something in C that is freed when Python no longer uses it."""

@@ -1331,7 +1331,8 @@ def warn_of_head(path: str, head: bytes) -> None:
     if head.startswith(codecs.BOM_UTF8):
         warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
     text = head.decode("utf-8", "surrogateescape")
-    if "\0" in text and not NOT_UTF8.search(text, 0, len(text) - 3):  # else an error follows; the end may be divided
+    end = len(text) - 3 if len(head) == HEAD_BYTES else len(text)  # the last character may be divided
+    if "\0" in text and not NOT_UTF8.search(text, 0, end):  # else an error follows
         warnings.warn(f"{path}: {hint_for(path, head)}", stacklevel=2)
 
 

@@ -225,7 +225,7 @@ def test_every_engine_has_a_seed_of_its_own():
 
 
 @pytest.mark.parametrize("letters, longest", [(b"\0", 40), (b"\0\1", 12), (b"ab", 30), (b"prefix\xff", 9), (range(256), 5)])
-def test_words_are_listed_by_falling_count_and_then_by_bytes(letters, longest):
+def test_words_are_listed_by_descending_count_and_then_by_bytes(letters, longest):
     rng = random.Random(repr(letters))
     for top in (1, 3, 1000, MOST):
         items = list({random_bytes(rng, letters, longest): rng.randint(1, top) for _ in range(TRIALS)}.items())
@@ -317,7 +317,7 @@ def test_pairs_that_collide_without_a_secret_cost_what_other_pairs_cost(seed):
 @pytest.mark.parametrize("smaller_ids", [False, True])
 @pytest.mark.parametrize("letters, n, top", [(b"ab", 6000, 1), (range(0, 256, 9), 9000, 5), (b"\0\1\2\xfd\xff", 8000, 2**40)])
 def test_merges_of_many_words_are_those_of_python(letters, n, top, smaller_ids):
-    """Enough words for counts to fall far: the learner in C knows the frequent pairs only, and looks again and again."""
+    """Enough words for counts to fall far, and for the lists of places to be compacted many times."""
     rng = random.Random(n)
     words = {random_bytes(rng, letters, 30): rng.randint(1, top) for _ in range(n)}
     rows, key = [word.decode("latin-1") for word in words], bpe.smaller_id if smaller_ids else bpe.descending

@@ -58,6 +58,12 @@
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)
 #include <immintrin.h>
 #define AVX2 __attribute__((target("avx2,bmi,bmi2"))) /* for functions that only some processors can run */
+#if !defined(NO_AVX512) /* for tests */
+#define AVX512 __attribute__((target("avx512bw,avx2,bmi,bmi2")))
+#endif
+#elif defined(__GNUC__) && defined(__AARCH64EL__) && !defined(PLAIN_C)
+#include <arm_neon.h>
+#define NEON 1 /* all processors of this kind have it */
 #elif defined(_MSC_VER)
 #include <intrin.h>
 #endif
@@ -389,8 +395,9 @@ static int new_table(table *t, size_t capacity, const uint64_t seed[2])
 static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
 {
     static const uint8_t keep[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
-    key[0] = load8(word) & load8(keep + 16 - length);
-    key[1] = (load8(word + 8) & load8(keep + 24 - length)) | little((uint64_t)length << 56);
+    const uint8_t *mask = keep + 16 - length;
+    key[0] = load8(word) & load8(mask);
+    key[1] = (load8(word + 8) & load8(mask + 8)) | little((uint64_t)length << 56);
 }
 
 /* Make the key of a longer word. If two words have the same key, find_word gives one of them the next key. */
@@ -423,6 +430,61 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
     return bytes[15] == LONG_WORD ? t->arena + s->is.word.where : bytes;
 }
 
+/* ---- 1. words: windows of text ----------------------------------------------------------------------------------- */
+
+/* Find the bytes of the window at p that are first to first + n - 1 with some bits set; all are on one side of 128. */
+typedef uint64_t (*range_finder)(const uint8_t *p, unsigned with, unsigned first, unsigned n);
+
+#if defined(NEON)
+ALWAYS_INLINE uint64_t in_range_baseline(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+{
+    const uint8x16_t weights = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)); /* a bit for each of 8 bytes */
+    uint8x16_t part[4], sum;
+    for (unsigned i = 0; i < 4; i++) {
+        uint8x16_t v = vorrq_u8(vld1q_u8(p + 16 * i), vdupq_n_u8((uint8_t)with));
+        v = vsubq_u8(v, vdupq_n_u8((uint8_t)first));
+        part[i] = vandq_u8(vcltq_u8(v, vdupq_n_u8((uint8_t)n)), weights);
+    }
+    sum = vpaddq_u8(vpaddq_u8(part[0], part[1]), vpaddq_u8(part[2], part[3])); /* of neighbors, three times */
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
+}
+#else
+ALWAYS_INLINE uint64_t in_range_baseline(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80, flip = first < 128 ? 0 : tops;
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < WINDOW; i += 8) {
+        uint64_t v = (little(load8(p + i)) | ones * with) ^ flip;
+        uint64_t from = (v | tops) - ones * (first & 127);     /* the top bit stays where byte >= first */
+        uint64_t to = (v | tops) - ones * ((first & 127) + n); /* and here where byte >= first + n */
+        bits |= ((from & ~to & ~v & tops) >> 7) * 0x0102040810204080u >> 56 << i; /* eight bits side by side */
+    }
+    return bits;
+}
+#endif
+
+#if defined(AVX2)
+ALWAYS_INLINE AVX2 uint64_t in_range_avx2(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+{
+    const __m256i set = _mm256_set1_epi8((char)with), shift = _mm256_set1_epi8((char)(first - 128));
+    const __m256i limit = _mm256_set1_epi8((char)(n - 128)); /* comparisons are signed, so the range moves to -128 */
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < WINDOW; i += 32) {
+        __m256i v = _mm256_or_si256(_mm256_loadu_si256((const void *)(p + i)), set);
+        bits |= (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v, shift))) << i;
+    }
+    return bits;
+}
+#endif
+
+#if defined(AVX512)
+ALWAYS_INLINE AVX512 uint64_t in_range_avx512(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+{
+    const __m512i v = _mm512_or_si512(_mm512_loadu_si512(p), _mm512_set1_epi8((char)with));
+    return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8((char)first)), _mm512_set1_epi8((char)n));
+}
+#endif
+
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
 /*
@@ -446,7 +508,7 @@ typedef struct { /* how text is cut into words */
     table children; /* the key is node << 8 | byte, and 1; word.where is the node with this byte before the others */
     node *nodes;    /* node 0 is the empty string */
     uint32_t n_nodes;
-    int one_start;                 /* the first byte of all tokens, if it is the same one; else -1 */
+    unsigned least[2], most[2];    /* of the first and second bytes of all tokens */
     uint64_t starts[1 << 16 >> 6]; /* a bit for each two bytes with which a token starts */
 } rules;
 
@@ -486,7 +548,6 @@ static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size
         return BPE_BAD_ARGUMENT;
     r->pattern = pattern;
     r->n = n;
-    r->one_start = -1;
     if (!(r->specials = allocate(n, sizeof *r->specials)))
         return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; start += lengths[i++]) {
@@ -499,7 +560,11 @@ static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size
         r->specials[i].length = (uint32_t)lengths[i];
         r->longest = lengths[i] > r->longest ? lengths[i] : r->longest;
         r->starts[two >> 6] |= (uint64_t)1 << (two & 63);
-        r->one_start = !i || r->one_start == bytes[start] ? bytes[start] : -1;
+        for (unsigned k = 0; k < 2; k++) {
+            const unsigned byte = bytes[start + k];
+            r->least[k] = i && r->least[k] < byte ? r->least[k] : byte;
+            r->most[k] = r->most[k] > byte ? r->most[k] : byte;
+        }
     }
     if (!(r->nodes = allocate(start + 1, sizeof *r->nodes)))
         return BPE_NO_MEMORY;
@@ -544,18 +609,39 @@ static void search(finder *f, const rules *r, const uint8_t *text, const uint8_t
     }
 }
 
+/* Find the first place from text on at which the first two bytes of a special token are, or end. */
+ALWAYS_INLINE const uint8_t *find_start(range_finder in_range, const rules *r, const uint8_t *text, const uint8_t *end)
+{
+    const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
+    const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
+    while (end - text > 1) {
+        const size_t left = (size_t)(end - text) - 1;
+        const unsigned n = left < WINDOW ? (unsigned)left : WINDOW;
+        uint64_t places = bits_below(n);
+        if (ranges && left > WINDOW && (places = in_range(text, 0, least, most - least + 1)))
+            places &= in_range(text + 1, 0, next, next_most - next + 1);
+        for (; places; places &= places - 1) {
+            const uint8_t *place = text + lowest_bit(places);
+            if (r->starts[first_two(place) >> 6] >> (first_two(place) & 63) & 1)
+                return place;
+        }
+        text += n;
+    }
+    return end;
+}
+
 /*
  * Find the first special token at or after text, the longest if several begin there. Returns 1 + its index, and its
  * place in *at; or 0 and *at = end if no token follows.
  */
-static size_t find_special(finder *f, const rules *r, const uint8_t *text, const uint8_t *end, const uint8_t **at)
+ALWAYS_INLINE size_t find_special(range_finder in_range, finder *f, const rules *r, const uint8_t *text,
+                                  const uint8_t *end, const uint8_t **at)
 {
-    for (; r->n && end - text > 1; text++) {
+    for (; r->n && text < end; text++) {
         if (text >= f->to) {
-            if (r->one_start >= 0 && !(text = memchr(text, r->one_start, (size_t)(end - text) - 1)))
+            text = find_start(in_range, r, text, end);
+            if (text == end)
                 break;
-            if (!(r->starts[first_two(text) >> 6] >> (first_two(text) & 63) & 1))
-                continue;
             search(f, r, text, end);
         }
         *at = text;
@@ -739,36 +825,6 @@ typedef struct { /* one bit per byte; plain_space is U+0020, tail any byte of a 
     uint64_t of[NONE]; /* by class, but not OTHER: all bytes of its characters */
     uint64_t high, plain_space, quote, slash, tail;
 } masks;
-
-/* Find the bytes of the window at p that are first to first + n - 1 with some bits set; all are on one side of 128. */
-typedef uint64_t (*range_finder)(const uint8_t *p, unsigned with, unsigned first, unsigned n);
-
-ALWAYS_INLINE uint64_t in_range_portable(const uint8_t *p, unsigned with, unsigned first, unsigned n)
-{
-    const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80, flip = first < 128 ? 0 : tops;
-    uint64_t bits = 0;
-    for (unsigned i = 0; i < WINDOW; i += 8) {
-        uint64_t v = (little(load8(p + i)) | ones * with) ^ flip;
-        uint64_t from = (v | tops) - ones * (first & 127);     /* the top bit stays where byte >= first */
-        uint64_t to = (v | tops) - ones * ((first & 127) + n); /* and here where byte >= first + n */
-        bits |= ((from & ~to & ~v & tops) >> 7) * 0x0102040810204080u >> 56 << i; /* eight bits side by side */
-    }
-    return bits;
-}
-
-#if defined(AVX2)
-ALWAYS_INLINE AVX2 uint64_t in_range_avx2(const uint8_t *p, unsigned with, unsigned first, unsigned n)
-{
-    const __m256i set = _mm256_set1_epi8((char)with), shift = _mm256_set1_epi8((char)(first - 128));
-    const __m256i limit = _mm256_set1_epi8((char)(n - 128)); /* comparisons are signed, so the range moves to -128 */
-    uint64_t bits = 0;
-    for (unsigned i = 0; i < WINDOW; i += 32) {
-        __m256i v = _mm256_or_si256(_mm256_loadu_si256((const void *)(p + i)), set);
-        bits |= (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v, shift))) << i;
-    }
-    return bits;
-}
-#endif
 
 ALWAYS_INLINE void ascii_masks(range_finder in_range, int pattern, const uint8_t *w, masks *m)
 {
@@ -1083,11 +1139,11 @@ static int end_batch(batch *b, size_t special)
     return b->sink(b->state, b->words, n, special);
 }
 
-/* Make the key of a word, and prefetch its slot. 16 bytes can be read from `readable`, which begins like the word. */
-ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length)
+/* Make the key of a word, and prefetch its slot. 16 bytes can be read. */
+ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, size_t length)
 {
     if (LIKELY(length <= INLINE_MAX))
-        short_key(readable, length, p->key);
+        short_key(word, length, p->key);
     else
         long_key(t, word, length, p->key);
     p->word = word;
@@ -1096,8 +1152,8 @@ ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, cons
     PREFETCH(t->slots + p->home);
 }
 
-/* Add the words up to end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
-ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
+/* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
+ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end)
 {
     const int pattern = b->rules->pattern;
     const uint8_t *const limit = b->limit;
@@ -1116,53 +1172,35 @@ ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
         c = find_starts(in_range, pattern, window, left);
         for (; c.starts; c.starts &= c.starts - 1) {
             const unsigned to = lowest_bit(c.starts);
-            prepare(next++, &t, text + at, window + at, to - at);
+            prepare(next++, &t, window + at, to - at);
             at = to;
         }
         if (!LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
             const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
             if (!length)
                 return BPE_BAD_UTF8;
-            prepare(next++, &t, text + at, window + at, length);
+            prepare(next++, &t, (length > INLINE_MAX ? text : window) + at, length);
             at += length;
         }
         b->text += at;
         b->n = (size_t)(next - b->words);
-        if (b->n >= BATCH)
+        if (b->n >= BATCH || window == copy)
             TRY(end_batch(b, 0));
     }
     return BPE_OK;
 }
 
-static NOINLINE int scan_portable(batch *b, const uint8_t *end) { return scan_with(in_range_portable, b, end); }
-
-#if defined(AVX2)
-static NOINLINE AVX2 int scan_avx2(batch *b, const uint8_t *end) { return scan_with(in_range_avx2, b, end); }
-#endif
-
-static int scan_piece(batch *b, const uint8_t *end)
-{
-#if defined(AVX2)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
-        return scan_avx2(b, end);
-#endif
-    return scan_portable(b, end);
-}
-
-/* Give all words of a text to the sink of a batch, and its special tokens. */
-static int scan_text(batch *b, const uint8_t *text, size_t length)
+ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
     const rules *r = b->rules;
-    const uint8_t *end = text + length, *piece_end;
-    finder f = {NULL, r->longest > WINDOW ? r->longest : WINDOW, text, text};
+    const uint8_t *piece_end;
+    finder f = {NULL, r->longest > WINDOW ? r->longest : WINDOW, b->text, b->text};
     int status = BPE_OK;
     if (r->n && !(f.token = allocate(f.room, sizeof *f.token)))
         return BPE_NO_MEMORY;
-    b->text = text;
-    b->limit = end;
     while (b->text < end && status == BPE_OK) {
-        const size_t found = find_special(&f, r, b->text, end, &piece_end);
-        status = scan_piece(b, piece_end);
+        const size_t found = find_special(in_range, &f, r, b->text, end, &piece_end);
+        status = scan_words(in_range, b, piece_end);
         if (status == BPE_OK)
             status = end_batch(b, found);
         if (status == BPE_OK && found)
@@ -1170,6 +1208,30 @@ static int scan_text(batch *b, const uint8_t *text, size_t length)
     }
     free(f.token);
     return status;
+}
+
+static NOINLINE int scan_baseline(batch *b, const uint8_t *end) { return scan_with(in_range_baseline, b, end); }
+
+#if defined(AVX2)
+static NOINLINE AVX2 int scan_avx2(batch *b, const uint8_t *end) { return scan_with(in_range_avx2, b, end); }
+#endif
+
+#if defined(AVX512)
+static NOINLINE AVX512 int scan_avx512(batch *b, const uint8_t *end) { return scan_with(in_range_avx512, b, end); }
+#endif
+
+/* Give the words of a batch's text and its special tokens, up to end, to its sink. */
+static int scan_text(batch *b, const uint8_t *end)
+{
+#if defined(AVX512)
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi2"))
+        return scan_avx512(b, end);
+#endif
+#if defined(AVX2)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
+        return scan_avx2(b, end);
+#endif
+    return scan_baseline(b, end);
 }
 
 /* the sink that counts */
@@ -1198,10 +1260,11 @@ static int fit_table(table *t, size_t length, size_t most)
 
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
 {
-    batch b = {.rules = &w->rules, .table = &w->table, .sink = count_batch, .state = &w->table};
+    batch b = {.rules = &w->rules, .table = &w->table, .sink = count_batch, .state = &w->table,
+               .text = text, .limit = text + length};
     int status = w->table.slots ? fit_table(&w->table, length, FITTED_SLOTS) : BPE_USED_UP;
     if (status == BPE_OK)
-        status = scan_text(&b, text, length);
+        status = scan_text(&b, b.limit);
     if (status == BPE_BAD_UTF8)
         *bad_offset = (size_t)(b.text - text);
     return finish_words(w, status);
@@ -2015,13 +2078,14 @@ static int encode_batch(void *state, pending *words, size_t n, size_t special)
 
 int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, int narrow)
 {
-    batch b = {.rules = &c->encoder->rules, .table = &c->table, .sink = encode_batch, .state = c};
+    batch b = {.rules = &c->encoder->rules, .table = &c->table, .sink = encode_batch, .state = c,
+               .text = text, .limit = text + length};
     int status;
     c->ids = ids;
     c->n = 0;
     c->narrow = narrow;
     (void)fit_table(&c->table, length, CACHE_SLOTS / 4); /* without memory, it stays as it is */
-    status = scan_text(&b, text, length);
+    status = scan_text(&b, b.limit);
     *n_ids = c->n;
     return status;
 }

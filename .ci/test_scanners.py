@@ -34,7 +34,7 @@ PATTERNS = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
 LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS}
 EXPRESSIONS = {pattern: regex.compile(KNOWN[pattern]) for pattern in PATTERNS}
-BUILDS = {"default": ["-O2"], "native": ["-O2", "-march=native"], "plain": ["-O1", "-DPLAIN_C"]}
+BUILDS = {"default": ["-O2"], "avx2": ["-O2", "-DNO_AVX512"], "plain": ["-O1", "-DPLAIN_C"]}
 
 # Texts lie one after the other. Each is scanned as if memory ended behind it, or as if the other texts followed behind a
 # wall, or by walk_word alone, which reads character by character.
@@ -49,7 +49,7 @@ static int record(void *state, pending *words, size_t n, size_t special)
     for (size_t i = 0; i < n; i++) {
         const uint8_t *key = (const uint8_t *)words[i].key;
         const size_t length = words[i].length;
-        if (!length || words[i].word != r->at || (length <= 15 && (key[15] != length || memcmp(key, r->at, length))))
+        if (!length || memcmp(words[i].word, r->at, length) || (length <= 15 && (key[15] != length || memcmp(key, r->at, length))))
             return -1;
         r->at += length;
         r->lengths[r->n++] = (uint32_t)length;
@@ -73,7 +73,7 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
         b.text = text;
         b.limit = how == MEMORY_ENDS ? piece_end : end;
         if (how != CHARACTER_BY_CHARACTER)
-            status = scan_piece(&b, piece_end);
+            status = scan_text(&b, piece_end);
         if (status == BPE_OK)
             status = end_batch(&b, 0);
         while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {

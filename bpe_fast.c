@@ -13,7 +13,7 @@
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
  *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
- *     value  n = 2 : new est .                     the ids of a cached word, if it is short and they are at most 3
+ *     value  n = 2 : new est . . . .               the ids of a cached word, if it is short and they fit
  * The hash has a secret seed, so keys that collide can't be constructed. Words leave a table sorted by descending count
  * and then by bytes, so no result depends on the seed.
  *
@@ -149,15 +149,15 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
                     const uint64_t seed[2], bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 
-/* Create a cache of words for an encoder, which has to stay as long as the cache. */
-int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
+/*
+ * Create a cache of words for an encoder, which has to stay as long as the cache. If `narrow` is 1, for which all ids of
+ * the vocabulary must be below 65536, the ids of a text are 16 bits wide, otherwise 32.
+ */
+int bpe_cache_new(const bpe_encoder *e, int narrow, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
-/*
- * Encode a text. ids has room for length + 2 of 32 bits; if `narrow` is 1, the vocabulary's are all below 65536, and
- * they are written 16 bits wide. The cache can be used again after any error.
- */
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, int narrow);
+/* Encode a text. ids has room for length + 2 of 32 bits. The cache can be used again after any error. */
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids);
 
 extern const char bpe_regex_version[]; /* of the package that the classes are from */
 extern const char bpe_class_digest[];
@@ -186,6 +186,7 @@ enum { ARENA_PER_SLOT = 32 };              /* the most bytes in the arena of a c
 enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19 }; /* of a new table, and of one for a long text */
 enum { BYTES_PER_SLOT = 16 };              /* how much text a slot of that table is for */
 enum { BATCH = 64 };                       /* words that are looked up together */
+enum { ID_BYTES = 12 };                    /* of the ids in a slot: three of 32 bits, or six of 16 */
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
 enum { AHEAD = 48 };                       /* how many places ahead memory is fetched */
 
@@ -306,7 +307,8 @@ typedef struct {
             uint64_t count, where; /* where: the offset of a long word in the arena */
         } word;
         struct {
-            uint32_t n, ids[3]; /* of a long word, or more than three: in the arena, after the word at word.where */
+            uint32_t n;            /* ids of a long word, or more than fit here: in the arena, after the word */
+            uint8_t ids[ID_BYTES]; /* with the width of the cache's */
         } known;
         struct {
             uint64_t count;
@@ -1723,7 +1725,6 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
 
 /* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
-enum { IDS_IN_SLOT = 3 };
 
 typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
     uint8_t was_left, was_right, n_bytes, bytes[3];
@@ -1967,9 +1968,8 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 struct bpe_cache {
     table table;
     const bpe_encoder *encoder;
-    uint8_t *ids;     /* of the text, 16 or 32 bits each */
-    size_t n;
-    int narrow;
+    uint8_t *ids; /* of the text */
+    size_t n, width; /* width: of an id, in bytes */
 };
 
 void bpe_cache_free(bpe_cache *c)
@@ -1980,36 +1980,26 @@ void bpe_cache_free(bpe_cache *c)
     free(c);
 }
 
-int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
+int bpe_cache_new(const bpe_encoder *e, int narrow, bpe_cache **cache)
 {
     bpe_cache *c = *cache = calloc(1, sizeof *c);
     if (!c)
         return BPE_NO_MEMORY;
     c->encoder = e;
+    c->width = narrow ? 2 : 4;
     return new_table(&c->table, CACHE_SLOTS < FIRST_SLOTS ? CACHE_SLOTS : FIRST_SLOTS, e->seed);
 }
 
-/* Write ids after the first `at` of the output. */
-ALWAYS_INLINE void put_ids(uint8_t *out, size_t at, const uint32_t *ids, size_t n, int narrow)
-{
-    out += at * (narrow ? 2 : 4);
-    if (!narrow)
-        memmove(out, ids, n * sizeof *ids);
-    for (size_t i = 0; i < n && narrow; i++) {
-        const uint16_t id = (uint16_t)ids[i];
-        memcpy(out + 2 * i, &id, 2);
-    }
-}
-
 /*
- * Cache the ids of a word, if there is memory: up to three ids of a short word in its slot, otherwise the word and then
- * its ids in the arena. A full table grows up to CACHE_SLOTS; after that, it is emptied.
+ * Cache the ids of a word, if there is memory: in its slot if the word is short and they fit there, otherwise the word
+ * and then its ids in the arena. A full table grows up to CACHE_SLOTS; after that, it is emptied.
  */
-static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint32_t *ids, size_t n)
+static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint8_t *ids, size_t n)
 {
     table *t = &c->table;
-    const int in_slot = length <= INLINE_MAX && n <= IDS_IN_SLOT;
-    const size_t n_bytes = in_slot ? 0 : length + n * sizeof *ids;
+    const size_t id_bytes = n * c->width;
+    const int in_slot = length <= INLINE_MAX && id_bytes <= ID_BYTES;
+    const size_t n_bytes = in_slot ? 0 : length + id_bytes;
     slot *s;
     if (n_bytes > t->capacity * ARENA_PER_SLOT)
         return;
@@ -2018,72 +2008,85 @@ static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t 
             memset(t->slots, 0, t->capacity * sizeof *t->slots);
             t->used = t->arena_size = 0;
         }
-    if (n_bytes && (keep_bytes(t, word, length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
+    if (n_bytes && (keep_bytes(t, word, length) != BPE_OK || keep_bytes(t, ids, id_bytes) != BPE_OK))
         return;
     s = add_key(t, key[0], key[1]); /* there is room */
     s->is.known.n = (uint32_t)n;
     if (in_slot)
-        memcpy(s->is.known.ids, ids, n * sizeof *ids);
+        memcpy(s->is.known.ids, ids, id_bytes);
     else
         s->is.word.where = t->arena_size - n_bytes;
 }
 
-/* Encode a word that is not in its home slot with up to three ids. */
+/* Write ids at the end of the output, which may overlap them if they are behind it. */
+static void put_ids(bpe_cache *c, const uint32_t *ids, size_t n)
+{
+    uint8_t *out = c->ids + c->n * c->width;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t id = ids[i];
+        const uint16_t narrow = (uint16_t)id;
+        memcpy(out + i * c->width, c->width == 2 ? (const void *)&narrow : &id, c->width);
+    }
+    c->n += n;
+}
+
+/* Encode a word whose ids are not in its home slot. */
 static NOINLINE int encode_other(bpe_cache *c, pending *p)
 {
     const slot *s = find_word(&c->table, p->key, p->word, p->length);
     uint32_t *ids = (uint32_t *)(void *)c->ids + c->n; /* the rest of the output has room for them */
-    const uint32_t *known = s->is.known.ids;
+    uint8_t *out = c->ids + c->n * c->width;
     size_t n = s->is.known.n;
     if (!s->key[1]) {
         TRY(merge_word(c->encoder, p->word, p->length, ids, &n));
-        keep_ids(c, p->key, p->word, p->length, ids, n);
-        known = ids;
-    } else if (p->length > INLINE_MAX || n > IDS_IN_SLOT)
-        known = memcpy(ids, c->table.arena + s->is.word.where + p->length, n * sizeof *ids);
-    put_ids(c->ids, c->n, known, n, c->narrow);
+        put_ids(c, ids, n);
+        keep_ids(c, p->key, p->word, p->length, out, n);
+        return BPE_OK;
+    }
+    if (p->length > INLINE_MAX || n * c->width > ID_BYTES)
+        memcpy(out, c->table.arena + s->is.word.where + p->length, n * c->width);
+    else
+        memcpy(out, s->is.known.ids, n * c->width);
     c->n += n;
     return BPE_OK;
 }
 
 /* the sink that encodes */
-ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, int narrow)
+ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, size_t width)
 {
-    uint8_t *const out = c->ids;
-    size_t at = c->n;
+    uint8_t *out = c->ids + c->n * width;
     for (pending *p = words; p < words + n; p++) {
         const slot *s = c->table.slots + p->home;
         if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX &&
-                   s->is.known.n <= IDS_IN_SLOT)) {
-            put_ids(out, at, s->is.known.ids, IDS_IN_SLOT, narrow); /* always three: this avoids a loop */
-            at += s->is.known.n;
+                   s->is.known.n <= ID_BYTES / width)) {
+            memcpy(out, s->is.known.ids, ID_BYTES); /* always all: this avoids a loop */
+            out += s->is.known.n * width;
         } else {
-            c->n = at;
+            c->n = (size_t)(out - c->ids) / width;
             TRY(encode_other(c, p));
-            at = c->n;
+            out = c->ids + c->n * width;
         }
     }
-    c->n = at;
+    c->n = (size_t)(out - c->ids) / width;
     return BPE_OK;
 }
 
 static int encode_batch(void *state, pending *words, size_t n, size_t special)
 {
     bpe_cache *c = state;
-    TRY(c->narrow ? encode_words(c, words, n, 1) : encode_words(c, words, n, 0));
+    TRY(c->width == 2 ? encode_words(c, words, n, 2) : encode_words(c, words, n, 4));
     if (special)
-        put_ids(c->ids, c->n++, c->encoder->special_ids + special - 1, 1, c->narrow);
+        put_ids(c, c->encoder->special_ids + special - 1, 1);
     return BPE_OK;
 }
 
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids, int narrow)
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids)
 {
     batch b = {.rules = &c->encoder->rules, .table = &c->table, .sink = encode_batch, .state = c,
                .text = text, .limit = text + length};
     int status;
     c->ids = ids;
     c->n = 0;
-    c->narrow = narrow;
     (void)fit_table(&c->table, length, CACHE_SLOTS / 4); /* without memory, it stays as it is */
     status = scan_text(&b, b.limit);
     *n_ids = c->n;

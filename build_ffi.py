@@ -28,7 +28,7 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 13  # of the interface: a module built for another version is not used
+VERSION = 14  # of the interface: a module built for another version is not used
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -206,23 +206,25 @@ class Encoder:
         rows = engine.ffi.from_buffer("uint32_t[]", merges), len(merges) // 3
         self.handle = engine.create("encoder", ids, len(ids), *rows, *specials, pattern, engine.seed)
 
-    def new_cache(self) -> Any:
-        """Create a cache of words for one thread."""
-        return self.engine.create("cache", self.handle)
+    def new_cache(self, kind: str = "u4") -> Any:
+        """Create a cache of words, and their ids of this kind, for one thread."""
+        return self.engine.create("cache", self.handle, kind == "u2")
 
     def encode(self, data: bytes, kind: str = "u4") -> memoryview | None:
         """Encode a text into an array of kind "u4" or "u2" (32 or 16 bits per id).
 
         Returns None for an error that only Python can describe. The array is valid until this thread's next call.
         """
-        ffi, lib = self.engine.ffi, self.engine.lib
-        if not hasattr(self.local, "cache"):
-            self.local.cache, self.local.ids = self.new_cache(), ()
-        if not len(data) + 2 <= len(self.local.ids) <= 1 << 26:
-            self.local.ids = self.engine.new_ids("uint32_t[]", len(data) + 2)  # fresh memory is slower
-        ids, n = self.local.ids, ffi.new("size_t *")
-        arguments = ffi.from_buffer("uint8_t[]", data), len(data), ids, n, kind == "u2"
-        self.engine.check(status := lib.bpe_encode(self.local.cache, *arguments))
+        ffi, lib, local = self.engine.ffi, self.engine.lib, self.local
+        if not hasattr(local, "caches"):
+            local.caches, local.ids = {}, ()
+        if kind not in local.caches:
+            local.caches[kind] = self.new_cache(kind)
+        if not len(data) + 2 <= len(local.ids) <= 1 << 26:
+            local.ids = self.engine.new_ids("uint32_t[]", len(data) + 2)  # fresh memory is slower
+        ids, n = local.ids, ffi.new("size_t *")
+        arguments = ffi.from_buffer("uint8_t[]", data), len(data), ids, n
+        self.engine.check(status := lib.bpe_encode(local.caches[kind], *arguments))
         if status != lib.BPE_OK:
             return None
         return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")

@@ -108,47 +108,43 @@ static int new_encoder(const merge_list *list, bpe_encoder **encoder)
 }
 
 /* encode once into a block of exactly the size that is promised, so that a write after it is seen */
-static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, int narrow, size_t *n, uint64_t *sum)
+static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t *n, uint64_t *sum)
 {
     uint32_t *ids = malloc((length + 2) * sizeof *ids);
     int status;
     CHECK(ids);
-    status = bpe_encode(c, text, length, ids, n, narrow);
+    status = bpe_encode(c, text, length, ids, n);
     CHECK(c->table.capacity <= CACHE_SLOTS || CACHE_SLOTS < FIRST_SLOTS);
     CHECK(c->table.arena_size <= c->table.capacity * ARENA_PER_SLOT);
     *sum = 0;
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
-        *sum = *sum * 31 + (narrow ? ((uint16_t *)ids)[i] : ids[i] & UINT16_MAX);
+        *sum = *sum * 31 + (c->width == 2 ? ((uint16_t *)ids)[i] : ids[i] & UINT16_MAX);
     free(ids);
     return status;
 }
 
-/* encode twice, the second time with known words, then 16 bits wide; after an error, all works again if memory is back */
+/* encode twice, the second time with known words, 32 and 16 bits wide; after an error, all works again if memory is back */
 static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint64_t *sum)
 {
-    bpe_cache *c;
+    bpe_cache *c[2] = {NULL, NULL};
     size_t n[4];
-    uint64_t sums[4];
-    int status = bpe_cache_new(e, &c);
-    if (status != BPE_OK) {
-        bpe_cache_free(c);
-        return status;
-    }
-    for (int round = 0; round < 3 && status == BPE_OK; round++)
-        status = encode_once(c, text, length, round == 2, n + round, sums + round);
+    uint64_t sums[4] = {0};
+    int status = BPE_OK;
+    for (int narrow = 0; narrow < 2 && status == BPE_OK; narrow++)
+        status = bpe_cache_new(e, narrow, c + narrow);
+    const int created = status == BPE_OK;
+    for (int round = 0; round < 4 && status == BPE_OK; round++)
+        status = encode_once(c[round / 2], text, length, n + round, sums + round);
     const long from = fail_from;
     if (from >= 0) /* not in threads */
         fail_from = -1;
-    if (status == BPE_NO_MEMORY) /* the cache is as good as new */
-        for (int round = 0; round < 3; round++)
-            CHECK(encode_once(c, text, length, round == 2, n + round, sums + round) == BPE_OK);
-    if (status == BPE_OK || status == BPE_NO_MEMORY) {
-        bpe_cache_free(c);
-        CHECK(bpe_cache_new(e, &c) == BPE_OK && encode_once(c, text, length, 0, n + 3, sums + 3) == BPE_OK);
+    for (int round = 0; round < 4 && created && status == BPE_NO_MEMORY; round++) /* the caches are as good as new */
+        CHECK(encode_once(c[round / 2], text, length, n + round, sums + round) == BPE_OK);
+    if (created && (status == BPE_OK || status == BPE_NO_MEMORY))
         for (int i = 0; i < 4; i++)
             CHECK(n[i] <= length && n[i] == n[0] && sums[i] == sums[0]);
-    }
-    bpe_cache_free(c);
+    bpe_cache_free(c[0]);
+    bpe_cache_free(c[1]);
     if (from >= 0)
         fail_from = from;
     *sum = sums[0];

@@ -39,7 +39,7 @@ def encode(engine, data, cache):
     ffi = engine.ffi
     ids, n = ffi.new("uint32_t[]", len(data) + 3), ffi.new("size_t *")
     ids[len(data) + 2] = MARK
-    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), len(data), ids, n, 0)
+    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), len(data), ids, n)
     assert ids[len(data) + 2] == MARK
     return status, array.array("I", ffi.buffer(ids)[: 4 * n[0]]).tolist()
 

@@ -1036,14 +1036,20 @@ def load_model(path: Path) -> tuple[dict[int, bytes], list[Pair], list[str], str
             specials = [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in made]
         return vocab, merges, specials, "gpt2"
     ids, pairs, specials, pattern = read_tokenizer_json(json_path)
+    vocab, merges = to_bytes(json_path, ids, pairs)
     if os.path.exists(vocab_path) and os.path.exists(merges_path):
+        names = json_path, vocab_path, merges_path
+        json_text, vocab_text, merges_text = (read_bytes(name, 0, os.path.getsize(name)) for name in names)
+        same_vocab = b'"vocab": ' + vocab_text.rstrip() + b',\n"merges": [' in json_text
+        if same_vocab and merges_text == "\n".join(["#version: 0.2", *map(" ".join, pairs), ""]).encode("utf-8"):
+            return vocab, merges, specials, pattern  # the files are as save_model wrote them, and need not be parsed
         other_ids, other_pairs = read_gpt2_files(vocab_path, merges_path)
         added = {to_printable(special.encode("utf-8")) for special in specials}  # transformers adds to one file only
         same_ids = other_ids.items() <= ids.items() and ids.keys() - other_ids.keys() <= added
         files = "tokenizer.json, vocab.json and merges.txt"
         message = f"{os.fspath(path)}: mixes files from different training runs: {files} do not match"
         require(same_ids and other_pairs == pairs, message)
-    return *to_bytes(json_path, ids, pairs), specials, pattern
+    return vocab, merges, specials, pattern
 
 
 def to_bytes(path: Path, ids: dict[str, int], pairs: list[list[str]]) -> tuple[dict[int, bytes], list[Pair]]:

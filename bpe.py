@@ -2110,4 +2110,6 @@ if __name__ == "__main__":
     import gc
 
     gc.disable()  # few objects here are in cycles, and looking for them takes a tenth of learning in Python
-    sys.exit(main())
+    status = main()
+    gc.freeze()  # else Python looks through all that is left, and frees it, before the process ends
+    sys.exit(status)

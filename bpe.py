@@ -721,15 +721,14 @@ class Tokenizer:
         self.special_ids = {token.decode("utf-8"): ids[token] for token in specials}
         self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
         try:
-            self.ranks = {(ids[left], ids[right]): rank for rank, (left, right) in enumerate(self.merges)}
-            self.merged = [ids[left + right] for left, right in self.merges]  # rank -> the id of the new token
+            self.rules = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
         except KeyError:
             unknown = (pair for pair in self.merges if not {*pair, pair[0] + pair[1]} <= ids.keys())
             raise ValueError(f"merge {next(unknown)} uses or creates a token that is not in the vocabulary") from None
+        self.merged = [new for _, _, new in self.rules]  # rank -> the id of the new token
         made = set(self.merged)
         # ids in the order of training show faster that no merge is a duplicate, or makes what an earlier one takes
-        in_order = all(left < new > right for (left, right), new in zip(self.ranks, self.merged))
-        if not in_order or self.merged != sorted(made):
+        if self.merged != sorted(made) or not all(left < new > right for left, right, new in self.rules):
             check_merges(self.merges)
         for special, token_id in self.special_ids.items():
             require(token_id not in made, f"special token {special!r} is also made by a merge")
@@ -804,6 +803,11 @@ class Tokenizer:
         model, the new one, or files of both; load() then reports that they do not match.
         """
         save_model(self.vocab, self.merges, self.options, folder)
+
+    @functools.cached_property
+    def ranks(self) -> dict[tuple[int, int], int]:
+        """The rank of each pair of ids that is merged, which only Python needs."""
+        return {(left, right): rank for rank, (left, right, _) in enumerate(self.rules)}
 
     @functools.cached_property
     def encoder(self) -> Any:

@@ -196,8 +196,7 @@ class Encoder:
         self.engine, self.local = engine, threading.local()
         numbers: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         numbers.update((token_id, byte) for byte, token_id in enumerate(tokenizer.id_of_byte) if token_id is not None)
-        triples = ((*pair, made) for pair, made in zip(tokenizer.ranks, tokenizer.merged))
-        merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(triples)))
+        merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(tokenizer.rules)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
         n, special_ids = len(tokenizer.special_ids), list(tokenizer.special_ids.values())

@@ -35,9 +35,10 @@
  * slot of the left token). An entry is stale, and is skipped, if the pair is no longer there.
  * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
  * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
- * Counts never rise, so pairs that are too rare for any of the wanted merges are left out: the table holds only pairs
- * that occur at least `threshold` times (see new_array). The heap may hold counts that are too large, which are
- * corrected when they reach the top, but never one too small.
+ * Counts never rise, so pairs that are too rare for any of the wanted merges are left out: the table holds all pairs
+ * that occur at least `threshold` times (see new_array). If these are too many, the threshold is raised; if it turns
+ * out to be too high, it is lowered, and the pairs are indexed again. The heap holds the pairs that occur at least
+ * `level` times. Its counts may be too large, which is corrected when they reach the top, but never too small.
  *
  * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
  * word is merged once, and then cached. The ranks of all pairs are in a table that is small enough for the processor's
@@ -178,6 +179,9 @@ extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast p
 #endif
 #ifndef CACHE_SLOTS
 #define CACHE_SLOTS ((size_t)1 << 20) /* of a cache, at most, a power of two: 32 MB, and as much for its arena */
+#endif
+#ifndef MOST_PAIRS
+#define MOST_PAIRS ((size_t)1 << 20) /* in a learner's table before its threshold rises */
 #endif
 #define COUNT_MAX ((uint64_t)INT64_MAX)
 
@@ -1291,6 +1295,7 @@ typedef struct {
     uint32_t length;
     size_t where;   /* offset of the bytes */
     uint64_t start; /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
+    size_t places;  /* where its next place goes when pairs are indexed again; 0 else */
     pair_sum beside[2]; /* new pairs with this token on the left and on the right; all zero between merges */
 } token;
 
@@ -1308,12 +1313,14 @@ struct bpe_learner {
     uint32_t (*met)[2];      /* the ids with an entry in `beside` */
     uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
     size_t n_met[2], met_capacity, replaced_capacity;
-    table pairs;     /* the pairs that occur at least `threshold` times; the key is the pair, and 1 */
-    uint32_t *lists; /* for each pair a header, then its places in ascending order */
+    table pairs;      /* all pairs that occur at least `threshold` times; the key is the pair, and 1 */
+    uint32_t *places; /* of all tokens, sorted by token, while pairs are indexed again */
+    uint32_t *lists;  /* for each pair a header, then its places in ascending order */
     size_t n_lists, lists_capacity;
     heap_entry *heap;
     size_t n_heap, heap_capacity;
-    uint64_t threshold;
+    size_t most_pairs; /* if the table holds more, the threshold is raised */
+    uint64_t level, threshold, floor; /* floor: of the threshold, since rarer pairs are not merged */
     size_t longest;
     int smaller_ids; /* a tie goes to the smaller ids, as in Hugging Face's trainer; else to the greater bytes */
 };
@@ -1356,6 +1363,17 @@ static void heap_down(bpe_learner *l)
     l->heap[i] = moving;
 }
 
+/* put an entry into the heap */
+static int heap_push(bpe_learner *l, heap_entry entry)
+{
+    size_t i = l->n_heap;
+    TRY(grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap));
+    for (l->n_heap++; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
+        l->heap[i] = l->heap[(i - 1) / 2];
+    l->heap[i] = entry;
+    return BPE_OK;
+}
+
 /* add a token; its bytes are already in place, after all others */
 static int add_token(bpe_learner *l, size_t length)
 {
@@ -1394,18 +1412,16 @@ static int make_room_for_lists(bpe_learner *l, size_t needed)
     return grow(&l->lists, &l->lists_capacity, end + end / 4 + needed, sizeof *l->lists);
 }
 
-/* put a new pair into the table and the heap, and begin its list; skip a pair that is too rare or too long */
+/* put a new pair into the table and, if it is frequent, into the heap; begin its list; skip one too rare or too long */
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
 {
     const heap_entry entry = {pair_key(left, right), sum->count};
-    size_t i = l->n_heap;
     slot *s;
     if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
     if (!(s = add_key(&l->pairs, entry.key, 1)))
         return BPE_NO_MEMORY;
-    TRY(grow(&l->heap, &l->heap_capacity, i + 1, sizeof *l->heap));
     s->is.pair.count = sum->count;
     s->is.pair.list = l->n_lists;
     l->lists[l->n_lists + LEFT] = left;
@@ -1413,10 +1429,7 @@ static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum
     l->lists[l->n_lists + N_PLACES] = sum->n;
     sum->list = l->n_lists + PLACES;
     l->n_lists = sum->list + sum->n;
-    for (l->n_heap++; i && is_better(l, &entry, l->heap + (i - 1) / 2); i = (i - 1) / 2)
-        l->heap[i] = l->heap[(i - 1) / 2];
-    l->heap[i] = entry;
-    return BPE_OK;
+    return entry.count >= l->level ? heap_push(l, entry) : BPE_OK;
 }
 
 /* remove a pair; later entries move up, so that no search ends too early */
@@ -1511,7 +1524,7 @@ static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_
 }
 
 /* add all pairs of bytes to the table, and list their places */
-static int index_pairs(bpe_learner *l)
+static int index_byte_pairs(bpe_learner *l)
 {
     TRY(make_room_for_lists(l, l->n_slots + PLACES * ROWS * ROWS));
     for (uint32_t i = 0; i < ROWS * ROWS; i++)
@@ -1614,6 +1627,55 @@ static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
             l->tokens[l->met[--l->n_met[side]][side]].beside[side] = (pair_sum){0, 0, 0};
 }
 
+/* add the pairs of a token, which is at n places, and its right neighbors, and list their places */
+static int index_token(bpe_learner *l, uint32_t a, const uint32_t *places, size_t n)
+{
+    const size_t length = l->tokens[a].length;
+    TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
+    TRY(make_room_for_lists(l, n * (PLACES + 1)));
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t y = l->seq[places[i] + length];
+        if (i + AHEAD < n)
+            prefetch_place(l, places[i + AHEAD], length);
+        meet(l, 1, y, pair_key(a, y), l->counts[places[i] / BLOCK]);
+        l->replaced[i][0] = NO_TOKEN; /* only pairs on the right are new */
+        l->replaced[i][1] = y;
+    }
+    for (size_t i = 0; i < l->n_met[1]; i++)
+        TRY(add_pair(l, a, l->met[i][1], &l->tokens[l->met[i][1]].beside[1]));
+    list_new_pairs(l, places, n);
+    return BPE_OK;
+}
+
+/* make the table of pairs and their lists again: sort all places by token, and take each token's */
+static int index_pairs(bpe_learner *l)
+{
+    size_t n = 0;
+    memset(l->pairs.slots, 0, l->pairs.capacity * sizeof *l->pairs.slots);
+    l->pairs.used = l->n_lists = 0;
+    for (size_t p = BLOCK; p < l->n_slots; p += l->tokens[l->seq[p]].length)
+        l->tokens[l->seq[p]].places++;
+    l->tokens[NO_TOKEN].places = 0;
+    for (token *t = l->tokens + FIRST_ID; t < l->tokens + l->n_tokens; t++) {
+        n += t->places;
+        t->places = n - t->places;
+    }
+    if (!(l->places = allocate(n, sizeof *l->places)))
+        return BPE_NO_MEMORY;
+    for (size_t p = BLOCK; p < l->n_slots; p += l->tokens[l->seq[p]].length)
+        if (l->seq[p] != NO_TOKEN)
+            l->places[l->tokens[l->seq[p]].places++] = (uint32_t)p;
+    n = 0;
+    for (uint32_t a = FIRST_ID; a < l->n_tokens; a++) {
+        TRY(index_token(l, a, l->places + n, l->tokens[a].places - n));
+        n = l->tokens[a].places;
+        l->tokens[a].places = 0;
+    }
+    free(l->places);
+    l->places = NULL;
+    return BPE_OK;
+}
+
 /* merge a pair, which leaves the table */
 static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
@@ -1636,17 +1698,45 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     return BPE_OK;
 }
 
+/*
+ * Refill the heap with pairs that occur at least half as often as those before: most pairs are too rare to be ever in
+ * it, and a small heap is fast. If no pair in the table is frequent enough, and the threshold was raised, lower it.
+ */
+static int fill_heap(bpe_learner *l)
+{
+    l->n_heap = 0;
+    if (l->level <= l->threshold) {
+        if (l->threshold == l->floor)
+            return BPE_DONE;
+        l->level = l->threshold;
+        l->threshold = l->threshold / 4 > l->floor ? l->threshold / 4 : l->floor;
+        TRY(index_pairs(l));
+        l->most_pairs = 2 * l->pairs.used > MOST_PAIRS ? 2 * l->pairs.used : MOST_PAIRS;
+    }
+    l->level = l->level / 2 > l->threshold ? l->level / 2 : l->threshold;
+    for (const slot *s = l->pairs.slots; s < l->pairs.slots + l->pairs.capacity; s++)
+        if (s->is.pair.count >= l->level)
+            TRY(heap_push(l, (heap_entry){s->key[0], s->is.pair.count}));
+    return BPE_OK;
+}
+
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {
     size_t work = 0;
     for (*made = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
         heap_entry *top = l->heap;
-        slot *s = l->wanted && l->n_heap ? find(&l->pairs, top->key, 1) : NULL;
-        if (!s) {
+        slot *s = l->n_heap && top->count >= l->threshold ? find(&l->pairs, top->key, 1) : NULL;
+        if (!l->wanted) {
             l->status = BPE_DONE;
+        } else if (!s) {
+            l->status = fill_heap(l);
+            work += l->pairs.capacity;
         } else if (s->is.pair.count != top->count) { /* it fell, or the pair was merged or dropped */
-            *top = s->key[1] ? (heap_entry){top->key, s->is.pair.count} : l->heap[--l->n_heap];
+            *top = s->is.pair.count >= l->level ? (heap_entry){top->key, s->is.pair.count} : l->heap[--l->n_heap];
             heap_down(l);
+        } else if (l->pairs.used > l->most_pairs) { /* from now on, fewer pairs are added */
+            l->threshold *= 2;
+            l->most_pairs += l->most_pairs / 16;
         } else {
             work += l->lists[s->is.pair.list + N_PLACES];
             l->status = make_merge(l, s, merges + *made);
@@ -1663,6 +1753,7 @@ void bpe_learner_free(bpe_learner *l)
 {
     if (!l)
         return;
+    free(l->places);
     free_table(&l->pairs);
     free(l->seq);
     free(l->counts);
@@ -1681,6 +1772,7 @@ static int add_first_tokens(bpe_learner *l, const uint8_t *id_of_byte)
 {
     TRY(grow(&l->bytes, &l->bytes_capacity, 256, 1));
     TRY(add_token(l, 0));
+    l->tokens[NO_TOKEN].length = 1; /* of an empty slot */
     for (unsigned byte = 0; byte < 256; byte++)
         l->bytes[id_of_byte[byte]] = (uint8_t)byte;
     for (unsigned id = 0; id < 256; id++)
@@ -1700,7 +1792,8 @@ static int take_words(bpe_learner *l, table *words, const uint8_t *id_of_byte)
     TRY(new_array(l, words));
     TRY(write_words(l, words, id_of_byte));
     free_table(words);
-    return index_pairs(l);
+    l->floor = l->threshold;
+    return index_byte_pairs(l);
 }
 
 int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
@@ -1711,6 +1804,8 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
     if (status == BPE_OK) {
         l->wanted = merges_wanted;
         l->threshold = min_frequency ? min_frequency : 1;
+        l->level = COUNT_MAX;
+        l->most_pairs = MOST_PAIRS;
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
         status = take_words(l, &w->table, id_of_byte);

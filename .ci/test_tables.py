@@ -16,6 +16,7 @@ import time
 
 import pytest
 import regex
+from test_scanners import compile_engine
 
 import bpe
 import build_ffi
@@ -325,6 +326,21 @@ def test_merges_of_many_words_are_those_of_python(letters, n, top, smaller_ids):
     assert learn(table(words), 3000, smaller_ids=smaller_ids) == expected
     for wanted in (1, 10, 300):
         assert learn(table(words), wanted, smaller_ids=smaller_ids) == expected[:wanted]
+
+
+@pytest.mark.parametrize("most_pairs", [0, 20, 300])
+def test_a_table_of_few_pairs_gives_the_same_merges(most_pairs, tmp_path):
+    """The threshold is raised and lowered all the time; words of equal counts give pairs of equal counts."""
+    engine = compile_engine(tmp_path, ["-O2", f"-DMOST_PAIRS={most_pairs}"])
+    for trial in range(TRIALS // 5):
+        rng = random.Random(trial)
+        letters, top, longest = rng.choice([b"ab", b"\0a\xff", range(256)]), rng.choice([1, 3, 1000]), rng.choice([MOST, MOST, 5])
+        words = {random_bytes(rng, letters, 20): rng.randint(1, top) for _ in range(rng.choice([30, 1000]))}
+        rows, key = [word.decode("latin-1") for word in words], rng.choice([bpe.descending, bpe.smaller_id])
+        steps = bpe.learn_merges(rows, list(words.values()), BYTES, key, longest)
+        least, wanted = rng.choice([1, 1, 5]), rng.choice([50, 3000])
+        expected = list(itertools.takewhile(lambda step: step[2] >= least, itertools.islice(steps, wanted)))
+        assert list(engine.learn(words, bytes(range(256)), wanted, least, longest, key is bpe.smaller_id)) == expected
 
 
 def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():

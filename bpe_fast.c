@@ -45,7 +45,7 @@
  * cache. A lookup costs more than anything else, so the bytes of a character become its token at once if that is safe
  * (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the least, while new pairs are looked up.
  *
- * MEMORY  Words: 32 bytes per slot, 1/3 to 2/3 full, and the bytes of long words. Learner: 4 bytes for each byte of
+ * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words. Learner: 4 bytes for each byte of
  *         distinct words, and up to 12 for the lists. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
  */
 
@@ -362,11 +362,13 @@ static int resize(table *t, size_t capacity)
     return BPE_OK;
 }
 
+static inline int is_too_small(const table *t, uint64_t n) { return n >= t->capacity / 4 * 3; }
+
 /* Add a key. Returns its slot, or NULL without memory. */
 static slot *add_key(table *t, uint64_t key0, uint64_t key1)
 {
     slot *s;
-    if (t->used >= t->capacity / 3 * 2 && resize(t, 2 * t->capacity) != BPE_OK)
+    if (is_too_small(t, t->used) && resize(t, 2 * t->capacity) != BPE_OK)
         return NULL;
     t->used++;
     s = find(t, key0, key1);
@@ -740,16 +742,21 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, c
 int bpe_words_add(bpe_words *w, const bpe_words *other)
 {
     const table *t = &other->table;
+    const size_t before = w->table.used;
     size_t length;
     int status = BPE_OK;
     if (!w->table.slots || !t->slots)
         return BPE_USED_UP;
+    /* in the order of hashes, words pile up in a table that is too small: it grows as soon as that can be foreseen */
     if (w->table.capacity < t->capacity)
-        status = resize(&w->table, t->capacity); /* in the order of hashes, words pile up in a smaller table */
+        status = resize(&w->table, t->capacity);
     for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
         const uint8_t *word = word_of(t, t->slots + i, &length);
         if (length)
             status = add_word(&w->table, word, length, t->slots[i].is.word.count);
+        if (status == BPE_OK && i % FIRST_SLOTS == FIRST_SLOTS - 1 &&
+            is_too_small(&w->table, before + (uint64_t)(w->table.used - before) * t->capacity / (i + 1)))
+            status = resize(&w->table, 2 * w->table.capacity);
     }
     return finish_words(w, status);
 }
@@ -1785,7 +1792,7 @@ static int take_words(bpe_learner *l, table *words, const uint8_t *id_of_byte)
 {
     slot *slots;
     sort_words(words->slots, words->capacity); /* empty slots, whose count is 0, are the last */
-    if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a third of them, or more */
+    if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a quarter of them, or more */
         words->slots = slots;
     TRY(add_first_tokens(l, id_of_byte));
     TRY(new_table(&l->pairs, FIRST_SLOTS, words->seed));

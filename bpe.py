@@ -977,8 +977,9 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
 def save_model(vocab: Vocab, merges: Merges, options: Options, folder: Path) -> None:
     """Write the files of a model; Tokenizer.save describes them."""
     check_savable(options, folder)
-    ids = {to_printable(token): token_id for token_id, token in vocab.items()}
-    printable = [[to_printable(left), to_printable(right)] for left, right in merges]
+    printable = {token: to_printable(token) for token in vocab.values()}
+    ids = {printable[token]: token_id for token_id, token in vocab.items()}
+    pairs = [[printable[left], printable[right]] for left, right in merges]
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -987,10 +988,10 @@ def save_model(vocab: Vocab, merges: Merges, options: Options, folder: Path) -> 
     # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     texts = {
-        "tokenizer.json": to_json(tokenizer_json(options, ids, printable)),
+        "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
         "tokenizer_config.json": to_json(config),
         "vocab.json": to_json(ids),
-        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, printable)]),
+        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
     }
     with contextlib.ExitStack() as stack:
         for name in reversed(MODEL_FILES):  # the stack closes the last file first: tokenizer.json is renamed first

@@ -152,8 +152,8 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
 void bpe_encoder_free(bpe_encoder *e);
 
 /*
- * Create a cache of words for an encoder, which has to stay as long as the cache. If `narrow` is 1, ids are 16 bits wide,
- * for which all of the vocabulary must be below 65536; otherwise they are 32 bits wide.
+ * Create a cache of words for an encoder, which has to stay as long as the cache. If `narrow` is 1, ids are 16 bits
+ * wide, for which all of the vocabulary must be below 65536; otherwise they are 32 bits wide.
  */
 int bpe_cache_new(const bpe_encoder *e, int narrow, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);

@@ -9,17 +9,17 @@ r"""Byte-pair encoding: learn a vocabulary of tokens from text, and encode text 
 
 Training, in six lines:
 
-    1. Cut the text into words, and count how often each one occurs.
+    1. Split the text into words, and count how often each one occurs.
     2. Write every word as a sequence of tokens; at first, each token is one byte.
     3. Count how often each pair of adjacent tokens occurs.
     4. Merge the most frequent pair into a new token, wherever it occurs.
     5. Repeat from 3 until the vocabulary has the requested size.
     6. The merges, in the order in which they were made, are the tokenizer.
 
-To encode text, cut it into words and replay the merges on each word, in the same order.
+To encode text, split it into words and replay the merges on each word, in the same order.
 
-When two pairs have the same count, the greater pair wins: the left tokens are compared first, byte
-by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two traps:
+When two pairs have the same count, the greater pair wins, in lexicographic order: the left tokens are compared first,
+byte by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two traps:
 
     - Counts are counts of positions, and positions may overlap. In "aaaa" the pair a a counts three
       times; but replacing goes from left to right without overlap, so "aaaa" becomes aa aa.
@@ -28,10 +28,9 @@ by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because b"s" 
 
 Glossary, with a value for each term from the example below:
 
-    word, pre-token  b" newest"       one match of the pattern; no token crosses the ends of a word
+    word, pre-token  b" newest"       a piece of text that the pattern splits off; no token crosses the ends of a word
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number: 0..255 are the single bytes, then come the special tokens (none here),
-                                      then one id per merge (like="huggingface" and other tools use another order)
+    token id         257              its number: 0..255 the single bytes, then special tokens (none here), then merges
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -48,8 +47,8 @@ b'o' b'w'
 b'l' b'ow'
 
 Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich, B. Haddow and A.
-Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016; A. Radford et al., "Language Models
-are Unsupervised Multitask Learners", 2019, for the bytes and the pattern of GPT-2.
+Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016; A. Radford et al., "Language Models are
+Unsupervised Multitask Learners", 2019, for the bytes and the pattern of GPT-2.
 """
 
 from __future__ import annotations
@@ -62,46 +61,52 @@ import heapq
 import importlib.util
 import itertools
 import json
+import linecache
 import operator
 import os
+import pathlib
 import re
-import shlex
-import shutil
-import stat
+import signal
 import sys
 import time
-import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple  # modules that few runs need are imported in functions
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py requires Python 3.10 or later; this is " + sys.version.split()[0])
-if __name__ != "__main__" or importlib.util.find_spec("regex"):
-    import regex  # --help works without it, and main reports that it is missing
+if not importlib.util.find_spec("regex"):
+    sys.exit("bpe.py requires the package regex: pip install regex")
+import regex
 
 __all__ = ["Tokenizer", "count_words", "learn_characters", "segment", "train_bpe", "train_from_counts"]
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
 Path = str | os.PathLike[str]
+Paths = Path | Iterable[Path] | None
+Texts = Iterable[str] | None
+Specials = Iterable[str] | None  # special tokens, as users give them
+Counts = Mapping[bytes, int]  # of words
+Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges): token id -> token, and the merges in order
+Task = Callable[[Any], Any]  # counts or encodes a slice of a corpus
 
 
 # ---------------------------------------------------------------------------------------------------------------------
 # I. The lesson: what byte-pair encoding is
 # ---------------------------------------------------------------------------------------------------------------------
 
-# Text is cut into words first, and no token crosses their borders. Without that, the most frequent pairs would soon
-# be pieces of phrases and punctuation ("e t", ", and the", "dog." next to "dog!"), and each of them would take an
-# id. This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back the text.
-# Of several spaces, only the last one joins the word, so " the" is the same word after one space or after ten: the
-# part `\s+(?!\S)` matches whitespace, but leaves its last character, which a word that follows takes if it is a space.
+# Text is split into words first, and no token crosses the ends of a word. Without that, the most frequent pairs would
+# soon be pieces of phrases and punctuation ("e t", "in the", "dog." next to "dog!"), and each of them would use an id.
+# This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back the text. Of
+# several spaces only the last one joins the word, so " the" is the same word after one space or after ten: before a
+# word, `\s+(?!\S)` stops one character short, so one space is left for the word.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
 def words_of(text: str) -> dict[Word, int]:
-    """Cut text into words; return each distinct word, as a tuple of one-byte tokens, with its count.
+    """Split text into words; return each distinct word, as a tuple of one-byte tokens, with its count.
 
     >>> words_of("hi hi hi")
     {(b'h', b'i'): 1, (b' ', b'h', b'i'): 2}
@@ -156,7 +161,7 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
 def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
     """Encode a word: replay the merges in the order in which they were learned.
 
-    Here the first merge takes b and c, so a stays alone. Always taking the longest token that fits,
+    Here the first merge joins b and c, so a stays alone. Always taking the longest token that fits,
     from the left, would give ab c d: another encoding, which the model never saw in training.
 
     >>> encode_by_definition((b"a", b"b", b"c", b"d"), [(b"b", b"c"), (b"a", b"b"), (b"bc", b"d")])
@@ -195,12 +200,15 @@ def learn_merges(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
-    words     each a str whose characters are token ids, so that one merge in one word is str.replace, which works
-              from left to right without overlap; a pair is a str of two characters
+    words     each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi". So a merge in
+              one word is str.replace, which works from left to right without overlap. A pair is a str of two characters
     counts    how often each word occurs
     tokens    the bytes of the first ids; new tokens get the ids len(tokens), len(tokens) + 1, ...
-    sort_key  of two pairs with the same count, the one with the smaller (left key, right key) wins
-    longest   the most bytes that a new token may have
+    sort_key  a function of a token's id and bytes: of two pairs with the same count, the one with the smaller
+              (left key, right key) wins
+    longest   the most bytes that a new token may have; a pair that would make a longer one is never merged
+
+    replaced is how many pairs were really replaced: fewer than count if the pair overlaps itself, as in "aaa".
 
     Nothing is counted twice: a merge changes only the pairs next to the new token, so the counts are kept up to date.
     An index says which words may contain a pair, and a heap finds the best pair.
@@ -220,9 +228,8 @@ def learn_merges(
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
     while heap:
-        # Every pair that a merge creates contains the new token, so the count of an older pair can only fall, and its
-        # entry can only be too high. An entry that was too low would come up too late, and another pair would be
-        # merged in its place; one that is too high comes up too early, and goes back with its current count.
+        # Every pair that a merge creates contains the new token, so the count of an older pair can only fall: a heap
+        # entry is never too low. If it is too high, it comes up early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
@@ -233,8 +240,6 @@ def learn_merges(
         token = tokens[left_id] + tokens[right_id]
         if len(token) > longest:
             continue
-        if new_id > sys.maxunicode:
-            raise OverflowError(f"token id {new_id} is above {sys.maxunicode}, the largest that this engine can hold")
         tokens.append(token)
         keys.append(sort_key(new_id, token))
         changes, replaced = merge_in_words(rows, counts, words_with, pair, chr(new_id))
@@ -253,14 +258,14 @@ def merge_in_words(
 ) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (the change in each other pair's count, replacements).
 
-    Each new token accounts for the border on its left, unless another new token is there, and always for the border
-    on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes X, which gives `a X X d`.
+    Each new token accounts for the pair on its left, unless another new token is there, and always for the pair on its
+    right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes X, which gives `a X X d`.
 
-        left X    its left border was `a b` (-1) and is `a X` (+1); its right border was `c b` (-1) and is `X X` (+1)
-        right X   its left border is counted already; its right border was `c d` (-1) and is `X d` (+1)
+        left X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
+        right X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
 
-    The index may name words that have lost a pair to other merges: those words are left as they are. No name is removed
-    alone. The entry of a pair goes: here if it is merged, in learn_merges if its count has dropped to 0.
+    The index may name words that have lost a pair to other merges; they stay as they are. A word's number is never
+    removed alone: the whole set of a pair goes, here when it is merged, in learn_merges when its count drops to 0.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -278,7 +283,8 @@ def merge_in_words(
                 words_with[before + new].add(index)
             if at + 1 < len(row):
                 after = row[at + 1]
-                changes[right + (left if after == new else after)] -= count
+                old_after = left if after == new else after
+                changes[right + old_after] -= count
                 changes[new + after] += count
                 words_with[new + after].add(index)
             at = row.find(new, at + 1)
@@ -292,9 +298,9 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. A merge creates only pairs with its
-    new token. If no earlier merge takes that token, these pairs have higher ranks, so ranks come up in ascending order,
-    as in replaying. And no merge may occur twice, so that each has one rank. check_merges checks both.
+    This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. It equals replaying the merges if
+    no merge makes a token that an earlier merge uses (check_merges): then every pair that a merge creates has a higher
+    rank than the merge itself, so ranks come up in ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was merged into the one
     before it becomes None; links lead from each remaining token to its neighbors.
@@ -306,7 +312,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
         rank, left = heapq.heappop(heap)
         right = following[left]
         if right == len(tokens) or ranks.get((tokens[left], tokens[right])) != rank:
-            continue  # another merge took one of the two tokens first
+            continue  # another merge has used one of the two tokens
         tokens[left], tokens[right] = merged[rank], None
         following[left] = after = following[right]
         if after < len(tokens):
@@ -319,30 +325,1259 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
     return [token for token in tokens if token is not None]
 
 
-def check_merges(merges: Iterable[tuple[Any, Any]]) -> None:
-    """Check that merging by rank equals replaying.
+def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
+    """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training always gives such a list. Borders between tokens only disappear, so equal bytes between two borders have
-    been divided alike, whatever is around them: they become one token everywhere at once, and never again.
-
-    Raises ValueError for the first merge that occurs twice, or that makes a token that an earlier merge takes. With
-    (ab, c) before (a, b), replaying turns abc into ab c, because the first merge finds no ab; by rank it becomes abc.
+    Training always gives such merges. Raises ValueError for the first merge that occurs twice, or that makes a token
+    that an earlier merge uses. With (ab, c) before (a, b), replaying turns abc into ab c, because the first merge
+    finds no ab; by rank it becomes abc.
     """
-    seen: set[tuple[Any, Any]] = set()
-    taken: set[Any] = set()
-    for number, pair in enumerate(merges):
-        left, right = pair
-        if pair in seen:
-            raise ValueError(f"merge {number} (from 0), {pair}, is a duplicate")
-        if left + right in taken:
-            raise ValueError(f"merge {number} (from 0), {pair}, makes a token that an earlier merge takes")
-        seen.add(pair)
-        taken.update(pair)
+    pairs: set[tuple[Any, Any]] = set()
+    used: set[Any] = set()
+    for number, (left, right, made) in enumerate(merges):
+        if made in used:
+            raise ValueError(f"merge {number} (from 0), {(left, right)}, makes a token that an earlier merge uses")
+        used.add(left)
+        used.add(right)
+        pairs.add((left, right))
+        if len(pairs) == number:
+            raise ValueError(f"merge {number} (from 0), {(left, right)}, is a duplicate")
 
 
-# The same on characters: BPE as it was first used for language (Sennrich et al. 2016), and as the subword-nmt package
-# does it. Words are separated by spaces, and made of characters instead of bytes. No word has its space; instead, its
-# last character carries a marker, so that "low" at the end of a word and "low" in "lower" are different tokens.
+# ---------------------------------------------------------------------------------------------------------------------
+# III. Words: patterns, special tokens, and where text may be cut
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def require(condition: Any, message: str) -> None:
+    """Raise ValueError with this message if a condition does not hold."""
+    if not condition:
+        raise ValueError(message)
+
+
+# The named patterns, which the C engine has too. Each one of them
+#   - matches all of any text, and never matches nothing, so its matches are the words
+#   - has no capturing groups, which findall would return instead of the words
+#   - never continues a word where WORD_END below matches
+PATTERNS = {
+    "gpt2": GPT2,
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
+    r"|\s*[\r\n]|\s+(?!\S)|\s",
+    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+# As tokenizer.json files spell them: gpt2 as GPT-2 does, since some readers know it by this spelling only; and in
+# cl100k no {1,3}+, which tokenizers would read as one or more times {1,3}.
+JSON_PATTERNS = PATTERNS | {
+    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "cl100k": PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"),
+}
+SPELLINGS = {  # of the named patterns: names, as in tiktoken too, and expressions, as in tokenizer.json files too
+    **{name: name for name in PATTERNS},
+    **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
+    **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"},
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",  # in tiktoken
+}
+
+
+def check_pattern(pattern: str) -> str:
+    """Check a pattern, a name or an expression; other spellings of a named pattern become its name."""
+    require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
+    if pattern in SPELLINGS:
+        return SPELLINGS[pattern]
+    # a misspelled name would be a valid expression
+    hint = f"use {', '.join(PATTERNS)} or a regular expression (this one contains no operators)"
+    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")
+    try:
+        flags = regex.compile(pattern).flags
+    except regex.error as error:
+        raise ValueError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
+    require(not flags & regex.REVERSE, f"pattern {pattern!r} searches backward, which is not supported")
+    return pattern
+
+
+def find_words(text: str, pattern: str) -> list[str]:
+    r"""Split text into words: the matches of the pattern, and the text between them.
+
+    >>> find_words("It's  new", "gpt2"), find_words("a-b", r"\w+")
+    (['It', "'s", ' ', ' new'], ['a', '-', 'b'])
+    """
+    expression = regex.compile(PATTERNS.get(pattern, pattern))
+    if pattern in PATTERNS:
+        return expression.findall(text)
+    ends = [0, *itertools.chain.from_iterable(match.span() for match in expression.finditer(text)), len(text)]
+    return [text[start:end] for start, end in zip(ends, ends[1:]) if start < end]
+
+
+def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
+    """Check special tokens and return them as a tuple. A single byte has an id already; U+FFFD means invalid bytes."""
+    if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
+        raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
+    tokens = tuple(special_tokens or ())
+    for number, token in enumerate(tokens, 1):
+        valid = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
+        require(valid, f"special token {number} ({token!r}) must be text of at least two bytes, without U+FFFD")
+    duplicates = [token for token, count in collections.Counter(tokens).items() if count > 1]
+    require(not duplicates, f"duplicate special token: {', '.join(map(repr, duplicates))}")
+    return tokens
+
+
+@functools.lru_cache(maxsize=32)
+def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
+    """Return an expression for the longest special token at a place; split() gives text, token, text, ..., text."""
+    longest_first = sorted(special_tokens, key=len, reverse=True)
+    return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
+
+
+# Large texts are counted and encoded in pieces, and so are streams. Text may be cut where a word surely ends: after a
+# letter or digit, before anything that is not a letter, digit, mark or apostrophe, since only these may continue a
+# word. No named pattern looks further ahead, except `\s+(?!\S)` and `\s++$` within whitespace. So cutting before every
+# newline would be wrong, because whitespace may precede it: " \n\nb" has the words " \n", "\n", "b".
+WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
+
+
+def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
+    """Return the last index at which a part of a larger text can be cut without changing its words; 0 if none is known.
+
+    A custom pattern may match anything, so only the beginning of a special token will do. No special token may reach
+    across the cut: then the same ones are found with and without it, however they overlap. Places close to the ends
+    are left out, since what reaches across them is not known, and up to 3 code points may be parts of a character.
+    """
+    margin = max(map(len, special_tokens), default=0) + 3
+    matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
+    if pattern not in PATTERNS:
+        matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
+    for place in (match.start() for match in matches):
+        if margin <= place <= len(text) - margin:
+            crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
+            if not any(crossing):
+                return place
+    return 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# IV. Training
+# ---------------------------------------------------------------------------------------------------------------------
+
+# Training has two halves: counting the words of a corpus (Part VII), and learning merges from the counts.
+
+
+def train_bpe(
+    input_path: Paths, vocab_size: int, special_tokens: Specials = None, *, texts: Texts = None, **options: Any
+) -> Model:
+    r"""Train a byte-level BPE tokenizer; return (vocab, merges).
+
+    vocab maps token ids to bytes; merges are (left, right) in the order of creation.
+
+    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input. No word continues from
+                      one file into the next. None with texts.
+    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together. The result is
+                      smaller if no pair is left to merge.
+    special_tokens    a list of strings that get an id each, after the 256 bytes; text is split at them first.
+    texts             an iterable of strings, each a separate text. It is consumed lazily.
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or a custom pattern of the regex package. Words are
+                      its matches, and the text between them. A custom pattern may match across any place, so the text
+                      between two special tokens must fit into memory, several times over.
+    workers           the maximum number of threads (C engine) or processes (Python) that count words; by default, one
+                      per core. Except on Linux, a script that uses processes needs `if __name__ == "__main__":`.
+    min_frequency     the lowest count at which a pair is still merged.
+    max_token_length  the most bytes that a merged token may have.
+    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
+    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves it alone.
+    like              "huggingface": learn the merges and ids of the BpeTrainer of tokenizers, with the byte-level
+                      alphabet and add_prefix_space=False, from an iterator over the pieces between special tokens.
+                      The smaller pair of ids wins a tie; special tokens come first.
+    engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The result is the same.
+    progress          show progress in one line, if standard error is a terminal.
+
+    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with the file and the byte
+    offset), OSError for files, RuntimeError if a worker process is killed, OverflowError for counts above 2**63 - 1.
+    """
+    checked = check_options(TRAINING, special_tokens, vocab_size=vocab_size, **options)
+    return model_of(count_corpus(Corpus(input_path, texts, checked)), checked)
+
+
+def count_words(paths: Paths, special_tokens: Specials = None, *, texts: Texts = None, **options: Any) -> Counts:
+    """Count the words of files or texts, {b" the": 61234, ...}, in no particular order: the first half of train_bpe.
+
+    Its options are pattern, errors, newlines, workers, engine, progress. On several machines, make one call per file.
+    """
+    return count_corpus(Corpus(paths, texts, check_options(COUNTING, special_tokens, **options))).to_dict()  # type: ignore[no-any-return]
+
+
+def train_from_counts(words: Counts, vocab_size: int, special_tokens: Specials = None, **options: Any) -> Model:
+    """Learn from counts of words, which can be added up: the second half of train_bpe, with its result.
+
+    Its options are min_frequency, max_token_length, like, engine and progress.
+    """
+    checked = check_options(LEARNING, special_tokens, vocab_size=vocab_size, **options)
+    if not_bytes := [word for word in words if not isinstance(word, bytes)]:
+        raise TypeError(f"words must be bytes, as count_words returns them, not {not_bytes[0]!r:.60}")
+    negative = {word: count for word, count in words.items() if count < 0}
+    require(not negative, f"counts must not be negative: {negative}")
+    counts = {word: operator.index(count) for word, count in words.items() if word and count}
+    return model_of(Words(counts), checked)
+
+
+class Options(NamedTuple):
+    """The checked options of counting, learning and encoding; train_bpe describes them.
+
+    A new option needs a field here, its name in the lists of the calls that take it, its values in CHOICES unless it is
+    a positive integer, a paragraph in train_bpe, and an argument of the same name in make_parser.
+    """
+
+    special_tokens: tuple[str, ...] = ()
+    pattern: str = "gpt2"  # a name from PATTERNS, or a custom pattern
+    errors: str = "strict"
+    newlines: str = "keep"
+    vocab_size: int = sys.maxsize
+    min_frequency: int = 1
+    max_token_length: int | None = None
+    like: str | None = None
+    engine: str = "auto"
+    workers: int | None = None
+    progress: bool = False
+
+
+ENCODING = ("errors", "newlines", "workers", "engine", "progress")
+COUNTING = ("pattern", *ENCODING)
+LEARNING = ("vocab_size", "min_frequency", "max_token_length", "like", "pattern", "engine", "progress")
+TRAINING = tuple(dict.fromkeys(COUNTING + LEARNING))
+CHOICES: dict[str, tuple[Any, ...]] = {"errors": ("strict", "replace"), "newlines": ("keep", "lf")}  # all values
+CHOICES |= {"like": (None, "huggingface"), "engine": ("auto", "python", "c"), "progress": (False, True)}
+
+
+def check_options(names: Sequence[str], special_tokens: Specials, /, **given: Any) -> Options:
+    """Check everything that a user passes to a call that takes options of these names; an error shows the bad value."""
+    for name, value in given.items():
+        if name not in names:
+            raise TypeError(f"{name!r} is not an option here; the options are {', '.join(names) or 'none'}")
+        if name == "pattern":
+            given[name] = check_pattern(value)
+        elif name in CHOICES:
+            require(value in CHOICES[name], f"{name} must be one of {CHOICES[name]}, not {value!r}")
+        elif value != Options._field_defaults[name]:
+            require(hasattr(value, "__index__") and value > 0, f"{name} must be a positive integer, not {value!r}")
+    options = Options(check_special_tokens(special_tokens), **given)
+    n = len(options.special_tokens)
+    minimum = f"the minimum is {256 + n} (256 bytes + {plural(n, 'special token')})"
+    require(options.vocab_size >= 256 + n, f"vocabulary size {options.vocab_size} is too small; {minimum}")
+    line_breaks = options.newlines == "lf" and set("\r\n") & set("".join(options.special_tokens))
+    require(not line_breaks, f"special tokens can't have line breaks if newlines is 'lf': {options.special_tokens}")
+    if options.engine == "c":
+        require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
+    if options.like:
+        require(options.max_token_length is None, "like='huggingface' has no max_token_length (its own is off by one)")
+        check_special_names(options.special_tokens)
+    return options
+
+
+class Words(collections.Counter[bytes]):
+    """Words and their counts; the C engine has a table with the same methods, in which no word is a Python object."""
+
+    def totals(self) -> tuple[int, int, int]:
+        """Return (distinct words, words, bytes in words)."""
+        return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
+
+    def to_dict(self) -> dict[bytes, int]:
+        """Return {word: count}."""
+        return dict(self)
+
+
+def learn(words: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int]]:
+    """Learn merges from a table of words; yield (left, right, count, replaced) for each, best first, as in Part II."""
+    tokens = single_bytes(options)
+    id_of_byte = bytes(tokens.index(bytes([byte])) for byte in range(256))
+    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
+    longest = options.max_token_length or sys.maxsize
+    engine = engine_for(options)
+    learn_ids = engine.learn if engine else learn_in_python
+    steps = learn_ids(words, id_of_byte, merges_wanted, options.min_frequency, longest, options.like is not None)
+    for step in with_progress(steps, options.progress, lambda _: f"learning merges: {len(tokens) - 256:,}"):
+        left, right = tokens[step[0]], tokens[step[1]]
+        tokens.append(left + right)
+        yield left, right, *step[2:]
+
+
+def model_of(words: Any, options: Options) -> Model:
+    """Learn from a table of words; return (vocab, merges)."""
+    merges = [(left, right) for left, right, _, _ in learn(words, options)]
+    return vocab_of(merges, options), merges
+
+
+def single_bytes(options: Options) -> list[bytes]:
+    """Return the 256 bytes in the order of their ids; Hugging Face numbers the printable ones first."""
+    return [bytes([byte]) for byte in ([*PRINTABLE, *OTHER_BYTES] if options.like else range(256))]
+
+
+def vocab_of(merges: Iterable[Pair], options: Options) -> dict[int, bytes]:
+    """Return the vocabulary: bytes, special tokens and merged tokens, or Hugging Face's order."""
+    specials = [special.encode("utf-8") for special in options.special_tokens]
+    start = specials + single_bytes(options) if options.like else single_bytes(options) + specials
+    return dict(enumerate(start + [left + right for left, right in merges]))
+
+
+def learn_in_python(
+    words: Words, id_of_byte: bytes, merges_wanted: int, min_frequency: int, longest: int, smaller_ids: bool
+) -> Iterator[tuple[int, int, int, int]]:
+    """Return the steps of learn_merges that are wanted and frequent enough, as the C engine's learn() does.
+
+    id_of_byte has the ids of the 256 bytes. With smaller_ids, as in Hugging Face, the smaller pair of ids wins a tie.
+    """
+    rows = [word.translate(id_of_byte).decode("latin-1") for word in words]
+    counts = list(words.values())
+    tokens = [bytes([id_of_byte.index(token_id)]) for token_id in range(256)]
+    words.clear()  # the learner needs memory
+    sort_key = (lambda token_id, token: token_id) if smaller_ids else descending
+    steps = learn_merges(rows, counts, tokens, sort_key, longest)
+    frequent = itertools.takewhile(lambda step: step[2] >= min_frequency, steps)  # counts never rise
+    return (step for _, step in zip(range(merges_wanted), frequent))
+
+
+def plural(n: int, noun: str) -> str:
+    """Count something: plural(1, "merge") -> "1 merge"; plural(1234, "merge") -> "1,234 merges"."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# V. The tokenizer
+# ---------------------------------------------------------------------------------------------------------------------
+
+MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "no token" there
+
+
+class Tokenizer:
+    """Encode text with a trained vocabulary, and decode token ids.
+
+    vocab           {token id: token}; any ids from 0 on, but each byte that occurs in text needs one
+    merges          [(left, right), ...] in the order of training
+    special_tokens  strings that get one id each, the next ones if they are not in the vocabulary; the longest wins
+    pattern         the pattern that the vocabulary was trained with
+
+    >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
+    >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
+    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4]), tokenizer
+    ([3, 2, 4], 'ababab<end>', Tokenizer(5 tokens, 1 of them special, pattern 'gpt2'))
+
+    Raises ValueError if vocabulary and merges contradict each other, or can't be encoded by rank (check_merges).
+    """
+
+    def __init__(
+        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
+    ) -> None:
+        self.options = check_options(["pattern"], special_tokens, pattern=pattern)
+        self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
+        self.ids = ids_of(vocab)
+        specials = {special: special.encode("utf-8") for special in self.options.special_tokens}
+        new_ids = itertools.count(max(self.ids.values(), default=-1) + 1)
+        self.ids.update((token, next(new_ids)) for token in specials.values() if token not in self.ids)
+        self.special_ids = {special: self.ids[token] for special, token in specials.items()}
+        self.vocab = {token_id: token for token, token_id in self.ids.items()}
+        try:
+            self.rules = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.merges]
+        except KeyError as error:
+            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
+        check_merges(self.rules)
+        both = {new_id for _, _, new_id in self.rules}.intersection(self.special_ids.values())
+        require(not both, f"a merge makes a special token too: {[self.vocab[token_id] for token_id in both]}")
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.vocab, self.merges, self.options.special_tokens, self.options.pattern)
+
+    def __len__(self) -> int:
+        return len(self.vocab)
+
+    def __repr__(self) -> str:
+        kind = f"{len(self.special_ids)} of them special, pattern {self.options.pattern!r}"
+        return f"Tokenizer({len(self):,} tokens, {kind})"
+
+    @classmethod
+    def train(cls, input_path: Paths, vocab_size: int, special_tokens: Specials = None, **options: Any) -> Tokenizer:
+        """Train a tokenizer on a file, a list of files or, if input_path is None, on texts=[...].
+
+        The options are those of train_bpe: texts, pattern, workers, min_frequency, max_token_length, errors, newlines,
+        like, engine and progress.
+        """
+        specials = check_special_tokens(special_tokens)
+        return cls(*train_bpe(input_path, vocab_size, specials, **options), specials, options.get("pattern", "gpt2"))
+
+    @classmethod
+    def load(cls, path: Path) -> Tokenizer:
+        """Load a tokenizer.json, or the one in a folder; raises ValueError if something in it is not supported."""
+        path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
+        with open(path, "rb") as file, error_prefix(path):
+            return cls(*read_tokenizer_json(json.load(file)))
+
+    @classmethod
+    def from_files(
+        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
+    ) -> Tokenizer:
+        """Load a vocab.json and a merges.txt as GPT-2 or save() write them, which don't tell the special tokens."""
+        with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath):
+            ids = dict(json.load(file))
+        with open(merges_filepath, encoding="utf-8") as file, error_prefix(merges_filepath):
+            vocab, merges = to_bytes(ids, read_merges(file.read()))
+        return cls(vocab, merges, special_tokens, pattern)
+
+    def save(self, folder: Path) -> None:
+        """Save the model in a folder, which is created if it does not exist.
+
+        tokenizer.json is the model, which load() reads. The other files are for other programs: GPT-2's vocab.json and
+        merges.txt, and tokenizer_config.json, which tells transformers the class. Each is complete, or is not replaced.
+        """
+        check_savable(self.options, folder)
+        save_model(self.vocab, self.merges, self.options, folder)
+
+    @functools.cached_property
+    def encoder(self) -> Any:
+        """The encoder of the C engine, or the one in Python if C is not built or can't be used for this model."""
+        engine = engine_for(self.options, scanning=True)
+        return (engine and engine.encoder(self)) or self.python_encoder
+
+    @functools.cached_property
+    def python_encoder(self) -> PythonEncoder:
+        """The encoder in Python."""
+        return PythonEncoder(self)
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text as token ids. Raises ValueError for lone surrogates, and for bytes without a token."""
+        return self.encoder.encode(to_utf8(text))  # type: ignore[no-any-return]
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Encode text in which special tokens are plain text, as is right for text that other people wrote."""
+        return self._without_special_tokens.encode(text)
+
+    @functools.cached_property
+    def _without_special_tokens(self) -> Tokenizer:
+        return Tokenizer(self.vocab, self.merges, None, self.options.pattern)
+
+    def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
+        """Yield the ids of encode("".join(iterable)) one by one, for streams of any size, split anywhere.
+
+        Text is kept until it can be cut: little with a named pattern, up to the next special token with a custom one.
+        """
+        for data in cut_stream(map(to_utf8, iterable), self.options):
+            yield from self.encoder.encode(data)
+
+    def encode_files(self, paths: Paths, output: Path, *, texts: Texts = None, **options: Any) -> int:
+        """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
+
+        numpy.load opens it (also with mmap_mode="r"): uint16 if every id fits, else uint32. No word continues from one
+        file or text into the next, and no token is put between them. Memory does not grow with the corpus, except with
+        a custom pattern. The options are workers, progress, errors, newlines and engine, as in train_bpe. The file
+        replaces an earlier one when it is complete; it is not flushed to the disk.
+        """
+        return encode_corpus(self, self.corpus(paths, texts, **options), output)
+
+    def corpus(self, paths: Paths, texts: Texts, **options: Any) -> Corpus:
+        """Return a corpus that is split into words as this tokenizer does."""
+        checked = check_options(ENCODING, self.options.special_tokens, **options)
+        return Corpus(paths, texts, checked._replace(pattern=self.options.pattern))
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
+        skipped = set(self.special_ids.values()) if skip_special_tokens else ()
+        ids = [token_id for token_id in ids if token_id not in skipped]
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Decode token ids to bytes; raises ValueError for an id that is not in the vocabulary."""
+        ids = list(ids)
+        try:
+            return b"".join(map(self.vocab.__getitem__, ids))
+        except KeyError as error:
+            raise ValueError(f"unknown token id {error} at index {ids.index(*error.args)}") from None
+
+
+class PythonEncoder:
+    """Encode with a vocabulary and merges. The C engine has a twin with the same two methods, which is faster."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.special_ids = tokenizer.special_ids
+        self.pattern = tokenizer.options.pattern
+        self.id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
+        self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
+        self.merged = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
+        self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
+
+    def encode(self, utf8: bytes) -> list[int]:
+        """Encode text in UTF-8, and raise UnicodeDecodeError if it is not."""
+        ids: list[int] = []
+        pieces = special_token_finder(tuple(self.special_ids)).split(utf8.decode("utf-8"))
+        for number, piece in enumerate(pieces):
+            if number % 2:
+                ids.append(self.special_ids[piece])
+                continue
+            for word in find_words(piece, self.pattern):
+                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
+        return ids
+
+    def encode_array(self, utf8: bytes, kind: str) -> bytes:
+        """Encode text into an array of numbers of 16 bits ("u2") or 32 bits ("u4")."""
+        return array("H" if kind == "u2" else "I", self.encode(utf8)).tobytes()
+
+    def encode_word(self, word: str) -> tuple[int, ...]:
+        """Encode one word; raises ValueError if one of its bytes has no token."""
+        data = word.encode("utf-8")
+        ids = [self.id_of_byte[byte] for byte in data]
+        if None in ids:
+            at = ids.index(None)
+            raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {word[:40]!r}")
+        return tuple(merge_by_rank(ids, self.ranks, self.merged))
+
+
+def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+    """Return the id of each token; the vocabulary must map different ids, from 0 to MAX_ID, to different bytes."""
+    ids: dict[bytes, int] = {}
+    for token_id, token in vocab.items():
+        if not isinstance(token, bytes):
+            found = f"{{{token_id!r}: {token!r:.40}}}"
+            raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
+        if not 0 <= token_id <= MAX_ID or token in ids:
+            raise ValueError(f"the id of {token!r} must be one number from 0 to {MAX_ID}, not {token_id}")
+        ids[token] = operator.index(token_id)
+    return ids
+
+
+def to_utf8(text: str) -> bytes:
+    """Encode text as UTF-8; raises TypeError if it is not a str."""
+    if not isinstance(text, str):
+        raise TypeError(f"text must be a str, not {type(text).__name__}")
+    return text.encode("utf-8")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# VI. Files of a model
+# ---------------------------------------------------------------------------------------------------------------------
+
+# tokenizer.json is the model, in the format of Hugging Face's tokenizers package. GPT-2's two files, vocab.json and
+# merges.txt, have no pattern and no special tokens. All write each byte as a printable character: bytes that are
+# printable in Latin-1 as themselves, the 68 others as U+0100, U+0101, ...: the space is "Ġ", the newline "Ċ".
+PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
+CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
+BYTE_OF = codecs.charmap_build(CHARACTERS)
+
+MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+
+
+def to_printable(token: bytes) -> str:
+    """Write a token in printable characters: to_printable(b" the") is "Ġthe"."""
+    return codecs.charmap_decode(token, "strict", CHARACTERS)[0]
+
+
+def check_special_names(special_tokens: Iterable[str]) -> None:
+    """Check that no special token looks like another token in tokenizer.json, where "é" is the byte E9."""
+    for special in special_tokens:
+        alike = set(special) <= set(CHARACTERS) and not special.isascii()
+        require(not alike, f"special token {special!r} can't be saved: it looks like bytes in printable characters")
+
+
+def check_savable(options: Options, folder: Path, inputs: Iterable[str] = ()) -> None:
+    """Try everything that could keep a model from being saved, now rather than after an hour of training."""
+    require(os.fspath(folder), "the name of the model's folder must not be empty")
+    check_special_names(options.special_tokens)
+    for name in MODEL_FILES:
+        check_writable(os.path.join(folder, name), inputs)
+
+
+def check_writable(path: Path, inputs: Iterable[str]) -> None:
+    """Check that a file can be written, and is not one of the inputs."""
+    for other in inputs:
+        same = os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
+        require(not same, f"refusing to overwrite {os.fspath(path)}: it is one of the files to read")
+    with new_file(path, keep=False):
+        pass
+
+
+@contextlib.contextmanager
+def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
+    """Open a file under a temporary name, and rename it on success; nothing is left behind if it is not kept."""
+    path = pathlib.Path(path).resolve()  # to write through links
+    require(not path.exists() or path.is_file(), f"refusing to overwrite {path}: not a regular file")
+    new_folders = [folder for folder in path.parents if not folder.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.urandom(6).hex()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+        if keep:
+            temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+        for folder in new_folders:
+            with contextlib.suppress(OSError):  # it is not empty
+                folder.rmdir()
+
+
+def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: Path) -> None:
+    """Write the files of a model; Tokenizer.save describes them."""
+    printable = {token: to_printable(token) for token in vocab.values()}
+    ids = {printable[token]: token_id for token_id, token in vocab.items()}
+    pairs = [[printable[left], printable[right]] for left, right in merges]
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+    config["model_input_names"] = ["input_ids", "attention_mask"]  # else transformers 4 adds token_type_ids
+    # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
+    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
+    model = to_json(tokenizer_json(options, ids, pairs))
+    texts = model, to_json(config), to_json(ids), "\n".join(["#version: 0.2", *map(" ".join, pairs)])
+    with contextlib.ExitStack() as stack:  # which renames the files only when all of them are complete
+        for name, text in reversed(list(zip(MODEL_FILES, texts))):  # the last one is renamed first
+            file = stack.enter_context(new_file(os.path.join(folder, name)))
+            file.write(text.encode("utf-8") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
+
+
+def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
+    """Return the contents of tokenizer.json; the library that reads it may match a custom pattern differently."""
+    specials = {to_printable(special.encode("utf-8")): special for special in options.special_tokens}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    expression = JSON_PATTERNS.get(options.pattern, options.pattern)
+    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+    model = {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+        "vocab": {specials.get(text, text): token_id for text, token_id in ids.items()}, "merges": merges,
+    }  # fmt: skip
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+        "post_processor": None, "decoder": byte_level, "model": model,
+    }  # fmt: skip
+
+
+# A tokenizer.json of any program is compared with the one that save() would write. These differences change no id:
+HARMLESS = [
+    r"(padding|truncation)\..*",  # of batches: encode() returns all ids
+    r".*\.trim_offsets",  # about places in text
+    r"decoder\.(add_prefix_space|use_regex)",  # not used in decoding
+    r"post_processor(\.processors\.\d+)?\.(type|add_prefix_space|use_regex|(single|pair)\..*)",  # adds no tokens itself
+    r"pre_tokenizer\.pretokenizers\.0\.pattern\.Regex",  # it becomes the pattern
+    r"added_tokens\.\d+\.(normalized|special)",  # text is not normalized
+]
+
+
+def read_tokenizer_json(content: dict[str, Any]) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
+    """Return (vocab, merges, special tokens, pattern) of a tokenizer.json, if Tokenizer does all that it asks for."""
+    vocab, pairs = (content["model"].pop(name, {}) for name in ("vocab", "merges"))
+    if pairs and isinstance(pairs[0], str):  # as older versions write them
+        pairs = [pair.split(" ") for pair in pairs]
+    specials = check_special_tokens([token["content"] for token in content["added_tokens"]])
+    check_special_names(specials)
+    new_ids = itertools.count(len(vocab))  # for tokens that are not in the vocabulary, as tokenizers numbers them
+    ids = {}
+    for text in specials:
+        ids[to_printable(text.encode("utf-8"))] = vocab.pop(text) if text in vocab else next(new_ids)
+    both = ids.keys() & vocab.keys()
+    require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
+    vocab.update(ids)
+    pattern = check_supported(content, vocab, specials)
+    first = [token["content"] for token in content["added_tokens"] if not token.get("normalized")]
+    others = [text for text in specials if text not in first]
+    for a, b in [*itertools.product(first, others), *itertools.product(others, first)]:  # tokenizers finds them in turn
+        overlap = any(a[at] == b[0] and a.startswith(b[: len(a) - at], at) for at in range(len(a)))
+        require(not overlap, f"the added tokens {a!r:.99} and {b!r:.99} overlap, and only one of them is normalized")
+    return *to_bytes(vocab, pairs), list(specials), pattern
+
+
+def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
+    """Check that a tokenizer.json asks for nothing that save() would not write for these tokens; return its pattern."""
+    steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
+    steps[-1].setdefault("use_regex", True)
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    content["model"].setdefault("type", "BPE")
+    expected = tokenizer_json(Options(special_tokens), ids, [])
+    del expected["model"]["vocab"]
+    if len(steps) == 1:  # a ByteLevel that splits text by itself, with GPT-2's pattern
+        expected["pre_tokenizer"]["pretokenizers"] = [{**expected["decoder"], "use_regex": True}]
+    ours, theirs = flat(expected), flat(content)
+    if all(character in ids for character in CHARACTERS):  # no byte is unknown
+        theirs.pop("model.unk_token", None)
+    for name in {**ours, **theirs}:
+        if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
+            raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")
+    return check_pattern(theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", GPT2))
+
+
+def flat(tree: Any, name: str = "") -> dict[str, Any]:
+    """Name each value of a tree: {"a": {"b": [1]}} -> {"a.b.0": 1}. null, false, 0 and "" are left out, like absent."""
+    if not isinstance(tree, (dict, list)):
+        return {name: tree} if tree else {}
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    parts = (flat(value, f"{name}.{key}" if name else str(key)) for key, value in items)
+    return dict(itertools.chain.from_iterable(part.items() for part in parts))
+
+
+def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:
+    """Return (vocab, merges) for ids and merges of printable tokens."""
+    tokens = {text: codecs.charmap_encode(text, "strict", BYTE_OF)[0] for text in ids}
+    vocab = {token_id: tokens[text] for text, token_id in ids.items()}
+    require(len(vocab) == len(ids), "two tokens have the same id")
+    return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
+
+
+def read_merges(text: str) -> list[list[str]]:
+    """Return the pairs of printable tokens in a merges.txt."""
+    lines = text.split("\n")
+    if lines[0].startswith("#version"):
+        lines[0] = ""
+    for number, line in enumerate(lines, 1):
+        if line and line.count(" ") != 1:
+            raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
+    return [line.split(" ") for line in lines if line]
+
+
+@contextlib.contextmanager
+def error_prefix(place: Path) -> Iterator[None]:
+    """Put the name of a model's file before any error; anything but a ValueError means that it is of another kind."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error) if isinstance(error, ValueError) else f"not a model of byte-level BPE ({error!r:.99})"
+        raise ValueError(f"{os.fspath(place)}: {text}") from None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# VII. Large corpora
+# ---------------------------------------------------------------------------------------------------------------------
+
+# A corpus is read in slices that split into the same words on their own as they do within the whole text. Many workers
+# count or encode slices at a time, and the results are used in the order of the slices: ids are written as they arrive.
+
+SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time: some 0.3 s in Python
+SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
+WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
+NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text with lone surrogates for the bytes that are not UTF-8
+NOT_UTF8_HINT = "if it is compressed: zcat FILE | bpe.py - ...; in another encoding, such as GB18030 or Latin-1: "
+NOT_UTF8_HINT += "iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or read it with --errors replace"
+
+
+class Slice(NamedTuple):
+    """A part of a corpus that splits into the same words on its own: some bytes of a file, or the texts themselves."""
+
+    name: str
+    start_byte: int
+    end_byte: int
+    texts: tuple[bytes, ...] = ()  # none: they are the bytes of the file
+
+    def read(self, options: Options) -> Iterable[bytes]:
+        """Return the texts in UTF-8, with line endings as `newlines` says."""
+        texts = self.texts
+        if not texts:
+            with open(self.name, "rb") as file:
+                file.seek(self.start_byte)
+                texts = (file.read(self.end_byte - self.start_byte),)
+            require(len(texts[0]) == self.end_byte - self.start_byte, "the file has changed: it has fewer bytes now")
+        if options.errors == "replace" or options.newlines == "lf":
+            texts = tuple(text.decode("utf-8", options.errors).encode("utf-8") for text in texts)
+        return [text.replace(b"\r\n", b"\n") for text in texts] if options.newlines == "lf" else texts
+
+
+class Corpus:
+    """The files or texts of a call, which are checked at once; sizes are in bytes, 0 for pipes and /proc."""
+
+    def __init__(self, paths: Paths, texts: Texts, options: Options) -> None:
+        require((paths is None) != (texts is None), "pass either paths or texts, and not both")
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(f"texts must be an iterable of strings, not one string: {texts[:40]!r}")
+        listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
+        self.paths = [os.fsdecode(path) for path in listed]
+        require(self.paths or paths is None, "no corpus file given")
+        require(self.paths.count("-") < 2, "standard input (-) can be read only once")
+        require(len(max(self.paths, key=len, default="")) < 4096, "no file name is that long; pass text as texts=[...]")
+        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
+        self.texts = texts
+        self.options = options
+        self.bytes_read = 0
+
+    def map(self, task: Task, in_threads: bool, label: str) -> Generator[Any, None, None]:
+        """Yield task(slice) for all slices in order; workers compute them, in threads or in processes."""
+
+        def progress(seconds: float) -> str:
+            share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
+            return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}, {self.bytes_read / seconds / 1e6:,.0f} MB/s"
+
+        slices = self.slices(SLICE_BYTES_IN_C if in_threads else SLICE_BYTES)
+        results = run_tasks(functools.partial(run_task, task), slices, in_threads, self.options.workers)
+        for piece, result in with_progress(results, self.options.progress, progress):
+            self.bytes_read += piece.end_byte - piece.start_byte
+            yield result
+
+    def slices(self, slice_bytes: int) -> Iterator[Slice]:
+        """Cut files into slices of about slice_bytes, and collect texts into such slices."""
+        if self.texts is not None:
+            yield from slices_of_texts(self.texts, slice_bytes)
+        for path, size in zip(self.paths, self.sizes):
+            if size:
+                yield from slices_of_file(path, size, slice_bytes, self.options)
+            else:
+                yield from slices_of_pipe(path, slice_bytes, self.options)
+
+
+def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> Iterator[Slice]:
+    """Cut a file into slices that the workers read themselves."""
+    start, end = 0, slice_bytes
+    with open(path, "rb") as file:
+        while end < size:
+            begin = max(start, end - WINDOW_BYTES)
+            file.seek(begin)
+            if cut := last_cut_in_bytes(file.read(end - begin), options):
+                yield Slice(path, start, begin + cut)
+                start = begin + cut
+            end = start + slice_bytes if cut else end + WINDOW_BYTES // 2  # the windows overlap
+    yield Slice(path, start, size)
+
+
+def slices_of_texts(texts: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
+    """Collect texts into slices; raises an error for the first item that is not valid text."""
+    collected: list[bytes] = []
+    n_bytes = 0
+    for number, text in enumerate(texts):
+        try:
+            collected.append(to_utf8(text))
+        except (TypeError, UnicodeEncodeError) as error:
+            raise ValueError(f"texts[{number}]: {error}") from None
+        n_bytes += len(collected[-1])
+        if n_bytes >= slice_bytes:
+            yield Slice(f"texts up to {number}", 0, n_bytes, tuple(collected))
+            collected, n_bytes = [], 0
+    if collected:
+        yield Slice("the last texts", 0, n_bytes, tuple(collected))
+
+
+def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
+    """Cut a pipe, or standard input, into slices that carry their text."""
+    start = 0
+    with open(0 if path == "-" else path, "rb", closefd=path != "-") as pipe:
+        for data in cut_stream(iter(functools.partial(pipe.read, slice_bytes), b""), options):
+            yield Slice(path, start, start + len(data), (data,))
+            start += len(data)
+
+
+def cut_stream(blocks: Iterable[bytes], options: Options) -> Iterator[bytes]:
+    """Join the blocks of a text, and cut it wherever that is possible."""
+    data, enough = bytearray(), 0
+    for block in blocks:
+        data += block
+        if len(data) > enough:
+            window = bytes(data[-WINDOW_BYTES:])
+            cut = last_cut_in_bytes(window, options)
+            # A retry after each small block would take quadratic time; a longer wait would skip places to cut.
+            enough = 0 if cut else len(data) + min(len(data), WINDOW_BYTES // 2)
+            if cut:
+                cut += len(data) - len(window)
+                yield bytes(data[:cut])
+                del data[:cut]
+    if data:
+        yield bytes(data)
+
+
+def last_cut_in_bytes(window: bytes, options: Options) -> int:
+    """Do the same as last_cut, for bytes. If they are an error, any place will do: reading the slice reports it."""
+    text = window.decode("utf-8", "surrogateescape")
+    if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # the ends may divide a character
+        return len(window)
+    place = last_cut(text, options.pattern, options.special_tokens)
+    return len(text[:place].encode("utf-8", "surrogateescape"))
+
+
+TASK: Any = None  # of a worker process: set once, because it may hold a tokenizer
+
+
+def run_tasks(task: Task, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[Any]:
+    """Yield (slice, task(slice)) in order. One slice needs no pool; threads are for C, which releases Python's lock."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_workers = min(workers or cores, cores, 61)  # Windows allows no more processes in a pool
+    head = list(itertools.islice(slices, n_workers))
+    slices = itertools.chain(head, slices)
+    if len(head) < 2:
+        yield from ((piece, task(piece)) for piece in slices)
+        return
+    import concurrent.futures as futures
+
+    pool: futures.Executor = futures.ThreadPoolExecutor(len(head))
+    if not in_threads:
+        import multiprocessing
+
+        # elsewhere than on Linux, Python's default, which imports the script again
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        pool = futures.ProcessPoolExecutor(len(head), context, start_worker, (task,))
+        task = run_in_worker
+    waiting: collections.deque[tuple[Slice, Any]] = collections.deque()
+    try:
+        for piece in slices:
+            waiting.append((piece, pool.submit(task, piece)))
+            if len(waiting) > len(head):
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for first, future in waiting:
+            yield first, future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def start_worker(task: Task) -> None:
+    """Prepare a worker process, which the parent ends in order on signals, and which ends when the parent has died."""
+    import multiprocessing
+    import threading
+
+    def end_with_parent() -> None:
+        multiprocessing.parent_process().join()  # type: ignore[union-attr]
+        os._exit(1)
+
+    global TASK
+    TASK = task
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if os.name == "posix":
+        os.setsid()  # so Ctrl-C reaches the parent only: a worker that dies while sending a result blocks the pool
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def run_in_worker(piece: Slice) -> Any:
+    """Run the task of this worker process."""
+    return TASK(piece)
+
+
+def run_task(task: Task, piece: Slice) -> Any:
+    """Return task(piece); its errors get the file and the place."""
+    try:
+        return task(piece)
+    except UnicodeDecodeError as error:
+        place = f"byte {piece.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
+        raise ValueError(f"{piece.name}: not valid UTF-8 at {place}; {NOT_UTF8_HINT}") from None
+    except ValueError as error:
+        raise ValueError(f"{piece.name}, bytes {piece.start_byte} to {piece.end_byte}: {error}") from None
+
+
+def count_corpus(corpus: Corpus) -> Any:
+    """Count the words of a corpus, in a table of the C engine if it supports the pattern, else in a Words."""
+    engine = engine_for(corpus.options, scanning=True)
+    words = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else Words()
+    task = functools.partial(count_slice, options=corpus.options, table=words if engine else None)
+    with contextlib.closing(corpus.map(task, engine is not None, "counting words")) as results:
+        for counts in filter(None, results):
+            words.update(counts)
+    return words
+
+
+def count_slice(piece: Slice, options: Options, table: Any) -> dict[bytes, int]:
+    """Return the count of each word of a slice, unless a table of the C engine takes them."""
+    counts: collections.Counter[str] = collections.Counter()
+    for utf8 in piece.read(options):
+        if table is not None:
+            table.scan(utf8)
+            continue
+        for text in special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))[::2]:
+            counts.update(find_words(text, options.pattern))
+    return {word.encode("utf-8"): count for word, count in counts.items()}
+
+
+def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: Path) -> int:
+    """Write the token ids of a corpus into a .npy file (format 1.0, one dimension); return how many there are."""
+    require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
+    check_writable(output, corpus.paths)
+    kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
+    in_python = corpus.options.engine == "python" or isinstance(tokenizer.encoder, PythonEncoder)
+    task = functools.partial(encode_slice, options=corpus.options, tokenizer=tokenizer, kind=kind)
+    with new_file(output) as file, contextlib.closing(corpus.map(task, not in_python, "encoding")) as results:
+        file.seek(128)  # the header's size
+        file.writelines(results)
+        n_ids: int = (file.tell() - 128) // int(kind[1])
+        order = "<" if sys.byteorder == "little" else ">"
+        header = f"{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({n_ids},), }}"
+        file.seek(0)
+        file.write(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117).encode() + b"\n")
+    return n_ids
+
+
+def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> bytes:
+    """Encode the texts of a slice; return an array of ids of kind "u2" or "u4"."""
+    encoder = tokenizer.python_encoder if options.engine == "python" else tokenizer.encoder
+    return b"".join(encoder.encode_array(utf8, kind) for utf8 in piece.read(options))
+
+
+def with_progress(items: Iterable[Any], show: bool, describe: Callable[[float], str]) -> Iterator[Any]:
+    """Pass items on, and on a terminal print describe(seconds) in one line, which is rewritten five times a second."""
+    if not show or getattr(sys.stderr, "closed", True) or not sys.stderr.isatty():
+        yield from items
+        return
+    start = shown_at = time.monotonic()
+    try:
+        for item in items:
+            yield item
+            if time.monotonic() - shown_at > 0.2:
+                shown_at = time.monotonic()
+                say(f"\r{describe(shown_at - start)}\x1b[K", sys.stderr)
+    finally:
+        say("\r\x1b[K", sys.stderr)
+
+
+def say(text: str, stream: Any) -> None:
+    """Write text to a stream; if it is closed, full or replaced, training goes on all the same."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except Exception:
+        with contextlib.suppress(Exception):  # else Python tries again at its end, fails, and changes the exit status
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# VIII. The C engine
+# ---------------------------------------------------------------------------------------------------------------------
+
+# build_ffi.py wraps the C library as an Engine with these methods and attributes; text is bytes, in UTF-8:
+#   patterns                        the names of the patterns that it supports
+#   words(special_tokens, pattern)  an empty table of words, with the methods of Words, and scan(text), which counts the
+#                                   words of a text in any thread
+#   learn(words, ...)               the steps of learn_in_python, with its arguments; the table is used up
+#   encoder(tokenizer)              an encoder with the methods of PythonEncoder; None for too many tokens
+
+
+def find_engine() -> tuple[Any, str]:
+    """Return (the C engine, "") if build_ffi.py has built it next to this file, else (None, why it can't be used)."""
+    try:
+        return load_engine(os.path.dirname(globals().get("__file__", ""))), ""
+    except Exception as error:
+        return None, str(error)
+
+
+@functools.lru_cache(maxsize=1)  # of successes only, so that an engine that is built later is found
+def load_engine(folder: str) -> Any:
+    """Load the C engine from a folder; raises an error that says why it can't be used."""
+    path = os.path.join(folder, "build_ffi.py")
+    ours = "Build the optional C engine of bpe.py" in linecache.getline(path, 1)
+    require(ours, "the files that build the C engine are not next to bpe.py")
+    spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.load_engine()
+
+
+def engine_for(options: Options, scanning: bool = False) -> Any:
+    """Return the C engine, or None if Python is to do the work; for `scanning`, C has to support the pattern."""
+    engine = find_engine()[0] if options.engine != "python" else None
+    return None if scanning and engine and options.pattern not in engine.patterns else engine
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# IX. The command line
+# ---------------------------------------------------------------------------------------------------------------------
+
+USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]       train, and write a model into FOLDER
+       %(prog)s CORPUS [CORPUS ...] --encode FILE [options]    write the token ids of a corpus
+       %(prog)s --show TEXT [options]                          show how the model in FOLDER splits TEXT"""
+
+
+def make_parser() -> Any:
+    """Return the parser of all options; each field of Options is set under its own name."""
+    import argparse
+
+    parser = argparse.ArgumentParser(usage=USAGE, add_help=False)
+    parser.set_defaults(start=time.perf_counter())
+    parser.error = refuse  # type: ignore[method-assign, assignment]
+    add = parser.add_argument_group("input").add_argument
+    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
+    help_text = "repeat for each; replaces the default, <|endoftext|>"
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
+    add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="not even <|endoftext|>")
+    add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
+    add("--errors", choices=CHOICES["errors"], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
+    add("--newlines", choices=CHOICES["newlines"], help=r"lf: read \r\n as \n (default: keep)")
+    add = parser.add_argument_group("training").add_argument
+    add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs less than N times (default: 1)")
+    add("--max-token-length", type=int, metavar="BYTES", help="merge no pair into a longer token")
+    add("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
+    add = parser.add_argument_group("inspection").add_argument
+    add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
+    add("--explain", type=int, metavar="N", help="say why the first N merges are made")
+    add("--log-every", type=int, metavar="N", help="print every Nth merge")
+    add = parser.add_argument_group("running").add_argument
+    add("--model", "--output-dir", default="bpeModel", metavar="FOLDER", help="of the model (default: bpeModel)")
+    add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
+    add("--workers", type=int, metavar="N", help="processes or threads that count or encode (default: all cores)")
+    add("--engine", choices=CHOICES["engine"], help="auto: the C engine if it is built (default)")
+    add("--quiet", action="store_true", help="no progress and no summary")
+    add("--version", action="version", version=f"%(prog)s {__version__}")
+    add("--help", "-h", action="help", help="print this")
+    return parser
+
+
+def refuse(message: str) -> None:
+    """Report what argparse finds wrong as a ValueError."""
+    raise ValueError(message)
+
+
+def run(args: Any) -> None:
+    """Train, encode or show, as the command line asks."""
+    given = {name: value for name, value in vars(args).items() if name in Options._fields and value is not None}
+    inspected = args.explain or args.log_every
+    wrong = [number for number in (args.explain, args.log_every) if number is not None and number < 1]
+    require(not wrong, f"--explain and --log-every must be at least 1, not {wrong}")
+    if args.show is not None:
+        require(not (args.corpus or args.encode or inspected), "--show can't be combined with a corpus or other tasks")
+        check_options(["engine"], None, **given)
+        show(args.show, Tokenizer.load(args.model))
+        return
+    last = args.corpus[-1] if args.corpus else ""
+    size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
+    require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
+    given["progress"] = not args.quiet and not inspected
+    if args.encode:
+        require(size is None and not inspected, "--encode uses a saved model: train it first, with another command")
+        tokenizer = Tokenizer.load(args.model)
+        corpus = tokenizer.corpus(args.corpus, None, **given)
+        n_ids = encode_corpus(tokenizer, corpus, args.encode)
+        per_token = f"{corpus.bytes_read / max(n_ids, 1):.2f} bytes per token"
+        report(args, "encoded", f"{corpus.bytes_read:,} bytes: {plural(n_ids, 'token')}, {per_token}")
+        report(args, "saved", args.encode)
+    else:
+        require(size is not None, "the vocabulary size is missing: bpe.py corpus.txt 10000 (or 10k)")
+        options = check_options(TRAINING, given.pop("special_tokens", ["<|endoftext|>"]), vocab_size=size, **given)
+        corpus = Corpus(args.corpus, None, options)
+        train(args, corpus, options)
+    why_not = find_engine()[1] if corpus.options.engine != "python" else "as chosen"
+    in_c = "C" if engine_for(corpus.options, scanning=True) else "C, but Python for the words of this pattern"
+    report(args, "engine", f"Python ({why_not})" if why_not else in_c)
+
+
+def train(args: Any, corpus: Corpus, options: Options) -> None:
+    """Train on the corpus, print what was learned, and save the model."""
+    check_savable(options, args.model, corpus.paths)
+    if any(path.endswith((".jsonl", ".json")) for path in corpus.paths):
+        report(args, "note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
+    words = count_corpus(corpus)
+    distinct, n_words, n_bytes = words.totals()
+    require(n_words, "the corpus has no words, so there is nothing to learn from; nothing was saved")
+    report(args, "read", f"{corpus.bytes_read:,} bytes")
+    report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
+    counts = words.to_dict() if args.explain else {}
+    merges = []
+    n_tokens = n_bytes
+    for number, (left, right, count, replaced) in enumerate(learn(words, options), 1):
+        merges.append((left, right))
+        n_tokens -= replaced
+        if args.log_every and number % args.log_every == 0:
+            say(f"{number}\t{in_line([left, right])} -> {in_line([left + right])}\t{count}\n", sys.stdout)
+    if args.explain:
+        explain(args.explain, counts, merges, options)
+    vocab = vocab_of(merges, options)
+    made_of = f"256 bytes + {plural(len(options.special_tokens), 'special token')} + {plural(len(merges), 'merge')}"
+    limited = "min_frequency or max_token_length stopped it" if n_tokens > n_words else ""
+    smaller = f"; {options.vocab_size:,} requested; {limited or 'every word is a single token now'}"
+    report(args, "vocabulary", f"{len(vocab):,} = {made_of}{smaller if len(vocab) < options.vocab_size else ''}")
+    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token on this corpus")
+    save_model(vocab, merges, options, args.model)
+    report(args, "saved", args.model)
+
+
+def report(args: Any, name: str, text: str) -> None:
+    """Print a line of the summary, after the time since the beginning."""
+    if not args.quiet:
+        say(f"{time.perf_counter() - args.start:6.2f} s  {name:14} {visible(text)}\n", sys.stderr)
+
+
+def explain(rounds: int, words: Counts, merges: Sequence[Pair], options: Options) -> None:
+    """Print why the merges of the first rounds were made, and two words that each one changed."""
+    ids = {token: token_id for token_id, token in enumerate(single_bytes(options) + [a + b for a, b in merges])}
+    rows = {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
+    longest = options.max_token_length or sys.maxsize
+    for number, pair in enumerate(merges[:rounds], 1):
+        counts = {pair: n for pair, n in count_pairs(rows).items() if len(pair[0] + pair[1]) <= longest}
+        order = {pair: (-ids[pair[0]], -ids[pair[1]]) if options.like else pair for pair in counts}
+        best = heapq.nlargest(3, counts, key=lambda pair: (counts[pair], order[pair]))
+        shown = ", ".join(f"{in_line(pair)} ({plural(counts[pair], 'time')})" for pair in best)
+        ties = list(counts.values()).count(counts[pair])
+        rule = "smaller ids" if options.like else "greater bytes"
+        why = f" ({ties} pairs tie at {counts[pair]:,}; the {rule} win)" if ties > 1 else ""
+        say(f"round {number}: {shown}\n    merge {in_line(pair)}{why}\n", sys.stdout)
+        changed = {row: new for row in rows if (new := merge_pair(row, pair)) != row}
+        for row in heapq.nlargest(2, changed, key=rows.__getitem__):
+            say(f"    {in_line(row)} -> {in_line(changed[row])} ({plural(rows[row], 'time')})\n", sys.stdout)
+        rows = {changed.get(row, row): n for row, n in rows.items()}
+
+
+def show(text: str, tokenizer: Tokenizer) -> None:
+    """Print text with its tokens set apart, their ids, and how many bytes per token that is."""
+    ids = tokenizer.encode(text)
+    tokens = [tokenizer.vocab[token_id] for token_id in ids]
+    n_bytes = sum(map(len, tokens))
+    per_token = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
+    print("|".join(readable(tokens, {"\n": "\\n\n"})))
+    print(" ".join(map(str, ids)))
+    print(f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}", flush=True)
+
+
+def readable(tokens: Sequence[bytes], marks: Mapping[str, str]) -> list[str]:
+    r"""Spell tokens, with marks for some characters. Tokens that divide a character are joined, and followed by bytes.
+
+    >>> readable([b"a\n", b"\xe5\x9b", b"\xad", b"b", b"\xff"], {"\n": "\\n"})
+    ['a\\n', '园[e5 9b|ad]', 'b', '[ff]']
+    """
+    shown: list[str] = []
+    group: list[bytes] = []
+    for number, token in enumerate(tokens, 1):
+        group.append(token)
+        data = b"".join(group)
+        text = data.decode("utf-8", "ignore")
+        complete = text.encode("utf-8") == data
+        if complete or number == len(tokens):
+            shown.append("".join(marks.get(character) or visible(character) for character in text))
+            if len(group) > 1 or not complete:
+                shown[-1] += "[" + "|".join(part.hex(" ") for part in group) + "]"
+            group = []
+    return shown
+
+
+def in_line(tokens: Sequence[bytes]) -> str:
+    """Spell tokens in one line: in_line([b"a", b" the"]) -> "a ␣the"."""
+    return " ".join(readable(tokens, {"\n": "\\n", " ": "␣"}))
+
+
+def visible(text: str) -> str:
+    r"""Escape control characters, except for line feeds, so that text can't do anything to a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0, 1 (out of memory, a worker process killed), 2 (bad input) or 130 (Ctrl-C)."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # show a token even if the terminal lacks its letters
+        with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        for name in {"SIGTERM", "SIGHUP"} & set(dir(signal)):  # as Ctrl-C, so that temporary files and workers go
+            if signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
+                signal.signal(getattr(signal, name), signal.default_int_handler)
+        run(make_parser().parse_intermixed_args(argv))
+        return 0
+    except KeyboardInterrupt:
+        status, text = 130, "interrupted"
+    except (ValueError, TypeError, OSError) as error:
+        status, text = 2, f"error: {error}"
+        if isinstance(error, OSError) and error.filename is not None:
+            text = f"error: {error.filename}: {error.strerror}"
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        status, text = 1, f"error: {str(error) or 'out of memory'}"
+    say(f"{visible(text)}\n", sys.stderr)
+    return status
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# X. The same on characters
+# ---------------------------------------------------------------------------------------------------------------------
+
+# BPE as it was first used for language (Sennrich et al. 2016), and as the subword-nmt package does it, with Part II.
+# Words are separated by spaces, and made of characters instead of bytes. No word has its space; its last character
+# carries a marker instead, so that "low" at the end of a word and "low" in "lower" are different tokens.
 
 END_OF_WORD = "</w>"
 
@@ -385,1736 +1620,10 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
     ['low</w>', 'low</w>', 'low', 'e', 's', 't</w>']
     """
     merges = [(left, right) for left, right in merges]
-    check_merges(merges)
+    check_merges((left, right, left + right) for left, right in merges)
     ranks, merged = {pair: rank for rank, pair in enumerate(merges)}, [left + right for left, right in merges]
     return [token for word in split_at_spaces(sentence) for token in merge_by_rank(spell(word), ranks, merged)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# III. Training
-# ---------------------------------------------------------------------------------------------------------------------
-
-# Training has two halves: counting the words of a corpus, and learning merges from the counts. Part V says how a large
-# corpus is read; this part says what is learned from it.
-
-Paths = Path | Iterable[Path]
-Texts = Iterable[str] | None
-Specials = Iterable[str] | None  # special tokens, as users give them
-Vocab = Mapping[int, bytes]  # token id -> token
-Merges = Iterable[Pair]  # in the order of training
-
-
-def train_bpe(
-    input_path: Paths | None = None, vocab_size: int | None = None, special_tokens: Specials = None, *,
-    texts: Texts = None, output_dir: Path | None = None, **options: Any,
-) -> tuple[dict[int, bytes], list[Pair]]:  # fmt: skip
-    r"""Train a byte-level BPE tokenizer; return (vocab, merges).
-
-    vocab maps token ids to bytes; merges are (left, right) in the order of creation.
-
-    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input. No word continues from
-                      one file into the next.
-    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together. The result is
-                      smaller if no pair is left to merge.
-    special_tokens    a list of strings that get an id each, after the 256 bytes; text is cut at them first.
-    texts             instead of input_path: an iterable of strings, each a separate text. It is consumed as it is
-                      counted, so it may be larger than memory.
-    output_dir        a folder to save the result in, as Tokenizer.save does.
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2" (or tiktoken's "r50k_base", "cl100k_base",
-                      "o200k_base"), or a custom pattern of the regex package. A custom pattern may match across any
-                      place, so text is cut only at special tokens, and the pieces between them must fit into memory
-                      several times over. Text that it does not match is not counted.
-    workers           the maximum number of threads (C engine) or processes that count words; by default, one per core.
-    min_frequency     the lowest count at which a pair is still merged.
-    max_token_length  the most bytes that a merged token may have.
-    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
-    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves it alone.
-    like              "huggingface": learn the merges and ids of the BpeTrainer of the tokenizers package, with the
-                      byte-level alphabet, add_prefix_space=False, and an iterator over the pieces between special
-                      tokens. (From whole documents it would learn pieces of special tokens; its counts end at 2**31.)
-                      The smaller pair of ids wins a tie; special tokens come first.
-    engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The result is the same.
-    progress          show progress on standard error: in one line on a terminal, elsewhere a line every ten seconds.
-
-    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with the file and the byte
-    offset), OSError for files that can't be read or written, RuntimeError if a worker process is killed, and
-    OverflowError for counts above 2**63 - 1 in the C engine.
-    """
-    checked = check_options(special_tokens, vocab_size=vocab_size, **options)
-    if output_dir is not None:
-        check_savable(checked, output_dir)
-    words, _, _ = count_corpus(input_path, texts, checked)
-    vocab, merges = Trainer(words, checked).finish()
-    if output_dir is not None:
-        save_model(vocab, merges, checked, output_dir)
-    return vocab, merges
-
-
-def count_words(
-    paths: Paths | None = None, special_tokens: Specials = None, *, texts: Texts = None, executor: Any = None,
-    **options: Any,
-) -> dict[bytes, int]:  # fmt: skip
-    """Count the words of a corpus, {b" the": 61234, ...}: the first half of train_bpe, with its arguments.
-
-    executor  any concurrent.futures.Executor, including a cluster's (Dask's Client.get_executor(), mpi4py.futures).
-              Each task is a path and a byte range, so the workers need this module and the files. A cluster repeats
-              the tasks of a worker that it lost; a task that keeps failing raises RuntimeError with the path and range.
-    """
-    words, _, _ = count_corpus(paths, texts, check_options(special_tokens, **options), executor)
-    return words.to_dict()  # type: ignore[no-any-return]
-
-
-def train_from_counts(
-    words: Mapping[bytes, int], vocab_size: int, special_tokens: Specials = None, **options: Any
-) -> tuple[dict[int, bytes], list[Pair]]:
-    """Learn from the counts of count_words: the second half of train_bpe, with its result."""
-    checked = check_options(special_tokens, vocab_size=vocab_size, **options)
-    if negative := [word for word, count in words.items() if count < 0]:
-        raise ValueError(f"the count of {negative[0]!r} must not be negative: {words[negative[0]]}")
-    counts = {word: operator.index(count) for word, count in words.items() if word and count}
-    return Trainer(Words(counts), checked).finish()
-
-
-class Options(NamedTuple):
-    """The checked options of counting, training and encoding; train_bpe describes them."""
-
-    special_tokens: tuple[str, ...] = ()
-    pattern: str = "gpt2"  # a name from PATTERNS, or a custom pattern
-    errors: str = "strict"
-    newlines: str = "keep"
-    vocab_size: int = sys.maxsize
-    min_frequency: int = 1
-    max_token_length: int | None = None
-    like: str | None = None
-    engine: str = "auto"
-    workers: int | None = None
-    progress: bool = False
-
-
-CHOICES: dict[str, tuple[Any, ...]] = {  # the options with a fixed set of values
-    "errors": ("strict", "replace"), "newlines": ("keep", "lf"), "like": (None, "huggingface"),
-    "engine": ("auto", "python", "c"), "progress": (False, True),
-}  # fmt: skip
-
-
-def check_options(special_tokens: Specials, pattern: str = "gpt2", **given: Any) -> Options:
-    """Check everything that a user passes in, before any work; an error shows the bad value."""
-    for name, value in given.items():
-        if name not in Options._fields:
-            raise TypeError(f"unknown option {name!r}; the options are {', '.join(Options._fields)}")
-        if name in CHOICES:
-            require(value in CHOICES[name], f"{name} must be one of {CHOICES[name]}, not {value!r}")
-        elif value != Options._field_defaults[name]:
-            require(hasattr(value, "__index__") and value > 0, f"{name} must be a positive integer, not {value!r}")
-    options = Options(check_special_tokens(special_tokens), check_pattern(pattern), **given)
-    smallest = 256 + len(options.special_tokens)
-    if options.vocab_size < smallest:
-        start = f"256 bytes + {plural(len(options.special_tokens), 'special token')}"
-        raise ValueError(f"vocabulary size {options.vocab_size} is too small; the minimum is {smallest} ({start})")
-    if options.engine == "c" and not find_engine()[0]:
-        raise ValueError(f"engine 'c' is not available: {find_engine()[1]}")
-    if options.like:
-        limited = options.max_token_length is not None
-        require(not limited, "like='huggingface' can't have a maximum token length: its trainer is off by one there")
-        check_special_names(options.special_tokens)
-    return options
-
-
-def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
-    """Check special tokens and return them as a tuple; a single byte has an id already."""
-    if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
-        kind = type(special_tokens).__name__
-        raise TypeError(f"special_tokens must be a list of strings, not a {kind}: {special_tokens!r:.60}")
-    tokens = tuple(special_tokens or ())
-    for number, token in enumerate(tokens, 1):
-        utf8 = to_utf8(token) if isinstance(token, str) else b""
-        valid = len(utf8) > 1 and utf8.decode("utf-8") == token
-        require(valid, f"special token {number} ({token!r}) must be valid text of at least two bytes")
-    duplicates = [token for token, count in collections.Counter(tokens).items() if count > 1]
-    require(not duplicates, f"duplicate special token: {', '.join(map(repr, duplicates))}")
-    return tokens
-
-
-class Words(collections.Counter[bytes]):
-    """Words and their counts; the C engine has a table with the same methods, in which no word is a Python object."""
-
-    def totals(self) -> tuple[int, int, int]:
-        """Return (distinct words, words, bytes in words)."""
-        return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
-
-    def to_dict(self) -> dict[bytes, int]:
-        """Return {word: count}."""
-        return dict(self)
-
-
-class Trainer:
-    """Learn merges from words and their counts. Iterating makes them, best first: (left, right, count).
-
-    tokens    the 256 bytes, then the token of each merge; special tokens take no part in learning
-    merges    the merges made so far
-    n_tokens  how many tokens the words of the corpus have by now, all occurrences counted
-    """
-
-    def __init__(self, words: Any, options: Options) -> None:
-        self.options = options
-        # Hugging Face numbers the bytes in the order of their printable characters
-        byte_order = list(CHARACTER_OF) if options.like else list(range(256))
-        self.tokens = [bytes([byte]) for byte in byte_order]
-        self.merges: list[Pair] = []
-        self.merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
-        self.n_tokens = words.totals()[2]
-        id_of_byte, longest = bytes(map(byte_order.index, range(256))), options.max_token_length or sys.maxsize
-        self.steps: Iterator[tuple[int, int, int, int]]
-        if engine := engine_for(options):
-            limits = self.merges_wanted, options.min_frequency, longest
-            self.steps = engine.learn(words, id_of_byte, *limits, options.like is not None)
-        else:
-            rows = [word.translate(id_of_byte).decode("latin-1") for word in words]
-            sort_key = smaller_id if options.like else descending
-            self.steps = learn_merges(rows, list(words.values()), self.tokens, sort_key, longest)
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes, int]]:
-        missing = self.merges_wanted - len(self.merges)
-        steps: Iterator[Any] = itertools.islice(self.steps, min(missing, sys.maxsize))
-        steps = with_progress(steps, "learning merges", "merges", missing, self.options.progress)
-        for left_id, right_id, count, replaced in steps:
-            if count < self.options.min_frequency:  # merges come in descending order of count
-                return
-            left, right = self.tokens[left_id], self.tokens[right_id]
-            self.tokens.append(left + right)
-            self.merges.append((left, right))
-            self.n_tokens -= replaced
-            yield left, right, count
-
-    def finish(self) -> tuple[dict[int, bytes], list[Pair]]:
-        """Make the remaining merges; return (vocab, merges)."""
-        collections.deque(self, maxlen=0)
-        specials = [special.encode("utf-8") for special in self.options.special_tokens]
-        single, merged = self.tokens[:256], self.tokens[256:]
-        tokens = specials + single + merged if self.options.like else single + specials + merged
-        return dict(enumerate(tokens)), self.merges
-
-
-def smaller_id(token_id: int, token: bytes) -> int:
-    """Return the sort key of Hugging Face's trainer, in which the smaller pair of ids wins a tie."""
-    return token_id
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# IV. The tokenizer and its files
-# ---------------------------------------------------------------------------------------------------------------------
-
-# Patterns in this list must meet two requirements: no capturing groups, because findall would return them instead of
-# the words; and no word that continues where last_cut in Part V cuts text.
-PATTERNS = {
-    "gpt2": GPT2,
-    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
-    r"|\s*[\r\n]|\s+(?!\S)|\s",
-    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-}
-# The patterns as tokenizer.json has them. Its library would read {1,3}+ as one or more times {1,3}; as nothing follows
-# the {1,3} in these patterns, it need not be possessive.
-HF_PATTERNS = {name: expression.replace("{1,3}+", "{1,3}") for name, expression in PATTERNS.items()}
-SPELLINGS = {  # of the named patterns, in tiktoken and in tokenizer.json files
-    "r50k_base": "gpt2",
-    "cl100k_base": "cl100k",
-    "o200k_base": "o200k",
-    **{expression: name for name, expression in PATTERNS.items()},
-    **{expression: name for name, expression in HF_PATTERNS.items()},
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",  # GPT-2's own
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",  # tiktoken's
-}
-
-
-def check_pattern(pattern: str) -> str:
-    """Check a pattern; other spellings of a named pattern become its name."""
-    require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
-    pattern = SPELLINGS.get(pattern, pattern)
-    if pattern in PATTERNS:
-        return pattern
-    hint = f"use {', '.join(PATTERNS)} or a regular expression (this one contains no operators)"
-    # a misspelled name would be a valid expression
-    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")
-    try:
-        compile_pattern(pattern)
-    except regex.error as error:
-        raise ValueError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
-    return pattern
-
-
-@functools.lru_cache(maxsize=32)
-def compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """Compile a pattern, given by its name or as an expression."""
-    return regex.compile(PATTERNS.get(pattern, pattern))
-
-
-def find_words(text: str, pattern: str) -> list[str]:
-    """Find the words of text: find_words("It's  new", "gpt2") -> ["It", "'s", " ", " new"]."""
-    expression = compile_pattern(pattern)
-    if pattern in PATTERNS:
-        return expression.findall(text)
-    return [match[0] for match in expression.finditer(text) if match[0]]
-
-
-@functools.lru_cache(maxsize=32)
-def compile_special_tokens(special_tokens: tuple[str, ...], newlines: str = "keep") -> re.Pattern[str]:
-    r"""Return an expression with one group that matches any special token, the longest one at each place.
-
-    With newlines="lf", it finds in the original text the tokens that will be there once "\r\n" is "\n".
-    """
-    if not special_tokens:
-        return re.compile("((?!))")  # never matches
-    expression = any_of(special_tokens)
-    if newlines == "lf":
-        expression = expression.replace(re.escape("\n"), r"\r?\n").replace(re.escape("\r"), r"\r(?!\n)")
-    return re.compile(f"({expression})")
-
-
-def any_of(texts: Iterable[str], depth: int = 0) -> str:
-    """Make a tree of texts, so that thousands are found as fast as one: ["ab", "abc", "b"] -> "(?:ab(?:c)?|b)"."""
-    texts, branches = sorted(texts), []
-    if depth == 50:  # Python's compiler of expressions can't go much deeper
-        return f"(?:{'|'.join(map(re.escape, reversed(texts)))})"
-    for _, group in itertools.groupby(filter(None, texts), key=operator.itemgetter(0)):
-        branch = list(group)
-        shared = os.path.commonprefix(branch)
-        rest = any_of((text[len(shared) :] for text in branch), depth + 1) if len(branch) > 1 else ""
-        branches.append(re.escape(shared) + rest)
-    return f"(?:{'|'.join(branches)})" + "?" * (texts[0] == "")
-
-
-MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "no token" there
-
-
-class Tokenizer:
-    """Encode text with a trained vocabulary, and decode token ids.
-
-    vocab           {token id: token}; any ids from 0 on, but each byte that occurs in text needs one
-    merges          [(left, right), ...] in the order of training
-    special_tokens  strings that get one id each; those that are not in the vocabulary get the next ids. If several
-                    match at the same place, the longest wins.
-    pattern         the pattern that the vocabulary was trained with
-
-    >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
-    >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
-    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4]), tokenizer
-    ([3, 2, 4], 'ababab<end>', Tokenizer(5 tokens, 1 of them special, pattern 'gpt2'))
-
-    It can be pickled, and used from several threads. Raises ValueError if vocabulary and merges contradict each other,
-    or if merging by rank would not equal replaying the merges (check_merges).
-    """
-
-    def __init__(self, vocab: Vocab, merges: Merges, special_tokens: Specials = None, pattern: str = "gpt2") -> None:
-        self.options = check_options(special_tokens, pattern=pattern)
-        self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
-        ids, specials = ids_of(vocab), [special.encode("utf-8") for special in self.options.special_tokens]
-        next_id = itertools.count(max(ids.values(), default=-1) + 1)
-        ids.update((token, next(next_id)) for token in specials if token not in ids)
-        self.ids, self.vocab = ids, {token_id: token for token, token_id in ids.items()}
-        self.special_ids = {token.decode("utf-8"): ids[token] for token in specials}
-        self.id_of_byte = [ids.get(bytes([byte])) for byte in range(256)]
-        try:
-            self.rules = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
-        except KeyError:
-            unknown = (pair for pair in self.merges if not {*pair, pair[0] + pair[1]} <= ids.keys())
-            raise ValueError(f"merge {next(unknown)} uses or creates a token that is not in the vocabulary") from None
-        self.merged = [new for _, _, new in self.rules]  # rank -> the id of the new token
-        made = set(self.merged)
-        # ids in the order of training show faster that no merge is a duplicate, or makes what an earlier one takes
-        if self.merged != sorted(made) or not all(left < new > right for left, right, new in self.rules):
-            check_merges(self.merges)
-        for special, token_id in self.special_ids.items():
-            require(token_id not in made, f"special token {special!r} is also made by a merge")
-        self._cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
-
-    def __reduce__(self) -> Any:
-        return Tokenizer, (self.vocab, self.merges, self.options.special_tokens, self.options.pattern)
-
-    def __len__(self) -> int:
-        return len(self.vocab)
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of tokens."""
-        return len(self.vocab)
-
-    def token_to_id(self, token: str | bytes) -> int | None:
-        """Return the id of a token, or None if the vocabulary does not have it."""
-        return self.ids.get(to_utf8(token) if isinstance(token, str) else token)
-
-    def id_to_token(self, token_id: int) -> bytes | None:
-        """Return the bytes of a token, or None if the vocabulary does not have its id."""
-        return self.vocab.get(token_id)
-
-    def __repr__(self) -> str:
-        kind = f"{len(self.special_ids)} of them special, pattern {self.options.pattern!r}"
-        return f"Tokenizer({len(self):,} tokens, {kind})"
-
-    @classmethod
-    def train(
-        cls, input_path: Paths | None = None, vocab_size: int | None = None, special_tokens: Specials = None, *,
-        pattern: str = "gpt2", **options: Any,
-    ) -> Tokenizer:  # fmt: skip
-        """Train a tokenizer on files, or on texts=..., with the arguments of train_bpe."""
-        specials = check_special_tokens(special_tokens)
-        return cls(*train_bpe(input_path, vocab_size, specials, pattern=pattern, **options), specials, pattern)
-
-    @classmethod
-    def load(cls, path: Path) -> Tokenizer:
-        """Load a model from a tokenizer.json, or from a folder that has one or GPT-2's two files.
-
-        Raises ValueError with the file and the entry if something in it is wrong, or not supported.
-        """
-        import gc
-
-        collects = gc.isenabled()
-        gc.disable()  # it would look through 100,000 new objects, again and again, and find nothing
-        try:
-            model = load_model(path)
-            with error_prefix(path):
-                return cls(*model)
-        finally:
-            if collects:
-                gc.enable()
-
-    @classmethod
-    def from_files(
-        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
-    ) -> Tokenizer:
-        """Load a vocab.json and a merges.txt as GPT-2 or save() write them; raises ValueError as load() does."""
-        vocab, merges = to_bytes(vocab_filepath, *read_gpt2_files(vocab_filepath, merges_filepath))
-        missing = min({bytes([byte]) for byte in range(256)} - set(vocab.values()), default=None)
-        require(missing is None, f"{os.fspath(vocab_filepath)}: no token for the byte {missing!r}")
-        return cls(vocab, merges, special_tokens, pattern)
-
-    def save(self, folder: Path) -> None:
-        """Save the model in a folder, which is created if it does not exist.
-
-        tokenizer.json is the model. vocab.json and merges.txt are GPT-2's two files, and a small
-        tokenizer_config.json lets transformers find its class. All files are complete, and on the disk, before the
-        first one replaces an earlier file, and tokenizer.json is replaced first. So a power failure leaves the old
-        model, the new one, or files of both; load() then reports that they do not match.
-        """
-        save_model(self.vocab, self.merges, self.options, folder)
-
-    @functools.cached_property
-    def ranks(self) -> dict[tuple[int, int], int]:
-        """The rank of each pair of ids that is merged, which only Python needs."""
-        return {(left, right): rank for rank, (left, right, _) in enumerate(self.rules)}
-
-    @functools.cached_property
-    def encoder(self) -> Any:
-        """The encoder of the C engine; None if that is not built or does not support the pattern."""
-        engine = find_engine()[0]
-        return engine.encoder(self) if engine and self.options.pattern in engine.patterns else None
-
-    def encode(self, text: str) -> list[int]:
-        """Encode text as token ids. Lone surrogates, which can't occur in UTF-8, count as U+FFFD.
-
-        Raises ValueError if the words that a custom pattern finds are not the whole text in order.
-        """
-        return self.encode_part(text, 0)
-
-    def encode_part(self, text: str, offset: int) -> list[int]:
-        """Encode text that is `offset` characters into a longer text; errors count from its beginning."""
-        ids = self.encoder.encode(to_utf8(text)) if self.encoder else None
-        return self.encode_in_python(text, offset) if ids is None else ids.tolist()
-
-    def encode_in_python(self, text: str, offset: int = 0) -> list[int]:
-        """Encode text without the C engine, which comes here too for its error messages."""
-        ids: list[int] = []
-        for piece in compile_special_tokens(self.options.special_tokens).split(to_utf8(text).decode("utf-8")):
-            words = [piece] if piece in self.special_ids else find_words(piece, self.options.pattern)
-            if (found := "".join(words)) != piece:  # with a custom pattern; decoding would not give the text back
-                at = len(os.path.commonprefix([found, piece]))
-                place = f"character {offset + at}: {piece[at:][:20]!r}"
-                raise ValueError(f"the pattern skips or reorders text at {place}")
-            for word in words:
-                ids += self._cached(word) if len(word) <= 64 else self.encode_word(word)
-            offset += len(piece)
-        return ids
-
-    def encode_word(self, word: str) -> tuple[int, ...]:
-        """Encode one word, or a special token, which no word can contain."""
-        if word in self.special_ids:
-            return (self.special_ids[word],)
-        data = word.encode("utf-8")
-        ids = [self.id_of_byte[byte] for byte in data]
-        if None in ids:
-            byte = bytes([data[ids.index(None)]])
-            raise ValueError(f"the vocabulary has no token for the byte {byte!r}, in {word[:40]!r}")
-        return tuple(merge_by_rank(ids, self.ranks, self.merged))
-
-    def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
-        """Yield the ids of encode("".join(iterable)) one by one, for streams of any size, split anywhere.
-
-        Text is kept until the next safe cut (see last_cut): little with a named pattern, with a custom pattern
-        everything up to the next special token.
-        """
-        offset = 0
-        for data in cut_stream(utf8_parts(iterable), self.options, 1):
-            text = data.decode("utf-8")
-            yield from self.encode_part(text, offset)
-            offset += len(text)
-
-    def encode_files(
-        self, paths: Paths | None, output: Path, *, texts: Texts = None, executor: Any = None, **options: Any
-    ) -> int:
-        """Encode files, or texts, into one array of token ids on disk; return how many ids it has.
-
-        paths    as in train_bpe; None with texts=..., an iterable of strings
-        output   a .npy file, which numpy.load opens (also with mmap_mode="r"), or a .bin file with the bare numbers,
-                 for numpy.memmap; uint16 if every id fits, else uint32. It replaces an earlier file when it is
-                 complete. It is not flushed to the disk, so after a power failure it has to be written again.
-        options  workers, progress, errors, newlines and engine, as in train_bpe; executor as in count_words
-
-        No word continues from one file or text into the next, and no token is put between them. Memory does not grow
-        with the corpus, except with a custom pattern.
-        """
-        allowed = ("workers", "progress", "errors", "newlines", "engine")
-        if wrong := [name for name in options if name not in allowed]:
-            raise TypeError(f"{wrong[0]!r} is not an option of encode_files; the options are {', '.join(allowed)}")
-        checked = check_options(self.options.special_tokens, self.options.pattern, **options)
-        return encode_corpus(self, paths, texts, output, checked, executor)[0]
-
-    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
-        if skip_special_tokens:
-            special_ids = set(self.special_ids.values())
-            ids = [token_id for token_id in ids if token_id not in special_ids]
-        return self.decode_bytes(ids).decode("utf-8", errors="replace")
-
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Decode token ids to bytes; raises ValueError for an id that is not in the vocabulary."""
-        ids = list(ids)
-        try:
-            return b"".join(map(self.vocab.__getitem__, ids))
-        except KeyError as error:
-            raise ValueError(f"unknown token id {error} at index {ids.index(*error.args)}") from None
-
-
-def ids_of(vocab: Vocab) -> dict[bytes, int]:
-    """Return the id of each token; the vocabulary must map different ids, from 0 to MAX_ID, to different bytes."""
-    ids: dict[bytes, int] = {}
-    for token_id, token in vocab.items():
-        if not (isinstance(token, bytes) and hasattr(token_id, "__index__")):
-            found = f"{{{token_id!r}: {token!r:.40}}}"
-            raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
-        if not 0 <= token_id <= MAX_ID:
-            raise ValueError(f"the id of {token!r} must be from 0 to {MAX_ID}, not {token_id}")
-        if token in ids:
-            raise ValueError(f"the ids {ids[token]} and {token_id} have the same bytes, {token!r}")
-        ids[token] = operator.index(token_id)
-    return ids
-
-
-# The files of a model. tokenizer.json has all of it, in the format of Hugging Face's tokenizers package. GPT-2's two
-# files, vocab.json and merges.txt, have no pattern and don't tell special tokens from others.
-#
-# All of them write each byte as a printable character. Bytes that are printable in Latin-1 stand for themselves, the 68
-# others become U+0100, U+0101, ... in order: the space is "Ġ", the newline "Ċ". So a token is one word to text tools.
-PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
-CHARACTER_OF = {byte: chr(byte) for byte in PRINTABLE}
-CHARACTER_OF |= {byte: chr(256 + n) for n, byte in enumerate(sorted(set(range(256)) - set(PRINTABLE)))}
-CHARACTERS = "".join(CHARACTER_OF[byte] for byte in range(256))
-BYTE_OF = codecs.charmap_build(CHARACTERS)
-
-MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
-BPE_SETTINGS = {  # in tokenizer.json: model settings for which Tokenizer supports these values only
-    **dict.fromkeys(("dropout", "continuing_subword_prefix", "end_of_word_suffix"), None),
-    **dict.fromkeys(("fuse_unk", "byte_fallback", "ignore_merges"), False),
-}
-
-
-def to_printable(token: bytes) -> str:
-    """Write a token in printable characters: to_printable(b" the") is "Ġthe"."""
-    return codecs.charmap_decode(token, "strict", CHARACTERS)[0]
-
-
-def from_printable(text: str) -> bytes:
-    """Read a token from printable characters: from_printable("Ġthe") is b" the"."""
-    try:
-        return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
-    except UnicodeEncodeError:
-        raise ValueError(f"{text!r} contains a character that stands for no byte") from None
-
-
-def check_savable(options: Options, folder: Path) -> None:
-    """Try everything that could keep a model from being saved, now rather than after an hour of training."""
-    require(os.fspath(folder), "output_dir must not be empty")
-    check_special_names(options.special_tokens)
-    for name in MODEL_FILES:
-        with new_file(os.path.join(folder, name), keep=False):
-            pass
-
-
-def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Check that no special token looks like another token in tokenizer.json.
-
-    There, special tokens are plain text and all others are in printable characters. The special token "é" has the
-    bytes C3 A9, but "é" in printable characters is the byte E9, which is in every vocabulary: so "é" can't be saved.
-    "éé" can, since the bytes E9 E9 occur in no UTF-8 text.
-    """
-    for special in special_tokens:
-        try:
-            token = from_printable(special)
-            if len(token) > 1:  # else it is one of the 256 bytes
-                rest = token.lstrip(bytes(range(0x80, 0xC0)))  # the end of a character may come first,
-                codecs.utf_8_decode(rest, "strict", False)  # and the beginning of another one last
-        except ValueError:
-            continue  # no other token is written like this, or occurs in UTF-8 text
-        same = token == special.encode("utf-8")
-        require(same, f"special token {special!r} can't be saved: tokenizer.json would read it as {token!r}")
-
-
-def save_model(vocab: Vocab, merges: Merges, options: Options, folder: Path) -> None:
-    """Write the files of a model; Tokenizer.save describes them."""
-    check_savable(options, folder)
-    printable = {token: to_printable(token) for token in vocab.values()}
-    ids = {printable[token]: token_id for token_id, token in vocab.items()}
-    pairs = [[printable[left], printable[right]] for left, right in merges]
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
-    }
-    # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
-    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
-    texts = {
-        "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
-        "tokenizer_config.json": to_json(config),
-        "vocab.json": to_json(ids),
-        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
-    }
-    with contextlib.ExitStack() as stack:
-        for name in reversed(MODEL_FILES):  # the stack closes the last file first: tokenizer.json is renamed first
-            file = stack.enter_context(new_file(os.path.join(folder, name)))
-            file.write(texts[name].encode("utf-8") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
-
-
-def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
-    """Return the contents of tokenizer.json; the library that reads it may match a custom pattern differently."""
-    specials = {to_printable(special.encode("utf-8")): special for special in options.special_tokens}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    expression = HF_PATTERNS.get(options.pattern, options.pattern)
-    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": added,
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "unk_token": None,
-            **BPE_SETTINGS,
-            "vocab": {specials.get(text, text): token_id for text, token_id in ids.items()},
-            "merges": merges,
-        },
-    }
-
-
-def load_model(path: Path) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
-    """Read (vocab, merges, special tokens, pattern) from a tokenizer.json, or from a folder that has a model."""
-    json_path, _, vocab_path, merges_path = (os.path.join(path, name) for name in MODEL_FILES)
-    if not os.path.isdir(path):
-        json_path = os.fspath(path)
-    elif os.path.exists(vocab_path) and not os.path.exists(json_path):
-        vocab, merges = to_bytes(vocab_path, *read_gpt2_files(vocab_path, merges_path))
-        require(merges, f"{merges_path}: no merges")
-        made = {left + right for left, right in merges}
-        with error_prefix(vocab_path, "a token is neither a byte, nor made by a merge, nor text"):
-            specials = [token.decode("utf-8") for token in vocab.values() if len(token) > 1 and token not in made]
-        return vocab, merges, specials, "gpt2"
-    ids, pairs, specials, pattern = read_tokenizer_json(json_path)
-    vocab, merges = to_bytes(json_path, ids, pairs)
-    if os.path.exists(vocab_path) and os.path.exists(merges_path):
-        names = json_path, vocab_path, merges_path
-        json_text, vocab_text, merges_text = (read_bytes(name, 0, os.path.getsize(name)) for name in names)
-        same_vocab = b'"vocab": ' + vocab_text.rstrip() + b',\n"merges": [' in json_text
-        if same_vocab and merges_text == "\n".join(["#version: 0.2", *map(" ".join, pairs), ""]).encode("utf-8"):
-            return vocab, merges, specials, pattern  # the files are as save_model wrote them, and need not be parsed
-        other_ids, other_pairs = read_gpt2_files(vocab_path, merges_path)
-        added = {to_printable(special.encode("utf-8")) for special in specials}  # transformers adds to one file only
-        same_ids = other_ids.items() <= ids.items() and ids.keys() - other_ids.keys() <= added
-        files = "tokenizer.json, vocab.json and merges.txt"
-        message = f"{os.fspath(path)}: mixes files from different training runs: {files} do not match"
-        require(same_ids and other_pairs == pairs, message)
-    return vocab, merges, specials, pattern
-
-
-def to_bytes(path: Path, ids: dict[str, int], pairs: list[list[str]]) -> tuple[dict[int, bytes], list[Pair]]:
-    """Return (vocab, merges) for ids and merges of printable tokens; raises ValueError with the first bad entry."""
-    with error_prefix(path, "not a vocabulary of byte-level BPE"):
-        vocab: dict[int, bytes] = {}
-        for text, token_id in ids.items():
-            if type(token_id) is not int or token_id < 0 or token_id in vocab:
-                raise ValueError(f"invalid id {token_id!r} for {text!r}: ids must be unique non-negative integers")
-            vocab[token_id] = from_printable(text)
-        try:
-            return dict(sorted(vocab.items())), [(vocab[ids[left]], vocab[ids[right]]) for left, right in pairs]
-        except KeyError as error:
-            raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
-
-
-def read_gpt2_files(vocab_path: Path, merges_path: Path) -> tuple[dict[str, int], list[list[str]]]:
-    """Read (ids, merges) of printable tokens from a vocab.json and a merges.txt."""
-    with open(merges_path, encoding="utf-8", errors="surrogateescape") as file, error_prefix(merges_path):
-        lines = file.read().split("\n")
-        if lines[0].startswith("#version"):
-            lines[0] = ""
-        for number, line in enumerate(lines, 1):
-            if line and (line.count(" ") != 1 or not line.isprintable()):
-                raise ValueError(f"line {number} must be two printable tokens separated by one space: {line!r}")
-    with open(vocab_path, "rb") as file, error_prefix(vocab_path, "not a vocab.json"):
-        return dict(json.load(file).items()), [line.split(" ") for line in lines if line]
-
-
-def read_tokenizer_json(path: Path) -> tuple[dict[str, int], list[list[str]], list[str], str]:
-    """Read (ids and merges of printable tokens, special tokens, pattern) from a tokenizer.json.
-
-    Raises ValueError if it is not of byte-level BPE, or uses something that Tokenizer does not do.
-    """
-    with open(path, "rb") as file, error_prefix(path, "not a tokenizer.json of byte-level BPE"):
-        content = json.load(file)
-        check_supported(content)
-        check_added_tokens(content["added_tokens"])
-        model, added = content["model"], {token["content"]: token["id"] for token in content["added_tokens"]}
-        check_special_names(check_special_tokens(list(added)))
-        ids = {text: token_id for text, token_id in model["vocab"].items() if text not in added}
-        added_ids = {to_printable(special.encode("utf-8")): token_id for special, token_id in added.items()}
-        both = ids.keys() & added_ids.keys()
-        require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
-        pairs = model["merges"]
-        if pairs and isinstance(pairs[0], str):  # as older versions write them
-            pairs = [pair.split(" ") for pair in pairs]
-        return {**ids, **added_ids}, pairs, list(added), pattern_of(content["pre_tokenizer"])
-
-
-def check_supported(content: dict[str, Any]) -> None:
-    """Check that Tokenizer encodes and decodes as a tokenizer.json says; raises ValueError with what it does not do."""
-    model, post_processor = content["model"], content.get("post_processor")
-    require(model.get("type", "BPE") == "BPE", f"model type {model.get('type')!r} is not supported")
-    settings = {name: model.get(name) for name in BPE_SETTINGS}  # null, false, 0 and "" mean the same
-    settings["normalizer"] = content.get("normalizer")
-    if not set(CHARACTERS) <= model["vocab"].keys():  # else no byte is unknown
-        settings["unk_token"] = model.get("unk_token")
-    if content["decoder"]["type"] != "ByteLevel":
-        settings["decoder"] = content["decoder"]
-    steps = post_processor.get("processors", [post_processor]) if post_processor else []
-    if any(step["type"] != "ByteLevel" and step.get("special_tokens") != {} for step in steps):
-        settings["post_processor"] = post_processor  # it adds tokens, or is of another kind
-    for name, value in settings.items():
-        require(not value, f"{name} is not supported: {json.dumps(value):.100}")
-
-
-def check_added_tokens(added: list[dict[str, Any]]) -> None:
-    """Check that the added tokens of a tokenizer.json are found as Tokenizer finds special tokens.
-
-    Those with "normalized": false are found before the others there, so the two kinds must not overlap.
-    """
-    for token in added:
-        for flag in ("single_word", "lstrip", "rstrip"):
-            require(not token.get(flag), f"{flag} is not supported: the added token {token['content']!r} has it")
-    first = [token["content"] for token in added if not token.get("normalized")]
-    others = [token["content"] for token in added if token.get("normalized")]
-    for a, b in itertools.product(first, others):
-        require(not overlap(a, b), f"the added tokens {a!r} and {b!r} overlap, and only one of them is normalized")
-
-
-def overlap(a: str, b: str) -> bool:
-    """Return whether two texts can share characters: one contains the other, or begins with the end of the other."""
-    ends = [(text[at:], other) for text, other in ((a, b), (b, a)) for at in range(len(text))]
-    return any(end.startswith(other) or other.startswith(end) for end, other in ends)
-
-
-def pattern_of(pre_tokenizer: dict[str, Any]) -> str:
-    """Return the pattern of a tokenizer.json: GPT-2's for a ByteLevel step alone, or the one in a Split before it."""
-    *splits, last = pre_tokenizer.get("pretokenizers") or [pre_tokenizer]
-    step = last["type"], last.get("add_prefix_space", True), last.get("use_regex", True)
-    if step == ("ByteLevel", False, True) and not splits:
-        return "gpt2"
-    if step == ("ByteLevel", False, False) and len(splits) == 1:
-        split = splits[0]
-        isolated = split["type"] == "Split" and split["behavior"] == "Isolated" and not split["invert"]
-        if isolated and "Regex" in split["pattern"]:
-            return check_pattern(split["pattern"]["Regex"])
-    supported = "supported are a ByteLevel without add_prefix_space, and one Split before it"
-    raise ValueError(f"pre_tokenizer: {supported}; not {json.dumps(pre_tokenizer)}")
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# V. Large corpora
-# ---------------------------------------------------------------------------------------------------------------------
-
-# A corpus is read in slices that split into the same words on their own as they do within the whole text. Many workers
-# count or encode slices at a time, and the results are used in order.
-
-SLICE_BYTES = 8 << 20  # about how much text is counted at a time; in Python that takes some 20 times as much memory
-WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-HEAD_BYTES = 4096  # of a file, which tell what kind of file it is
-
-# For all named patterns, a word ends after a letter or digit and before anything that is not a letter, digit, mark or
-# apostrophe, since only these may continue it. Nothing before the cut depends on the text after it, since only
-# whitespace looks ahead, in `\s+(?!\S)` and in cl100k's `\s++$`. Before a newline would be wrong: "a \n\nb" has the
-# words "a", " \n", "\n", "b", while "a " and "\n\nb" have the words "a", " ", "\n", "\n", "b".
-WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
-NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text with lone surrogates for the bytes that are not UTF-8
-
-
-def last_cut(read: Callable[[int, int], bytes | bytearray], start: int, end: int, options: Options) -> int:
-    """Return the last offset in bytes at which text can be cut without changing its words; 0 if none is known.
-
-    read(from, to) returns a part of the text. A slice begins at `start`, and its last WINDOW_BYTES before `end` are
-    searched: with a named pattern for the end of a word that is not within a special token, with a custom pattern for
-    the beginning of a special token, the only place known. If the window is not UTF-8, and that is an error, any place
-    will do: reading the slice reports it.
-
-    With "a a" as a special token, "x a a a a y" can be cut after the second or the fourth a, but not after the first
-    or the third: so the special tokens are found from a place that can't be inside one.
-    """
-    if options.errors == "replace" and "\ufffd" in "".join(options.special_tokens):
-        return 0  # bytes that are not UTF-8 may be a part of a special token
-    specials = compile_special_tokens(options.special_tokens, options.newlines)
-    # in characters: a special token with each "\n" as "\r\n", and what is left of a character at the end
-    margin = 2 * max(map(len, options.special_tokens), default=0) + 4
-    begin = max(start, end - WINDOW_BYTES - 4 * margin)
-    text = bytes(read(begin, end)).decode("utf-8", "surrogateescape")  # wrong bytes become lone surrogates
-    if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # its ends may divide characters
-        return end
-    last = max(len(text) - margin, 1)
-    known = 0 if begin == start else find_place_outside(text, options)
-    if known is None:
-        return 0
-    first = max(known, last - WINDOW_BYTES, 1)
-    if options.pattern in PATTERNS:
-        # written as letters, special tokens contain no end of a word
-        letters = text[:known] + specials.sub(lambda match: "x" * len(match[0]), text[known:])
-        found = compile_pattern(WORD_END).search(letters, first, last)
-        place = found.start() if found else 0
-    else:
-        starts = (match.start() for match in specials.finditer(text, known))
-        place = max((start for start in starts if first <= start <= last), default=0)
-    return begin + len(text[:place].encode("utf-8", "surrogateescape")) if place else 0
-
-
-def find_place_outside(text: str, options: Options) -> int | None:
-    """Return the first place that can't be inside a special token: a character that is in none of them.
-
-    Lone surrogates don't count: at the beginning they can be what is left of a character that is in one.
-    """
-    characters = "".join(options.special_tokens) + "\r\n"  # with newlines="lf", "\n" is "\r\n" in this text
-    match = re.search(f"[^{re.escape(characters)}\ud800-\udfff]", text)
-    return match.start() if match else None
-
-
-def cut_stream(blocks: Iterable[bytes], options: Options, least: int) -> Iterator[bytes]:
-    """Join the blocks of a text, and cut it at safe places into pieces of at least about `least` bytes."""
-    data, enough = bytearray(), least
-    for block in blocks:
-        data += block
-        if len(data) >= enough:
-            if cut := last_cut(lambda begin, end: data[begin:end], 0, len(data), options):  # noqa: B023 (called at once)
-                yield bytes(data[:cut])
-                del data[:cut]
-            # A retry after each small block would take quadratic time; a longer wait would skip places to cut.
-            enough = least if cut else len(data) + min(len(data), WINDOW_BYTES)
-    if data:
-        yield bytes(data)
-
-
-class Slice(NamedTuple):
-    """A part of a corpus that splits into the same words on its own; small to send, unless it carries its texts."""
-
-    path: str
-    start_byte: int
-    end_byte: int
-    stamp: tuple[int, int] | None = None  # size and modification time of the file, which must not change
-    texts: tuple[bytes, ...] = ()  # if there is no file that can be read again: separate texts
-
-    @property
-    def n_bytes(self) -> int:
-        """The size of the slice."""
-        return self.end_byte - self.start_byte
-
-
-Task = Callable[[Slice], Any]  # counts or encodes a slice
-Results = Iterator[tuple[Slice, Any]]
-
-
-def paths_of(paths: Any) -> list[str]:
-    """Return a list of paths from one path or several."""
-    single = isinstance(paths, (str, bytes, os.PathLike))
-    listed = [os.fsdecode(path) for path in ([paths] if single else paths)]
-    require(listed, "no corpus file given")
-    for path in listed:
-        require(path, "the name of a corpus file must not be empty")
-        if not os.path.exists(path) and ("\n" in path or len(path) > 1000):
-            raise ValueError(f"{path[:40]!r}... is not a file name; pass text as texts=[...]")
-        if os.path.isdir(path):
-            raise IsADirectoryError(f"{path} is a folder: give its files, {shlex.quote(path)}/*")
-    return listed
-
-
-def slices_of_corpus(input_path: Any, texts: Texts, options: Options) -> tuple[Iterator[Slice], int | None, list[str]]:
-    """Return (slices of the files or texts, their size in bytes if it is known, the paths of the files)."""
-    require((input_path is None) != (texts is None), "pass either paths or texts, and not both")
-    if texts is not None:
-        return slices_of_texts(texts, options), None, []
-    paths = paths_of(input_path)
-    sizes = [stamp_of(path)[0] for path in paths]  # an error now, if one can't be read
-    slices = (piece for path in paths for piece in slices_of_file(path, options))
-    return slices, sum(sizes) if all(sizes) else None, paths
-
-
-def stamp_of(path: str) -> tuple[int, int]:
-    """Return size and modification time of a readable file; both are 0 for a pipe, the size for files as in /proc."""
-    if path == "-" or stat.S_ISFIFO(mode := os.stat(path).st_mode) or stat.S_ISCHR(mode):
-        return 0, 0
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-    return status.st_size, status.st_mtime_ns
-
-
-def slices_of_file(path: str, options: Options) -> Iterator[Slice]:
-    """Cut a file into slices of about SLICE_BYTES; slices of a pipe, or of standard input, carry their text."""
-    stamp, start, end = stamp_of(path), 0, SLICE_BYTES
-    if not stamp[0]:
-        for data in cut_stream(blocks_of_pipe(path), options, SLICE_BYTES):
-            if start == 0:
-                warn_of_head(path, data[:HEAD_BYTES])
-            yield Slice(path, start, start + len(data), texts=(data,))
-            start += len(data)
-        return
-    read = functools.partial(read_bytes, path)
-    warn_of_head(path, read(0, HEAD_BYTES))
-    while end < stamp[0]:
-        if cut := last_cut(read, start, end, options):
-            yield Slice(path, start, cut, stamp)
-            start, end = cut, cut + SLICE_BYTES
-        else:
-            end += WINDOW_BYTES
-    yield Slice(path, start, stamp[0], stamp)
-
-
-def blocks_of_pipe(path: str) -> Iterator[bytes]:
-    """Yield the bytes of a pipe as they come, up to its real end."""
-    require(path != "-" or sys.stdin, "standard input is closed")
-    with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as pipe:
-        if os.name == "posix":  # a pipe that is set not to wait would seem to end while nothing has arrived yet
-            os.set_blocking(pipe.fileno(), True)
-        while block := pipe.read(WINDOW_BYTES):
-            yield block
-
-
-def slices_of_texts(texts: Iterable[str], options: Options) -> Iterator[Slice]:
-    """Bundle texts into slices of about SLICE_BYTES; raises ValueError for an item that is not text."""
-    if isinstance(texts, (str, bytes)):
-        raise TypeError(f"texts must be an iterable of strings, not one string: {texts[:40]!r}")
-    bundle: list[bytes] = []
-    size = number = 0
-    for number, text in enumerate(texts):
-        require(isinstance(text, str), f"texts[{number}] must be a str, not {type(text).__name__}")
-        try:
-            bundle.append(to_utf8(text) if options.errors == "replace" else text.encode("utf-8"))
-        except UnicodeEncodeError as error:
-            raise ValueError(f"texts[{number}]: {error}") from None
-        size += len(bundle[-1])
-        if size >= SLICE_BYTES:
-            yield Slice(f"texts up to {number}", 0, size, texts=tuple(bundle))
-            bundle, size = [], 0
-    yield Slice(f"texts up to {number}", 0, size, texts=tuple(bundle))
-
-
-def warn_of_head(path: str, head: bytes) -> None:
-    """Warn about a byte-order mark, which is text like any other, and about files that are probably not text."""
-    if head.startswith(codecs.BOM_UTF8):
-        warnings.warn(f"{path}: starts with a byte-order mark, which is kept as text", stacklevel=2)
-    text = head.decode("utf-8", "surrogateescape")
-    end = len(text) - 3 if len(head) == HEAD_BYTES else len(text)  # the last character may be divided
-    if "\0" in text and not NOT_UTF8.search(text, 0, end):  # else an error follows
-        warnings.warn(f"{path}: {hint_for(path, head)}", stacklevel=2)
-
-
-def read_bytes(path: str, start: int, end: int) -> bytes:
-    """Read a part of a file, of any size: Python's buffer asks again if the system returns 2 GiB at most."""
-    with open(path, "rb") as file:
-        file.seek(start)
-        return file.read(end - start)
-
-
-def read_slice(piece: Slice, options: Options) -> list[bytes]:
-    """Return the texts of a slice as `errors` and `newlines` say; raises ValueError if its file has changed.
-
-    With errors="strict", the caller finds out whether they are UTF-8; decode_slice reports what is wrong.
-    """
-    texts = list(piece.texts)
-    if piece.stamp:
-        texts = [read_bytes(piece.path, piece.start_byte, piece.end_byte)]
-        require(stamp_of(piece.path) == piece.stamp, f"{piece.path}: changed while it was read")
-    if options.errors == "replace" or options.newlines == "lf":
-        texts = [decode_slice(piece, data, options).encode("utf-8") for data in texts]
-    return [data.replace(b"\r\n", b"\n") for data in texts] if options.newlines == "lf" else texts
-
-
-NOT_TEXT = [  # how a file begins, what it is, and the tool that makes text of it
-    (rb"\x1f\x8b", "compressed", "zcat"),
-    (rb"BZh", "compressed", "bzcat"),
-    (rb"\xfd7zXZ", "compressed", "xzcat"),
-    (rb"\x28\xb5\x2f\xfd", "compressed", "zstdcat"),
-    (rb"PK\x03\x04", "like a zip archive", "unzip -p"),
-    (rb".{257}ustar", "like a tar archive", "tar -xOf"),
-    (rb"PAR1", "like Parquet", ""),
-    (rb"\x7fELF", "like a program", ""),
-    (rb"%PDF", "like PDF", "pdftotext"),
-    (rb"\xff\xfe|\xfe\xff", "like UTF-16", "iconv -f utf-16 -t utf-8"),
-    (rb"(?:[^\0]\0){3}", "like UTF-16 without a byte-order mark", "iconv -f utf-16le -t utf-8"),
-    (rb"(?:\0[^\0]){3}", "like UTF-16 without a byte-order mark", "iconv -f utf-16be -t utf-8"),
-    (rb".*\0", "like binary data (it has NUL bytes)", ""),
-]
-
-
-def hint_for(path: str, head: bytes) -> str:
-    """Say what a file is that does not begin like text, and how to make text of it; "" if it begins like text."""
-    for beginning, kind, tool in NOT_TEXT:
-        if re.match(beginning, head, re.DOTALL):
-            command = f"; try: {tool} {shlex.quote(path)} | python bpe.py - 1000" if tool else ""
-            return f"looks {kind}{command}"
-    return ""
-
-
-def decode_slice(piece: Slice, data: bytes, options: Options) -> str:
-    """Decode text of a slice; raises ValueError with the file and the first byte that is not UTF-8."""
-    try:
-        return data.decode("utf-8", options.errors)
-    except UnicodeDecodeError as error:
-        head = read_bytes(piece.path, 0, HEAD_BYTES) if piece.stamp else data[:HEAD_BYTES]
-        other = f"iconv -f latin1 -t utf-8 {shlex.quote(piece.path)} | python bpe.py - 1000"
-        hint = hint_for(piece.path, head) or f"if it is Latin-1, try: {other}; or use --errors replace"
-        place = f"byte {piece.start_byte + error.start} (0x{data[error.start]:02x}, {error.reason})"
-        raise ValueError(f"{piece.path}: not valid UTF-8 at {place}; {hint}") from None
-
-
-# Running tasks. With the C engine, which releases Python's lock, threads do the work. Without it, each thread starts a
-# process for each slice. The results come in the order of the slices.
-
-AHEAD_ON_A_CLUSTER = 64  # how many tasks an executor of the caller gets at once
-
-
-def run_tasks(task: Task, slices: Iterator[Slice], options: Options, in_c: bool, executor: Any) -> Results:
-    """Yield (slice, task(slice)), computed in an executor, in threads, in processes, or (one slice or core) here."""
-    if executor:
-        yield from run_in_order(task, slices, executor, AHEAD_ON_A_CLUSTER)
-        return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    head = list(itertools.islice(slices, min(options.workers or cores, cores)))
-    slices = itertools.chain(head, slices)
-    if len(head) < 2 or not sys.executable:
-        yield from ((piece, task(piece)) for piece in slices)
-        return
-    from concurrent.futures import ThreadPoolExecutor
-
-    runner = contextlib.nullcontext(task) if in_c else in_processes(task)
-    with ThreadPoolExecutor(len(head)) as threads, runner as run:
-        yield from run_in_order(run, slices, threads, len(head) + 1)
-
-
-def run_in_order(task: Task, slices: Iterator[Slice], executor: Any, ahead: int) -> Results:
-    """Run at most `ahead` tasks at a time in an executor; yield (slice, result) in the order of the slices."""
-    import queue
-
-    waiting: collections.deque[tuple[Slice, Any, Any]] = collections.deque()
-    try:
-        while True:
-            for piece in itertools.islice(slices, ahead - len(waiting)):
-                done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-                future = executor.submit(task, piece)
-                future.add_done_callback(done.put)
-                waiting.append((piece, future, done))
-            if not waiting:
-                return
-            piece, future, done = waiting.popleft()
-            done.get()  # in result(), Ctrl-C could leave a lock behind that the thread of the task waits for
-            try:
-                result = future.result()
-            except (ValueError, MemoryError, OverflowError):
-                raise
-            except Exception as error:  # of a cluster, a worker process or the system, which does not name the place
-                place = f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"
-                raise RuntimeError(f"{place}: {str(error) or repr(error)}") from error
-            yield piece, result
-    finally:
-        for _, future, _ in waiting:  # not needed after an error or Ctrl-C
-            future.cancel()
-
-
-# The code of a worker process. It loads this file, under the name that pickle has for its functions here, and never the
-# script that imported it: so workers start alike on every system, from a script without a guard, from standard input or
-# in a notebook. The name in the spec is "bpe", so the command line at the end of this file does not run.
-WORKER = """
-import importlib.util, sys
-parent, name, path, *sys.path = sys.argv[1:]
-spec = importlib.util.spec_from_file_location("bpe", path)
-bpe = sys.modules[name] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(bpe)
-bpe.find_engine = lambda: (None, "workers are used without it")
-bpe.work(int(parent))
-"""
-
-
-@contextlib.contextmanager
-def in_processes(task: Task) -> Iterator[Task]:
-    """Return a function for threads that runs the task in a new process for each slice.
-
-    The processes have their own sessions, so Ctrl-C reaches only this process, which ends them.
-    """
-    import pickle
-    import subprocess
-
-    command = [sys.executable, "-I", *["-O"] * sys.flags.optimize, "-c", WORKER, str(os.getpid()), __name__]
-    command += [os.path.abspath(__file__), *sys.path]
-    pipe, running, ended = subprocess.PIPE, set(), False
-
-    def run(piece: Slice) -> Any:
-        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
-        running.add(worker)
-        if ended:
-            worker.kill()
-        answer, _ = worker.communicate(pickle.dumps((task, piece)))
-        running.discard(worker)
-        try:
-            result = pickle.loads(answer)
-        except (EOFError, pickle.UnpicklingError):
-            raise RuntimeError("a worker process died (killed, or out of memory?)") from None
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-    try:
-        yield run
-    finally:
-        ended = True
-        for worker in list(running):
-            worker.kill()
-
-
-def work(parent: int) -> None:
-    """Run one task in a worker process: it arrives at standard input, the result goes to standard output."""
-    import pickle
-    import threading
-
-    def end_with_parent() -> None:
-        while os.getppid() == parent:  # a process whose parent has ended gets another one
-            time.sleep(0.2)
-        os._exit(1)
-
-    if os.name == "posix":
-        threading.Thread(target=end_with_parent, daemon=True).start()
-    task, piece = pickle.load(sys.stdin.buffer)
-    try:
-        answer = pickle.dumps(task(piece))
-    except Exception as error:
-        answer = pickle.dumps(error)
-    sys.stdout.buffer.write(answer)
-
-
-# Counting words. The counts are in a dict, or in a table of the C engine.
-
-
-def count_corpus(input_path: Any, texts: Texts, options: Options, executor: Any = None) -> tuple[Any, int, int]:
-    """Count the words of files, or of texts; return (words, bytes read, bytes in no word)."""
-    slices, total, _ = slices_of_corpus(input_path, texts, options)
-    words, n_bytes, n_unmatched = new_words(options), 0, 0
-    in_c = not isinstance(words, Words) and not executor
-    task = functools.partial(count_slice, options=options, words=words if in_c else None)
-    results = run_tasks(task, slices, options, in_c, executor)
-    for piece, (counts, unmatched) in with_progress(results, "counting words", "MB", total, options.progress):
-        n_bytes += piece.n_bytes
-        n_unmatched += unmatched
-        if counts:
-            words.update(counts)
-    if n_unmatched:
-        warnings.warn(f"the pattern leaves out {n_unmatched:,} bytes, which are not counted", stacklevel=3)
-    return words, n_bytes, n_unmatched
-
-
-def new_words(options: Options) -> Any:
-    """Return an empty table of words: the C engine's if it supports the pattern, else a Words."""
-    engine = engine_for(options)
-    if engine and options.pattern in engine.patterns:
-        return engine.words(options.special_tokens, options.pattern)
-    return Words()
-
-
-def count_slice(piece: Slice, options: Options, words: Any = None) -> tuple[dict[bytes, int] | None, int]:
-    """Return (the count of each word of a slice, bytes in no word).
-
-    If `words` is given, a table of the C engine, it takes the counts, and None is returned in their place.
-    """
-    table, texts = new_words(options) if words is None else words, read_slice(piece, options)
-    if isinstance(table, Words):
-        return count_texts([decode_slice(piece, data, options) for data in texts], options)
-    for data in texts:
-        if not table.scan(data):
-            decode_slice(piece, data, options)  # it is not UTF-8, which this raises, with the place
-    return (table.to_dict() if words is None else None), 0
-
-
-def count_texts(texts: Iterable[str], options: Options) -> tuple[dict[bytes, int], int]:
-    """Return (the count of each word, how many bytes are in no word); the latter is 0 for named patterns."""
-    specials = compile_special_tokens(options.special_tokens)
-    pieces = [piece for text in texts for piece in specials.split(text)[::2]]
-    counts: collections.Counter[str] = collections.Counter()
-    for piece in pieces:
-        counts.update(find_words(piece, options.pattern))
-    words = {word.encode("utf-8"): count for word, count in counts.items()}
-    if options.pattern in PATTERNS:
-        return words, 0
-    return words, sum(len(piece.encode("utf-8")) for piece in pieces) - Words(words).totals()[2]
-
-
-# Encoding files into an array of token ids.
-
-
-def encode_corpus(
-    tokenizer: Tokenizer, input_path: Any, texts: Texts, output: Path, options: Options, executor: Any = None
-) -> tuple[int, int]:
-    """Write the token ids of files, or of texts; return (how many ids, how many bytes were read)."""
-    slices, total, paths = slices_of_corpus(input_path, texts, options)
-    check_output(output, paths)
-    kind, bare = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4", os.fspath(output).endswith(".bin")
-    in_c = options.engine != "python" and tokenizer.encoder is not None
-    task = functools.partial(encode_slice, options=options, kind=kind, tokenizer=tokenizer)
-    results = run_tasks(task, slices, options, in_c, executor)
-    n_ids = n_bytes = 0
-    with new_file(output) as file:
-        file.write(b"" if bare else npy_header(kind, 0))
-        for piece, ids in with_progress(results, "encoding", "MB", total, options.progress):
-            file.write(ids)
-            n_ids += len(ids) // int(kind[1])
-            n_bytes += piece.n_bytes
-        file.seek(0)
-        file.write(b"" if bare else npy_header(kind, n_ids))
-    return n_ids, n_bytes
-
-
-def check_output(output: Path, paths: Iterable[str]) -> None:
-    """Check that token ids can be written to a file, before any work."""
-    name = os.fspath(output)
-    require(name.endswith((".npy", ".bin")), f"the file name {name!r} must end in .npy or .bin")
-    for path in paths:
-        if path != "-" and os.path.exists(output) and os.path.samefile(path, output):
-            raise ValueError(f"refusing to overwrite {name}: it is one of the files to encode")
-    with new_file(output, keep=False):
-        pass
-
-
-def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> bytes:
-    """Encode the texts of a slice; return an array of ids of kind "u2" or "u4"."""
-    parts = []
-    for data in read_slice(piece, options):
-        encoder = tokenizer.encoder if options.engine != "python" else None
-        found = encoder.encode(data, kind) if encoder else None
-        if found is None:
-            text = decode_slice(piece, data, options)
-            with error_prefix(f"{piece.path}, bytes {piece.start_byte} to {piece.end_byte}"):
-                found = array("H" if kind == "u2" else "I", tokenizer.encode_in_python(text))
-        parts.append(bytes(found))
-    return b"".join(parts)
-
-
-def npy_header(kind: str, length: int) -> bytes:
-    """Return the header of a .npy file with one dimension (format 1.0): 128 bytes."""
-    order = "<" if sys.byteorder == "little" else ">"
-    text = f"{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({length},), }}"
-    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + text.ljust(117).encode() + b"\n"
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# VI. Shared helpers
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=1)
-def find_engine() -> tuple[Any, str]:
-    """Return (the C engine, "") if build_ffi.py is next to this file and has built it, else (None, why not)."""
-    path = os.path.join(os.path.dirname(__file__), "build_ffi.py")
-    spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
-    try:
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module.load_engine()  # type: ignore[no-any-return]
-    except FileNotFoundError:
-        return None, "the files that build the C engine are not next to bpe.py"
-    except Exception as error:  # an unrelated file of that name must not break this module
-        return None, f"build_ffi.py does not load: {error!r}"
-
-
-def engine_for(options: Options) -> Any:
-    """Return the C engine, or None if Python is to do the work."""
-    return find_engine()[0] if options.engine != "python" else None
-
-
-def require(condition: Any, message: str) -> None:
-    """Raise ValueError with this message if a condition does not hold."""
-    if not condition:
-        raise ValueError(message)
-
-
-@contextlib.contextmanager
-def error_prefix(place: Path, wrong_kind: str = "") -> Iterator[None]:
-    """Put a place before the message of any error; anything but a ValueError means that a file is of the wrong kind."""
-    try:
-        yield
-    except (OSError, MemoryError):
-        raise  # the message of an OSError has the path already
-    except Exception as error:
-        text = f"{wrong_kind} ({error!r})" if wrong_kind and type(error) is not ValueError else str(error)
-        raise ValueError(f"{os.fspath(place)}: {text}") from None
-
-
-def check_text(text: Any) -> str:
-    """Return text as it is; raises TypeError if it is not a str."""
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a str, not {type(text).__name__}")
-    return text
-
-
-def to_utf8(text: str) -> bytes:
-    """Encode text as UTF-8: pairs of surrogates are the character they stand for, lone ones U+FFFD, as in tiktoken."""
-    try:
-        return check_text(text).encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
-
-
-def utf8_parts(texts: Iterable[str]) -> Iterator[bytes]:
-    """Encode the parts of a text, between which a pair of surrogates may be divided."""
-    held = ""
-    for text in texts:
-        text = held + check_text(text)
-        held = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        yield to_utf8(text[: len(text) - len(held)])
-    yield to_utf8(held)
-
-
-@contextlib.contextmanager
-def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
-    """Open a file under a temporary name; on success rename it to `path`, or remove it if it is not to be kept."""
-    path = os.path.abspath(path)
-    folder = os.path.dirname(path)
-    regular = not os.path.exists(path) or os.path.isfile(path)
-    require(regular, f"refusing to overwrite {path}: not a regular file")
-    require(not os.path.isfile(folder), f"{folder} is not a folder")
-    os.makedirs(folder, exist_ok=True)
-    temporary = f"{path}.{os.urandom(6).hex()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-        if keep:
-            os.replace(temporary, path)
-    except OSError as error:
-        if error.filename in (None, temporary):  # the error of a full disk has no name
-            error.filename = path
-        raise
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
-
-
-def say(text: str, stream: str = "stdout", end: str = "\n") -> None:
-    """Print to a stream; if it is closed or full, go on, because that must never abort training."""
-    if text and (file := getattr(sys, stream)):
-        try:
-            print(text, end=end, file=file, flush=True)
-        except OSError:  # Python would try again at its end, fail, and change the exit status
-            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
-
-
-def with_progress(items: Iterable[Any], label: str, unit: str, total: int | None, show: bool) -> Iterator[Any]:
-    """Pass items on, and show how many came: on a terminal in one line, elsewhere a line every ten seconds.
-
-    For MB, items are (slice, result), and the bytes of the slices are counted.
-    """
-    if not (show and sys.stderr):
-        yield from items
-        return
-    one_line = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    interval, width = (0.2, shutil.get_terminal_size().columns - 1) if one_line else (10, 200)
-    begin, end = ("\r", "\x1b[K") if one_line else ("", "\n")
-    if one_line:
-        say(f"{label}: preparing", "stderr", "")
-    done, scale = 0, 1e6 if unit == "MB" else 1
-    start = shown_at = time.monotonic()
-    try:
-        for number, item in enumerate(items):
-            done, now = (done + item[0].n_bytes if unit == "MB" else number), time.monotonic()
-            if not done:  # time is measured from the first merge, before which the learner counts all pairs
-                start = shown_at = now
-            elif now - shown_at > interval:
-                shown_at, speed = now, done / (now - start)
-                left = f" ({done / total:.0%}), {(total - done) / speed:.0f} s left" if total else ""
-                text = f"{label}: {done / scale:,.0f} {unit}{left}, {speed / scale:,.0f} {unit}/s"
-                say(f"{begin}{text[:width]}{end}", "stderr", "")
-            yield item
-    finally:
-        if one_line:
-            say("\r\x1b[K", "stderr", "")
-
-
-def plural(n: int, noun: str) -> str:
-    """Count something: plural(1, "merge") -> "1 merge"; plural(1234, "merge") -> "1,234 merges"."""
-    return f"{n:,} {noun}{'s' * (n != 1)}"
-
-
-def readable(tokens: Iterable[bytes]) -> str:
-    r"""Write tokens so that each byte can be seen: readable([b"\n", b" the", b"\xe4"]) -> "\\n ␣the \\xe4"."""
-    text = " ".join(token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens)
-    return visible(text).replace("\n", "\\n")
-
-
-def visible(text: str) -> str:
-    r"""Escape control characters, except for line feeds, so that text can't do anything to a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# VII. The command line
-# ---------------------------------------------------------------------------------------------------------------------
-
-USAGE = "bpe.py CORPUS [CORPUS ...] VOCAB_SIZE [options]"
-EXAMPLES = """examples:
-  python bpe.py corpus.txt 32k                    train, and write the model into the folder bpeModel
-  python bpe.py corpus.txt --encode ids.npy       write the token ids of a corpus, with that model
-  python bpe.py --show "Hello, world!"            show how that model splits text into tokens"""
-MISTAKES = {  # option names from other tools
-    "--vocab-size": "the size comes after the corpus: bpe.py corpus.txt 10000",
-    "--special-tokens": "use --special-token, once for each",
-}
-
-
-def as_typed(text: str) -> str:
-    """Name this program as it was started: as bpe.py, or as the command that pip installs."""
-    installed = os.path.basename(sys.argv[0]).startswith("bpe-py")
-    return text.replace("python bpe.py", "bpe-py").replace("bpe.py", "bpe-py") if installed else text
-
-
-def positive(text: str) -> int:
-    """Read the number of an option."""
-    import argparse
-
-    if not re.fullmatch(r"\d+", text) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {text!r}")
-    return int(text)
-
-
-def refuse(message: str) -> None:
-    """Report what argparse finds wrong as a ValueError."""
-    for option, hint in MISTAKES.items():
-        if f"unrecognized arguments: {option}" in message:
-            message = f"unknown option {option}: {hint}"
-    raise ValueError(re.sub(r"^argument (\S+): must", r"\1 must", message))
-
-
-def make_parser() -> Any:
-    """Return the parser of all options, in four groups; each field of Options is set under its own name."""
-    import argparse
-
-    parser = argparse.ArgumentParser(
-        usage=as_typed(USAGE), description="Train a BPE tokenizer on UTF-8 text.", epilog=as_typed(EXAMPLES),
-        add_help=False, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.error = refuse  # type: ignore[method-assign, assignment]
-    group = parser.add_argument_group("input")
-    add, add_one = group.add_argument, group.add_mutually_exclusive_group().add_argument
-    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
-    help_text = "repeat for each; replaces the default, <|endoftext|>"
-    add_one("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
-    add_one("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="not even <|endoftext|>")
-    add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
-    add("--errors", choices=CHOICES["errors"], help="replace: read invalid UTF-8 as U+FFFD")
-    add("--newlines", choices=CHOICES["newlines"], help=r"lf: read \r\n as \n")
-    add = parser.add_argument_group("training").add_argument
-    add("--min-frequency", type=positive, metavar="N", help="merge no pair that occurs less often")
-    add("--max-token-length", type=positive, metavar="BYTES", help="merge no pair into a longer token")
-    add("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
-    add("--workers", type=positive, metavar="N", help="processes or threads that count or encode (default: all cores)")
-    add("--engine", choices=CHOICES["engine"], help="auto: the C engine if it is built (default)")
-    add = parser.add_argument_group("output").add_argument
-    folder_help = "the folder of the model, which is written or read (default: bpeModel)"
-    add("--model", "--output-dir", dest="output_dir", metavar="FOLDER", help=folder_help)
-    encode_help = "write the token ids of the corpus to a .npy or .bin file; without a size, with the model in FOLDER"
-    add("--encode", metavar="FILE", help=encode_help)
-    add("--log-every", type=positive, metavar="N", help="print every Nth merge")
-    add("--quiet", action="store_false", dest="progress", help="no progress and no summary")
-    add = parser.add_argument_group("looking").add_argument
-    add("--explain", type=positive, metavar="N", help="say why the first N merges are made; saves only to FOLDER")
-    add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT (-: standard input)")
-    add("--version", action="version", version=as_typed(f"bpe.py {__version__}"))
-    add("--help", "-h", action="help", help="print this")
-    return parser
-
-
-def check_command(args: Any) -> None:
-    """Check what was typed; set args.vocab_size to the size at the end of the corpus, or None, and args.folder."""
-    typed, args.vocab_size = " ".join(args.corpus), None
-    last = args.corpus[-1] if args.corpus else ""
-    if re.fullmatch(r"-?\d+[kK]?", last):
-        args.vocab_size = int(args.corpus.pop().lower().replace("k", "000"))
-    elif re.fullmatch(r"-?\d[\d.,_]*([eE]\d+)?[kKmMgG]?", last) and not os.path.exists(last):
-        raise ValueError(f"{last!r} is not a size: write 1000 or 1k")
-    for name in ("output_dir", "encode", "pattern"):
-        require(getattr(args, name) != "", f"{option_of(name)} must not be empty")
-    args.folder = args.output_dir or ("" if args.explain else "bpeModel")
-    unused = ["min_frequency", "max_token_length", "like", "explain", "log_every"]
-    message = "{} is for training; without a size, --encode uses a model"
-    if args.show is not None:
-        require(not typed, f"--show can't be combined with a corpus or a size: {typed}")
-        require(args.special_tokens != [], "--show can't be combined with --no-special-tokens")
-        unused += ["special_tokens", "pattern", "errors", "newlines", "workers", "encode"]
-        message = "--show can't be combined with {}"
-    else:
-        require(typed or not args.encode, "--encode requires a corpus: bpe.py corpus.txt --encode ids.npy")
-        require(typed, as_typed(f"a corpus and a vocabulary size are required\nusage: {USAGE}\n{EXAMPLES}"))
-        valid = args.corpus and (args.vocab_size is not None or args.encode)
-        usage = "give a corpus and, last, the vocabulary size: bpe.py corpus.txt 10000"
-        require(valid, f"{usage} (a size is not required with --encode); not bpe.py {typed}")
-    if args.vocab_size is None:
-        for name in unused:
-            require(getattr(args, name) is None, message.format(option_of(name)))
-
-
-def option_of(name: str) -> str:
-    """Return an option as it is typed: option_of("min_frequency") -> "--min-frequency"."""
-    names = {"special_tokens": "--special-token", "output_dir": "--model"}
-    return names.get(name) or "--" + name.replace("_", "-")
-
-
-def options_of(args: Any, special_tokens: Sequence[str], pattern: str = "gpt2") -> Options:
-    """Return the checked options of a command line; special tokens and pattern are used if none are given."""
-    given = {name: getattr(args, name) for name in Options._fields if getattr(args, name) is not None}
-    quiet = args.explain or args.log_every or not (sys.stderr and sys.stderr.isatty())  # print one thing at a time
-    given["progress"] = args.progress and not quiet
-    return check_options(**{"special_tokens": special_tokens, "pattern": pattern, **given})
-
-
-class Summary:
-    """The lines that a run prints at its end, and how long each step took."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.times: list[str] = []
-        self.last = time.perf_counter()
-
-    def add(self, name: str, text: str) -> None:
-        """Add a line."""
-        self.lines.append(f"{name:14} {visible(text)}")
-
-    def end_step(self, name: str, n_bytes: int = 0) -> str:
-        """Note that a step has ended; return how much it read, and how fast."""
-        start, self.last = self.last, time.perf_counter()
-        seconds = self.last - start
-        self.times.append(f"{name} {seconds:.2f} s")
-        return f"{n_bytes:,} bytes, {n_bytes / seconds / 1e6:,.0f} MB/s"
-
-    def finish(self, options: Options, saved: str) -> None:
-        """Add the lines about the run as a whole."""
-        self.add("time", ", ".join(self.times))
-        with contextlib.suppress(ImportError):  # not on Windows
-            from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
-
-            unit = 1 if sys.platform == "darwin" else 1024
-            largest = max(getrusage(who).ru_maxrss for who in (RUSAGE_SELF, RUSAGE_CHILDREN))  # of all processes
-            self.add("peak memory", f"{largest * unit / 1e6:,.0f} MB")
-        engine, why_not = find_engine() if options.engine != "python" else (None, "")
-        used = f"Python ({why_not})" if why_not else "Python"
-        if engine:
-            used = "C" if options.pattern in engine.patterns else "C, but Python for the words of this pattern"
-        self.add("engine", used)
-        self.add("saved", saved)
-
-
-def train_command(args: Any, summary: Summary) -> None:
-    """Train on the corpus, save the model, and encode the corpus if that is asked for."""
-    options = options_of(args, special_tokens=["<|endoftext|>"])
-    if args.encode:
-        for path in args.corpus:
-            require(any(stamp_of(path)), f"{path} can't be read twice, to train on it and to encode it")
-        check_output(args.encode, args.corpus)
-    require(args.folder or not args.encode, "--explain and --encode require --model, or the ids would have no model")
-    if args.folder:
-        check_savable(options, args.folder)
-    words, n_bytes, unmatched = count_corpus(args.corpus, None, options)
-    summary.add("read", summary.end_step("counting", n_bytes))
-    distinct, total, in_words = words.totals()
-    require(total, "the corpus has no words, so there is nothing to learn from; nothing was saved")
-    require(not (args.encode and unmatched), "--encode requires a pattern that leaves no text out")
-    heads = [read_bytes(path, 0, HEAD_BYTES) for path in args.corpus if stamp_of(path)[0]]
-    if options.newlines == "keep" and any(b"\r\n" in head for head in heads):
-        summary.add("note", r"lines end in \r\n, which is kept; --newlines lf reads them as \n")
-    if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
-        summary.add("note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
-    summary.add("pre-tokens", f"{total:,}, {distinct:,} of them distinct")
-    counts = words.to_dict() if args.explain else {}
-    trainer = Trainer(words, options)
-    for number, (left, right, count) in enumerate(explained(trainer, counts, args.explain or 0), 1):
-        if args.log_every and number % args.log_every == 0:
-            say(f"{number}\t{readable((left, right))} -> {readable([left + right])}\t{count}")
-    vocab, merges = trainer.finish()
-    summary.end_step("learning")
-    add_vocabulary(summary, trainer, in_words)
-    if args.folder:
-        save_model(vocab, merges, options, args.folder)
-        summary.end_step("saving")
-    if args.encode:
-        add_encoding(summary, Tokenizer(vocab, merges, options.special_tokens, options.pattern), args, options)
-    saved = ", ".join(filter(None, (args.folder, args.encode)))
-    summary.finish(options, saved or "nothing; --explain saves only with --model")
-
-
-def encode_command(args: Any, summary: Summary) -> None:
-    """Encode the corpus with the model in a folder, which no option may contradict."""
-    tokenizer = load_for_command_line(args.folder)
-    model = tokenizer.options
-    options = options_of(args, model.special_tokens, model.pattern)
-    for name in ("special_tokens", "pattern"):
-        ours, theirs = getattr(options, name), getattr(model, name)
-        require(ours == theirs, f"{args.folder} was trained with {name}={theirs!r}, not {ours!r}")
-    add_encoding(summary, tokenizer, args, options)
-    summary.finish(options, args.encode)
-
-
-def add_encoding(summary: Summary, tokenizer: Tokenizer, args: Any, options: Options) -> None:
-    """Encode the corpus into a file, and add a line about it."""
-    n_ids, n_bytes = encode_corpus(tokenizer, args.corpus, None, args.encode, options)
-    read = summary.end_step("encoding", n_bytes)
-    summary.add("encoded", f"{read}: {plural(n_ids, 'token')}, {n_bytes / max(n_ids, 1):.2f} bytes per token")
-
-
-def add_vocabulary(summary: Summary, trainer: Trainer, in_words: int) -> None:
-    """Add lines about the vocabulary that was learned, and why it is smaller than requested."""
-    options, n_specials = trainer.options, len(trainer.options.special_tokens)
-    size = len(trainer.tokens) + n_specials
-    text = f"{size:,} = 256 bytes + {plural(n_specials, 'special token')} + {plural(len(trainer.merges), 'merge')}"
-    if size < options.vocab_size:
-        limited = options.min_frequency > 1 or options.max_token_length
-        why = "no pair is left within the given limits" if limited else "every word is a single token now"
-        text += f"; {options.vocab_size:,} requested; {why}"
-    summary.add("vocabulary", text)
-    if trainer.merges:
-        longest = max(trainer.tokens[256:], key=len)
-        summary.add("longest token", f"{readable([longest]):.70}, {plural(len(longest), 'byte')}")
-    if in_words:
-        summary.add("compression", f"{in_words / trainer.n_tokens:.2f} bytes per token on this corpus")
-
-
-def explained(trainer: Trainer, words: Mapping[bytes, int], rounds: int) -> Iterator[tuple[bytes, bytes, int]]:
-    """Pass on the merges of a trainer; print why each of the first ones is made, and two words that it changes."""
-    spelled = {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
-    longest = trainer.options.max_token_length or sys.maxsize
-    sort_key, rule = (smaller_id, "smaller ids win") if trainer.options.like else (descending, "greater bytes win")
-    for number, (left, right, count) in enumerate(itertools.islice(trainer, rounds), 1):
-        counts = {pair: n for pair, n in count_pairs(spelled).items() if len(pair[0] + pair[1]) <= longest}
-        keys = {token: sort_key(token_id, token) for token_id, token in enumerate(trainer.tokens)}
-        best = heapq.nsmallest(3, counts, key=lambda pair: (-counts[pair], keys[pair[0]], keys[pair[1]]))
-        shown = ", ".join(f"{readable(pair)} ({plural(counts[pair], 'time')})" for pair in best)
-        ties = list(counts.values()).count(count)
-        why = f" ({ties} pairs tie at {count:,}; the {rule})" if ties > 1 else ""
-        say(f"round {number}: {shown}\n    merge {readable((left, right))}{why}")
-        changed = {word: new for word in spelled if (new := merge_pair(word, (left, right))) != word}
-        for word in heapq.nlargest(2, changed, key=spelled.__getitem__):
-            say(f"    {readable(word)} -> {readable(changed[word])} ({plural(spelled[word], 'time')})")
-        spelled = {changed.get(word, word): n for word, n in spelled.items()}
-        yield left, right, count
-    yield from trainer
-
-
-def load_for_command_line(folder: str) -> Tokenizer:
-    """Load the model in a folder; if it has no model, the error says what to do."""
-    try:
-        return Tokenizer.load(folder)
-    except FileNotFoundError:
-        raise ValueError(f"no model in {folder}: train one first, or name its folder with --model") from None
-
-
-def show_command(args: Any) -> None:
-    """Print text with its tokens set apart, their ids, and how many bytes per token that is."""
-    text = b"".join(blocks_of_pipe("-")).decode("utf-8") if args.show == "-" else args.show
-    tokenizer = load_for_command_line(args.folder)
-    ids = tokenizer.encode(text)
-    tokens = [visible(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace")) for token_id in ids]
-    if sys.stdout and sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
-        shown = "".join(f"\x1b[30;{46 - 3 * (n % 2)}m{token}\x1b[0m" for n, token in enumerate(tokens))
-    else:
-        shown = "|".join(tokens)
-    n_bytes = len(tokenizer.decode_bytes(ids))
-    sizes = f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {n_bytes / max(len(ids), 1):.2f} bytes per token"
-    require(sys.stdout, "standard output is closed")
-    with contextlib.suppress(BrokenPipeError):  # as with `| head -1`
-        print(shown, " ".join(map(str, ids)), sizes, sep="\n", flush=True)
-
-
-def end_on_signals() -> None:
-    """Let SIGTERM and SIGHUP end this process in order, so that temporary files and worker processes go."""
-    import signal
-
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows has no SIGHUP
-        if number and signal.getsignal(number) == signal.SIG_DFL:
-            with contextlib.suppress(ValueError):  # not in the main thread
-                signal.signal(number, lambda number, frame: sys.exit(128 + number))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Returns 0, 1 (out of memory, a worker process killed), 2 (bad input) or 130 (Ctrl-C).
-    """
-    warnings.showwarning = lambda message, *rest: say(f"warning: {visible(str(message))}", "stderr")
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # show a token even if the terminal lacks its letters
-        with contextlib.suppress(AttributeError):  # a stream that the caller replaced
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        end_on_signals()
-        args = make_parser().parse_intermixed_args(argv)
-        require("regex" in globals(), "the package regex is missing: pip install regex")
-        check_command(args)
-        summary = Summary()
-        if args.show is not None:
-            show_command(args)
-        elif args.vocab_size is None:
-            encode_command(args, summary)
-        else:
-            train_command(args, summary)
-        status, text = 0, "\n".join(summary.lines) if args.progress else ""
-    except KeyboardInterrupt:
-        status, text = 130, "interrupted"
-    except (RuntimeError, OverflowError, MemoryError) as error:
-        status, text = 1, f"error: {visible(str(error)) or 'out of memory'}"
-    except (ValueError, TypeError, OSError) as error:
-        status, text = 2, f"error: {visible(str(error))}"
-    say(text, "stderr")
-    return status
-
-
 if __name__ == "__main__":
-    import gc
-
-    gc.disable()  # few objects here are in cycles, and looking for them takes a tenth of learning in Python
-    status = main()
-    gc.freeze()  # else Python looks through all that is left, and frees it, before the process ends
-    sys.exit(status)
+    sys.exit(main())

@@ -6,7 +6,7 @@ Building requires a C compiler and `pip install regex cffi setuptools`:
     python build_ffi.py --flags="-O3"      compile with other flags
     python build_ffi.py --source FILE      only write the complete C source, for other build tools and for .ci/
 
-This is the only file that uses cffi. bpe.py calls load_engine() and gets an Engine, or the reason it is unavailable.
+This is the only file that uses cffi. bpe.py calls load_engine(), and works without the engine if that fails.
 """
 
 from __future__ import annotations
@@ -149,12 +149,13 @@ class Words:
             self.engine.ffi.release(table)
         return self.tables[0]
 
-    def scan(self, data: bytes) -> bool:
-        """Count the words of a text. Returns False if it is not UTF-8."""
+    def scan(self, data: bytes) -> None:
+        """Count the words of a text. Raises UnicodeDecodeError if it is not UTF-8."""
         ffi, lib, offset = self.engine.ffi, self.engine.lib, self.engine.ffi.new("size_t *")
         status = lib.bpe_words_scan(self.table(), ffi.from_buffer("uint8_t[]", data), len(data), offset)
         self.engine.check(status)
-        return bool(status != lib.BPE_BAD_UTF8)
+        if status == lib.BPE_BAD_UTF8:
+            data.decode("utf-8")
 
     def update(self, counts: Mapping[bytes, int]) -> None:
         """Add words and their counts."""
@@ -194,10 +195,13 @@ class Encoder:
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         self.engine, self.local = engine, threading.local()
+        self.id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
+        longest_first = sorted(tokenizer.special_ids, key=len, reverse=True)
+        self.specials = re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
         numbers: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
-        numbers.update((token_id, byte) for byte, token_id in enumerate(tokenizer.id_of_byte) if token_id is not None)
+        numbers.update((token_id, byte) for byte, token_id in enumerate(self.id_of_byte) if token_id is not None)
         merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(tokenizer.rules)))
-        ids = [2**32 - 1 if token_id is None else token_id for token_id in tokenizer.id_of_byte]
+        ids = [2**32 - 1 if token_id is None else token_id for token_id in self.id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
         n, special_ids = len(tokenizer.special_ids), list(tokenizer.special_ids.values())
         specials = *special_arguments(tokenizer.special_ids), special_ids, n
@@ -209,24 +213,37 @@ class Encoder:
         """Create a cache of words, and their ids of this kind, for one thread."""
         return self.engine.create("cache", self.handle, kind == "u2")
 
-    def encode(self, data: bytes, kind: str = "u4") -> memoryview | None:
-        """Encode a text into an array of kind "u4" or "u2" (32 or 16 bits per id).
+    def encode(self, data: bytes) -> list[int]:
+        """Encode text in UTF-8; raises UnicodeDecodeError, or ValueError for a byte without a token."""
+        return array("I", self.encode_array(data, "u4")).tolist()
 
-        Returns None for an error that only Python can describe. The array is valid until this thread's next call.
-        """
+    def encode_array(self, data: bytes, kind: str) -> bytes:
+        """Encode text into an array of kind "u4" or "u2" (32 or 16 bits per id)."""
         ffi, lib, local = self.engine.ffi, self.engine.lib, self.local
         if not hasattr(local, "caches"):
-            local.caches, local.ids = {}, ()
+            local.caches, local.buffers = {}, []
         if kind not in local.caches:
             local.caches[kind] = self.new_cache(kind)
-        if not len(data) + 2 <= len(local.ids) <= 1 << 26:
-            local.ids = self.engine.new_ids("uint32_t[]", len(data) + 2)  # fresh memory is slower
-        ids, n = local.ids, ffi.new("size_t *")
-        arguments = ffi.from_buffer("uint8_t[]", data), len(data), ids, n
-        self.engine.check(status := lib.bpe_encode(local.caches[kind], *arguments))
+        # A signal handler may encode during this call, so the buffer is taken out of the list.
+        ids = local.buffers.pop() if local.buffers else ()
+        if not len(data) + 2 <= len(ids) <= 1 << 26:
+            ids = self.engine.new_ids("uint32_t[]", len(data) + 2)  # fresh memory is slower
+        n = ffi.new("size_t *")
+        status = lib.bpe_encode(local.caches[kind], ffi.from_buffer("uint8_t[]", data), len(data), ids, n)
+        self.engine.check(status)
         if status != lib.BPE_OK:
-            return None
-        return memoryview(ffi.buffer(ids, n[0] * int(kind[1]))).cast("H" if kind == "u2" else "I")
+            self.explain(data)
+        encoded = ffi.buffer(ids, n[0] * int(kind[1]))[:]
+        local.buffers.append(ids)
+        return bytes(encoded)
+
+    def explain(self, data: bytes) -> None:
+        """Raise the error for a text that can't be encoded."""
+        for piece in self.specials.split(data.decode("utf-8"))[::2]:
+            for at, byte in enumerate(utf8 := piece.encode("utf-8")):
+                if self.id_of_byte[byte] is None:
+                    context = utf8[max(at - 20, 0) : at + 20].decode("utf-8", "ignore")
+                    raise ValueError(f"the vocabulary has no token for the byte {utf8[at : at + 1]!r}, in {context!r}")
 
 
 def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int]]:
@@ -235,31 +252,31 @@ def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int]]:
     return b"".join(tokens), list(map(len, tokens))
 
 
-def load_engine() -> tuple[Engine | None, str]:
-    """Load the engine. Returns (engine, "") if it is built next to this file, else (None, the reason)."""
+def load_engine() -> Engine:
+    """Load the engine that is built next to this file. Raises ImportError with the reason if that fails."""
     import importlib.machinery
     import importlib.util
     import warnings
 
     spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [HERE])
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
-        return None, f"the C engine is not built: {COMMAND} builds one that is many times faster"
+        raise ImportError(f"the C engine is not built: {COMMAND} builds one that is many times faster")
     try:
         module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         version = module.lib.BPE_VERSION
     except ImportError as error:
         if "_cffi_backend" in str(error):
-            return None, "the C engine is built, but cffi is missing: pip install cffi"
-        return None, f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it"
+            raise ImportError("the C engine is built, but cffi is missing: pip install cffi") from None
+        raise ImportError(f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it") from None
     if version != VERSION:
-        return None, f"the C engine is built, but for another version: {COMMAND} rebuilds it"
+        raise ImportError(f"the C engine is built, but for another version: {COMMAND} rebuilds it")
     source_path = os.path.join(HERE, "bpe_fast.c")
     built_from = module.ffi.string(module.lib.bpe_source_digest).decode()
     if os.path.exists(source_path) and built_from != digest(read(source_path)):
         text = f"bpe_fast.c has changed since the C engine was built: {COMMAND} rebuilds it"
         warnings.warn(text, stacklevel=2)
-    return Engine(module), ""
+    return Engine(module)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

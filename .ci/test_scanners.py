@@ -318,7 +318,7 @@ def test_random_bytes_are_utf8_where_python_says_so(engine, pattern):
 def counts(engine, pattern, data, special_tokens=()):
     """The counts of the words, as training takes them."""
     words = engine.words(special_tokens, pattern)
-    assert words.scan(data)
+    words.scan(data)
     return {word.decode(): count for word, count in words.to_dict().items()}
 
 
@@ -327,7 +327,7 @@ def test_special_tokens_are_walls(engine, pattern, special_tokens):
     rng = random.Random(15)
     for _ in range(TRIALS // 10):
         text = "".join(rng.choices(rng.sample(PARTS, 8) + 2 * special_tokens, k=rng.randint(1, 200)))
-        pieces = bpe.compile_special_tokens(tuple(special_tokens)).split(text)
+        pieces = bpe.special_token_finder(tuple(special_tokens)).split(text)
         expected = collections.Counter(word for piece in pieces[::2] for word in EXPRESSIONS[pattern].findall(piece))
         assert counts(engine, pattern, text.encode(), special_tokens) == expected
 

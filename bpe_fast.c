@@ -1,54 +1,68 @@
 /*
  * bpe_fast.c: the same results as bpe.py, as fast as the machine allows.
  *
- * The Python engine in bpe.py is the definition; read it first, then the interface below, then Parts 1 to 3 in order.
- * Calls:   words_new, words_scan (once per text), learner_new, learner_run, words_get
- *          encoder_new, cache_new, encode (once per text)
+ * The Python engine in bpe.py is the definition; read it first, then the interface below, then Parts 1 to 3 in order:
  *
- * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits.
+ *     bpe_words_new("<|endoftext|>", (size_t[]){13}, 1, BPE_GPT2, seed, &words);
+ *     bpe_words_scan(words, text, length);                       once per text; a thread has a table for itself
+ *     bpe_learner_new(words, id_of_byte, 32000, 1, SIZE_MAX, 0, &learner);    uses the words up
+ *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
+ *         ...                                                    `made` merges, and after BPE_DONE the last ones
+ *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, BPE_GPT2, seed, &encoder);
+ *     bpe_cache_new(encoder, &cache);                            one per thread
+ *     bpe_encode(cache, text, length, ids, &n);                  once per text
  *
- * THE TABLE  A single open-addressing table type holds words, pairs, and the words of a cache. A slot has 32 bytes, and
- * half of them are the key; a word of up to 15 bytes is its own key:
+ * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits. With
+ * -DCHECKED, assertions check the invariants.
+ *
+ * THE TABLE  A single open-addressing table type holds words, special tokens, pairs, and the words of a cache. A slot
+ * has 32 bytes, and half of them are the key; a word of up to 15 bytes is its own key:
  *     key    n e w e s t . . | . . . . . . . 6     bytes, zeros, and the length in the last byte
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
  *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
- *     value  n = 2 : new est . . . .               the ids of a cached word, if it is short and they fit
- * The hash has a secret seed, so keys that collide can't be constructed. Words leave a table sorted by descending count
- * and then by bytes, so no result depends on the seed.
+ *     value  n = 2 | new | est | . . . .           the ids of a cached word, if it is short and they fit
+ * The hash has a secret seed, so keys that collide can't be constructed.
  *
- * PART 1, WORDS. The scanner classifies a window of 64 bytes that begins with a word, with one bit per byte for each
- * class: letter, number, whitespace. Shifts and ands of these masks give the bits at which words begin. The next window
- * begins with the last word that was found, so no state is carried over. walk_word reads the cases that the masks can't
- * decide, character by character:
+ * PART 1, WORDS, fills a table with words and counts, or gives them to Part 3. The scanner classifies a window of 64
+ * bytes that begins with a word, with one bit per byte for each class: letter, number, whitespace. Shifts and ands of
+ * these masks give the bits at which words begin. The next window begins with the last word that was found, so no state
+ * is carried over. walk_word reads the cases that the masks can't decide, character by character:
  *   - words longer than a window
  *   - whitespace beyond ASCII, and, except in gpt2, numbers beyond ASCII
  *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
  *
- * PART 2, LEARNING. One array holds all distinct words, a slot for each byte, with empty slots (.) between the words.
- * The id of a token is stored in its first and in its last slot; the slots inside are empty:
+ * PART 2, LEARNING, takes a table of words and knows nothing of text. One array holds all distinct words, a slot for
+ * each byte, with empty slots (.) between the words. The id of a token is stored in its first and in its last slot; the
+ * slots inside are empty:
  *     bytes      n e w e s t           after  e+st -> est:     seq   . n e w est . est . ...
  *     seq      . n e w e s t . ...            (st before it)             |     |
  *                                                                first slot   last slot
  * So the neighbors of a token at p are seq[p - 1] and seq[p + length], without links. Words with the same count share
- * blocks of the array, so a count per block is enough. For each pair there is an ascending list of places (the first
- * slot of the left token). An entry is stale, and is skipped, if the pair is no longer there.
+ * blocks of the array, so a count per block is enough. For each pair there is an ascending list of places: the first
+ * slots of the left token when the list was made. Lists are not corrected when a later merge takes one of the tokens.
+ * Tokens only become longer, so a place that was a first slot never becomes the inside of the same token again, and
+ * comparing both ids shows whether the pair is still there.
  * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
  * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
- * Counts never rise, so pairs that are too rare for any of the wanted merges are left out: the table holds all pairs
- * that occur at least `threshold` times (see new_array). If these are too many, the threshold is raised; if it turns
- * out to be too high, it is lowered, and the pairs are indexed again. The heap holds the pairs that occur at least
- * `level` times. Its counts may be too large, which is corrected when they reach the top, but never too small.
+ * struct bpe_learner says which pairs are in the table and in the heap.
  *
- * PART 3, ENCODING. Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
- * word is merged once, and then cached. The ranks of all pairs are in a table that is small enough for the processor's
- * cache. A lookup costs more than anything else, so the bytes of a character become its token at once if that is safe
- * (see index_merges). In a word of up to 62 tokens, comparing all ranks finds the least, while new pairs are looked up.
+ * PART 3, ENCODING, needs Part 1 for the words of a text, and nothing of Part 2. Merge the pair of lowest rank, the
+ * leftmost of equal ones, until no pair has a rank. Each distinct word is merged once, and then cached. The ranks of
+ * all pairs are in a table that is small enough for the processor's cache. A lookup costs more than anything else, so
+ * the bytes of a character become its token at once if that is safe (see index_merges).
  *
  * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words, and up to 12 for the lists. Encoder: 24 bytes per merge, 512 KB; up to 64 MB per cache.
+ *         distinct words and the slot after each, up to 512 for each distinct count (words with different counts don't
+ *         share a block), as much again for the first lists, and 32 bytes per slot of the table of pairs. When the
+ *         block of lists is full, lists of pairs that have left are removed. Encoder: 24 bytes per merge, 768 KB; up
+ *         to 64 MB per cache.
  */
 
+#if !defined(CHECKED) && !defined(NDEBUG)
+#define NDEBUG
+#endif
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -65,8 +79,6 @@
 #elif defined(__GNUC__) && defined(__AARCH64EL__) && !defined(PLAIN_C)
 #include <arm_neon.h>
 #define NEON 1 /* all processors of this kind have it */
-#elif defined(_MSC_VER)
-#include <intrin.h>
 #endif
 
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
@@ -76,9 +88,10 @@ enum bpe_status {
     BPE_NO_MEMORY, /* an allocation failed; words are used up, a learner or an encoder can only be freed */
     BPE_BAD_UTF8,  /* the text is not UTF-8 */
     BPE_NO_TOKEN,  /* the vocabulary has no token for a byte of the text */
-    BPE_OVERFLOW,  /* a count above 2^63 - 1; 2^32 bytes or more in a word, in distinct words or in special tokens;
-                      2^21 tokens or more */
+    BPE_OVERFLOW,  /* 2^63 bytes of words or more, all occurrences counted; 2^21 tokens or more; 2^32 bytes in a word
+                      to encode */
     BPE_USED_UP,   /* the words have gone into a learner, or an earlier call failed: they can only be freed */
+    BPE_TOO_MANY_WORDS, /* for a learner: its array would have 2^32 slots or more */
     BPE_BAD_ARGUMENT, /* an unknown pattern, a special token of one byte, fewer than 256 ids, an id out of range */
     BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
 };
@@ -98,27 +111,21 @@ int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int 
                   bpe_words **words);
 void bpe_words_free(bpe_words *w);
 
-/* Count the words of a text. After BPE_BAD_UTF8, *bad_offset is the offset of the first byte that is not UTF-8. */
-int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset);
+/* Count the words of a text. */
+int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length);
 
-/* Add n words and their counts, which are below 2^63. The words are concatenated. */
-int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n);
+/* Add n words and their counts. The words are concatenated. Makes room for n new words first. */
+int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n);
 
-/* Add all words of another table, which keeps them. */
-int bpe_words_add(bpe_words *w, const bpe_words *other);
-
-/*
- * Distinct words, their bytes, all their occurrences, and the bytes of all occurrences. The last two can pass 2^64, so
- * the upper and the lower halves of the counts are summed separately.
- */
-typedef struct { uint64_t words, bytes, pretokens, pretokens_high, bytes_in_words, bytes_in_words_high; } bpe_totals;
-void bpe_words_totals(const bpe_words *w, bpe_totals *totals);
+/* Sum up the words that occur at least min_count times: distinct words and their bytes, and all occurrences. */
+typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
+void bpe_words_totals(const bpe_words *w, uint64_t min_count, bpe_totals *totals);
 
 /*
- * Write all words, concatenated, with their lengths and counts; the totals say how much room they need. Sorted by
- * descending count, then by bytes, so that the order says nothing about the hash.
+ * Write the words that occur at least min_count times, concatenated and in any order, with their lengths and counts.
+ * The totals say how much room they need.
  */
-int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts);
+int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts);
 
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
@@ -133,9 +140,8 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
 
 /*
  * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
- * and BPE_OK before that: after `most` merges, or after about 0.1 s (perhaps without any merge), so that the caller can
- * show progress and react to Ctrl-C. With more than a million frequent pairs, a call may have to index all pairs again,
- * which takes about 40 ns per byte of distinct words. Any other status than BPE_OK is returned by every further call.
+ * and BPE_OK before that: after `most` merges, or after about 0.1 s, so that the caller can show progress and react to
+ * Ctrl-C. Any other status than BPE_OK is returned by every further call.
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
@@ -147,19 +153,22 @@ void bpe_learner_free(bpe_learner *l);
  * bpe_words_new.
  */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
-                    const size_t *lengths, const uint32_t *special_ids, size_t n_specials, int pattern,
+                    const size_t *lengths, size_t n_specials, const uint32_t *special_ids, int pattern,
                     const uint64_t seed[2], bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 
-/*
- * Create a cache of words for an encoder, which has to stay as long as the cache. If `narrow` is 1, ids are 16 bits
- * wide, for which all of the vocabulary must be below 65536; otherwise they are 32 bits wide.
- */
-int bpe_cache_new(const bpe_encoder *e, int narrow, bpe_cache **cache);
+/* Create a cache of words for an encoder, which has to stay as long as the cache. */
+int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
-/* Encode a text. ids has room for length + 2 of 32 bits. The cache can be used again after any error. */
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids);
+/*
+ * Encode a text, and write the number of ids to *n. There must be room for length + 2 ids. After BPE_NO_TOKEN, *n is
+ * the offset of the first byte without a token. The cache can be used again after any error.
+ */
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, size_t *n);
+
+/* Copy ids below 65536 into an array of 16 bits each. */
+void bpe_narrow(const uint32_t *ids, size_t n, uint16_t *narrow);
 
 extern const char bpe_regex_version[]; /* of the package that the classes are from */
 extern const char bpe_class_digest[];
@@ -178,22 +187,20 @@ extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast p
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* the size of blocks, in bytes, from which on they get huge pages */
 #endif
-#ifndef CACHE_SLOTS
-#define CACHE_SLOTS ((size_t)1 << 20) /* of a cache, at most, a power of two: 32 MB, and as much for its arena */
+#ifndef CACHE_WORDS
+#define CACHE_WORDS ((size_t)3 << 18) /* in a cache at most: 32 MB of slots, */
 #endif
-#ifndef MOST_PAIRS
-#define MOST_PAIRS ((size_t)1 << 20) /* in a learner's table before its threshold rises */
-#endif
-#define COUNT_MAX ((uint64_t)INT64_MAX)
+#define CACHE_BYTES (CACHE_WORDS * 42) /* and as much for its arena */
 
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
-enum { ARENA_PER_SLOT = 32 };              /* the most bytes in the arena of a cache for each of its slots */
-enum { FIRST_SLOTS = 1 << 12, FITTED_SLOTS = 1 << 19 }; /* of a new table, and of one for a long text */
-enum { BYTES_PER_SLOT = 16 };              /* how much text a slot of that table is for */
-enum { BATCH = 64 };                       /* words that are looked up together */
-enum { ID_BYTES = 12 };                    /* of the ids in a slot: three of 32 bits, or six of 16 */
+enum { IDS_IN_SLOT = 3 };
+enum { FIRST_SLOTS = 1 << 8 };             /* of a new table, a power of two */
+enum { BYTES_PER_WORD = 20 };              /* of text: how many words a table gets room for before it is scanned, */
+enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slots */
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
-enum { AHEAD = 48 };                       /* how many places ahead memory is fetched */
+enum { BATCH = 64 };                       /* words that are looked up together */
+enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
+enum { AHEAD = 48, PAIRS_AHEAD = 8 };      /* how many places, or pairs, ahead memory is fetched */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -209,10 +216,6 @@ static inline unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builti
 #define PREFETCH(p) ((void)(p))
 #define ALWAYS_INLINE static inline
 #define NOINLINE
-#if defined(_MSC_VER) && defined(_WIN64)
-static inline unsigned lowest_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return i; }
-static inline unsigned highest_bit(uint64_t x) { unsigned long i; _BitScanReverse64(&i, x); return i; }
-#else
 static inline unsigned highest_bit(uint64_t x)
 {
     unsigned i = 0;
@@ -221,7 +224,6 @@ static inline unsigned highest_bit(uint64_t x)
     return i;
 }
 static inline unsigned lowest_bit(uint64_t x) { return highest_bit(x & (~x + 1)); }
-#endif
 #endif
 
 #define TRY(call) /* return the status of a call unless it is BPE_OK */ \
@@ -244,6 +246,8 @@ static inline uint64_t load8(const void *p)
 #define little(x) (x)
 #endif
 
+static inline uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
 static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
 /* the exclusive or of both halves of the product: a hash, if one factor is secret */
@@ -259,13 +263,6 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
     uint64_t other = (a & UINT32_MAX) * (b >> 32) + (one & UINT32_MAX);
     return (other << 32 | (low & UINT32_MAX)) ^ (high + (one >> 32) + (other >> 32));
 #endif
-}
-
-/* Compare two strings of bytes: below 0, 0, above 0. */
-static int compare_bytes(const uint8_t *a, size_t length_a, const uint8_t *b, size_t length_b)
-{
-    int order = memcmp(a, b, length_a < length_b ? length_a : length_b);
-    return order ? order : (length_a > length_b) - (length_a < length_b);
 }
 
 /* Allocate n elements, all zero. Large blocks get huge pages if the system has them. */
@@ -309,17 +306,12 @@ typedef struct {
     uint64_t key[2]; /* key[1] is 0 in an empty slot, and only there */
     union {
         struct {
-            uint64_t count, where; /* where: the offset of a long word in the arena */
-        } word;
-        struct {
-            uint32_t n;            /* ids of a long word, or more than fit here: in the arena, after the word */
-            uint8_t ids[ID_BYTES]; /* with the width of the cache's */
-        } known;
-        struct {
-            uint64_t count;
-            size_t list; /* where in a learner's lists it begins */
-        } pair;
-    } is;
+            uint64_t count, where; /* where: the offset of a long word in the arena, or of a pair in the lists */
+        };
+        struct { /* of a cached word; if it is long, or the ids don't fit here, `where` replaces ids[1] and ids[2] */
+            uint32_t n_ids, ids[IDS_IN_SLOT];
+        };
+    };
 } slot;
 
 typedef struct {
@@ -336,7 +328,7 @@ static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
     return (size_t)(fold(key0 ^ t->seed[0], key1 ^ t->seed[1]) >> t->shift);
 }
 
-/* Find the slot of a key, or the empty slot for it. */
+/* Find the slot of a pair, or the empty slot for it. find_word does the same for words. */
 static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
 {
     for (size_t i = home_of(t, key0, key1);; i = (i + 1) & (t->capacity - 1)) {
@@ -346,33 +338,46 @@ static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
     }
 }
 
-/* Change the number of slots, a power of two; the table keeps its keys. */
-static int resize(table *t, size_t capacity)
+/* Find the empty slot for a key that is not in the table. */
+static inline slot *find_empty(const table *t, uint64_t key0, uint64_t key1)
 {
-    table old = *t;
-    slot *slots = allocate(capacity, sizeof *slots);
-    if (!slots)
+    size_t i = home_of(t, key0, key1);
+    while (t->slots[i].key[1])
+        i = (i + 1) & (t->capacity - 1);
+    return t->slots + i;
+}
+
+/* Make room for n keys in all: at most 3/4 of the slots are used. On failure, the table is unchanged. */
+static int make_room(table *t, uint64_t n)
+{
+    const table old = *t;
+    size_t capacity = old.capacity ? old.capacity : FIRST_SLOTS;
+    slot *slots;
+    for (; n > capacity / 4 * 3; capacity *= 2)
+        if (capacity > SIZE_MAX / 2 / sizeof *slots)
+            return BPE_NO_MEMORY;
+    if (capacity == old.capacity)
+        return BPE_OK;
+    if (!(slots = allocate(capacity, sizeof *slots)))
         return BPE_NO_MEMORY;
     t->slots = slots;
     t->capacity = capacity;
     t->shift = 64 - highest_bit(capacity);
-    for (size_t i = 0; i < old.capacity; i++)
-        if (old.slots[i].key[1])
-            *find(t, old.slots[i].key[0], old.slots[i].key[1]) = old.slots[i];
+    for (const slot *s = old.slots; s < old.slots + old.capacity; s++)
+        if (s->key[1])
+            *find_empty(t, s->key[0], s->key[1]) = *s;
     free(old.slots);
     return BPE_OK;
 }
 
-static inline int is_too_small(const table *t, uint64_t n) { return n >= t->capacity / 4 * 3; }
-
-/* Add a key. Returns its slot, or NULL without memory. */
+/* Add a key that is not in the table, with a count of 0. Returns its slot, or NULL without memory. */
 static slot *add_key(table *t, uint64_t key0, uint64_t key1)
 {
     slot *s;
-    if (is_too_small(t, t->used) && resize(t, 2 * t->capacity) != BPE_OK)
+    if (make_room(t, (uint64_t)t->used + 1) != BPE_OK)
         return NULL;
     t->used++;
-    s = find(t, key0, key1);
+    s = find_empty(t, key0, key1);
     s->key[0] = key0;
     s->key[1] = key1;
     return s;
@@ -394,10 +399,10 @@ static void free_table(table *t)
     memset(t, 0, sizeof *t);
 }
 
-static int new_table(table *t, size_t capacity, const uint64_t seed[2])
+static int new_table(table *t, const uint64_t seed[2])
 {
     memcpy(t->seed, seed, sizeof t->seed);
-    return resize(t, capacity);
+    return make_room(t, 0);
 }
 
 /* Make the key of a word of up to INLINE_MAX bytes, from 16 bytes that begin with it. */
@@ -409,7 +414,7 @@ static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2]
     key[1] = (load8(word + 8) & load8(mask + 8)) | little((uint64_t)length << 56);
 }
 
-/* Make the key of a longer word. If two words have the same key, find_word gives one of them the next key. */
+/* Make the key of a longer word: a hash and the length. Since words can have the same key, find_word compares them. */
 static void long_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
 {
     const uint8_t *p = word;
@@ -421,14 +426,37 @@ static void long_key(const table *t, const uint8_t *word, size_t length, uint64_
     }
 }
 
-/* Find the slot of a word with this key, or the empty slot for it. */
-static slot *find_word(const table *t, uint64_t key[2], const uint8_t *word, size_t length)
+/* Make the key of a word of any length. */
+static void make_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
 {
-    for (;; key[0]++) {
-        slot *s = find(t, key[0], key[1]);
-        if (length <= INLINE_MAX || !s->key[1] || !memcmp(t->arena + s->is.word.where, word, length))
+    uint8_t copy[INLINE_MAX + 1] = {0};
+    if (length > INLINE_MAX)
+        long_key(t, word, length, key);
+    else
+        short_key(memcpy(copy, word, length), length, key);
+}
+
+/* Find the slot of a word with this key, or the empty slot for it. */
+static slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+{
+    for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
+        slot *s = t->slots + i;
+        if (!s->key[1] || (s->key[0] == key[0] && s->key[1] == key[1] &&
+                           (length <= INLINE_MAX || !memcmp(t->arena + s->where, word, length))))
             return s;
     }
+}
+
+/* Find the slot of a word with this key, or add the word with a count of 0. Returns NULL without memory. */
+static slot *get_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+{
+    slot *s = find_word(t, key, word, length);
+    if (s->key[1])
+        return s;
+    if ((length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK) || !(s = add_key(t, key[0], key[1])))
+        return NULL;
+    s->where = t->arena_size - length;
+    return s;
 }
 
 /* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
@@ -436,7 +464,7 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 {
     const uint8_t *bytes = (const uint8_t *)s->key;
     *length = bytes[15] == LONG_WORD ? (size_t)(little(s->key[1]) & bits_below(56)) : bytes[15];
-    return bytes[15] == LONG_WORD ? t->arena + s->is.word.where : bytes;
+    return bytes[15] == LONG_WORD ? t->arena + s->where : bytes;
 }
 
 /* ---- 1. words: windows of text ----------------------------------------------------------------------------------- */
@@ -496,134 +524,100 @@ ALWAYS_INLINE AVX512 uint64_t in_range_avx512(const uint8_t *p, unsigned with, u
 
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
-/*
- * An automaton that reads text backward (Aho and Corasick 1975, with reversed tokens). A node is the end of a token;
- * the current one is the longest with which the text at the current byte begins. So one step per byte finds the longest
- * token that begins at each place, however the tokens overlap themselves and each other.
- */
 typedef struct {
-    uint32_t fail;  /* the longest other node with which this one begins */
-    uint32_t token; /* 1 + the index of the longest token with which it begins, or 0 */
-} node;
-
-typedef struct {
-    uint32_t length, node; /* node: of its last bytes, as far as they were added */
-} special_token;
+    size_t length;
+    uint32_t shorter; /* the index of the next shorter one, or 0 */
+} special_length;
 
 typedef struct { /* how text is cut into words */
     int pattern;
-    special_token *specials; /* the tokens */
-    size_t n, longest;
-    table children; /* the key is node << 8 | byte, and 1; word.where is the node with this byte before the others */
-    node *nodes;    /* node 0 is the empty string */
-    uint32_t n_nodes;
-    unsigned least[2], most[2];    /* of the first and second bytes of all tokens */
-    uint64_t starts[1 << 16 >> 6]; /* a bit for each two bytes with which a token starts */
+    table specials;              /* the special tokens; the count of each is 1 + its index */
+    special_length *lengths;     /* from index 1 on: a list of different lengths for each two first bytes */
+    uint32_t longest[1 << 16];   /* by the two first bytes: the index of the greatest length, or 0 */
+    unsigned least[2], most[2];  /* of the first and second bytes of all special tokens */
 } rules;
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
 
-/* the node after one more byte */
-static inline uint32_t next_node(const rules *r, uint32_t from, unsigned byte)
+/* Add a special token, whose index is i. */
+static int add_special(rules *r, const uint8_t *token, size_t length, size_t i)
 {
-    for (;; from = r->nodes[from].fail) {
-        const slot *child = find(&r->children, (uint64_t)from << 8 | byte, 1);
-        if (child->key[1] || !from)
-            return (uint32_t)child->is.word.where; /* 0 in an empty slot */
+    uint64_t key[2];
+    uint32_t *next;
+    slot *s;
+    if (length < 2)
+        return BPE_BAD_ARGUMENT;
+    make_key(&r->specials, token, length, key);
+    if (!(s = get_word(&r->specials, key, token, length)))
+        return BPE_NO_MEMORY;
+    if (s->count)
+        return BPE_BAD_ARGUMENT;
+    s->count = i + 1;
+    for (unsigned k = 0; k < 2; k++) {
+        r->least[k] = i && r->least[k] < token[k] ? r->least[k] : token[k];
+        r->most[k] = r->most[k] > token[k] ? r->most[k] : token[k];
     }
-}
-
-/* Add a byte before a node, unless that was done. All shorter nodes are there already. */
-static int add_node(rules *r, uint32_t *at, unsigned byte)
-{
-    const uint64_t key = (uint64_t)*at << 8 | byte;
-    slot *child = find(&r->children, key, 1);
-    if (!child->key[1]) {
-        const uint32_t fail = *at ? next_node(r, r->nodes[*at].fail, byte) : 0;
-        if (!(child = add_key(&r->children, key, 1)))
-            return BPE_NO_MEMORY;
-        r->nodes[r->n_nodes] = (node){fail, r->nodes[fail].token};
-        child->is.word.where = r->n_nodes++;
+    next = r->longest + first_two(token);
+    while (*next && r->lengths[*next].length > length)
+        next = &r->lengths[*next].shorter;
+    if (!*next || r->lengths[*next].length < length) {
+        r->lengths[i + 1] = (special_length){length, *next};
+        *next = (uint32_t)i + 1;
     }
-    *at = (uint32_t)child->is.word.where;
     return BPE_OK;
 }
 
 static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern,
                      const uint64_t seed[2])
 {
-    size_t start = 0, end = 0;
     if (pattern < 0 || pattern > BPE_QWEN2)
         return BPE_BAD_ARGUMENT;
+    if (n >= UINT32_MAX)
+        return BPE_OVERFLOW;
     r->pattern = pattern;
-    r->n = n;
-    if (!(r->specials = allocate(n, sizeof *r->specials)))
+    if (!(r->lengths = allocate(n + 1, sizeof *r->lengths)))
         return BPE_NO_MEMORY;
-    for (size_t i = 0; i < n; start += lengths[i++]) {
-        unsigned two;
-        if (lengths[i] < 2)
-            return BPE_BAD_ARGUMENT;
-        if (lengths[i] >= UINT32_MAX - start)
-            return BPE_OVERFLOW;
-        two = first_two(bytes + start);
-        r->specials[i].length = (uint32_t)lengths[i];
-        r->longest = lengths[i] > r->longest ? lengths[i] : r->longest;
-        r->starts[two >> 6] |= (uint64_t)1 << (two & 63);
-        for (unsigned k = 0; k < 2; k++) {
-            const unsigned byte = bytes[start + k];
-            r->least[k] = i && r->least[k] < byte ? r->least[k] : byte;
-            r->most[k] = r->most[k] > byte ? r->most[k] : byte;
-        }
-    }
-    if (!(r->nodes = allocate(start + 1, sizeof *r->nodes)))
-        return BPE_NO_MEMORY;
-    r->n_nodes = 1;
-    TRY(new_table(&r->children, 64, seed));
-    for (size_t depth = 1; depth <= r->longest; depth++, end = 0)
-        for (special_token *s = r->specials; s < r->specials + n; s++) {
-            end += s->length;
-            if (depth <= s->length)
-                TRY(add_node(r, &s->node, bytes[end - depth]));
-            if (depth == s->length)
-                r->nodes[s->node].token = (uint32_t)(s - r->specials) + 1;
-        }
+    TRY(new_table(&r->specials, seed));
+    for (size_t i = 0; i < n; bytes += lengths[i++])
+        TRY(add_special(r, bytes, lengths[i], i));
     return BPE_OK;
 }
 
 static void free_rules(rules *r)
 {
-    free_table(&r->children);
-    free(r->nodes);
-    free(r->specials);
+    free_table(&r->specials);
+    free(r->lengths);
 }
 
-/* where special tokens begin in from..to - 1 */
 typedef struct {
-    uint32_t *token; /* at each of these places: 1 + the index of the longest token that begins there, or 0 */
-    size_t room;
-    const uint8_t *from, *to;
-} finder;
+    const uint8_t *at;   /* or the end of the text */
+    size_t index, length; /* 1 + the index of the special token; both are 0 if there is none */
+} found_special;
 
-/* search the places from text on for which there is room */
-static void search(finder *f, const rules *r, const uint8_t *text, const uint8_t *end)
+/* Find the longest special token that begins at text. */
+static NOINLINE found_special special_at(const rules *r, const uint8_t *text, const uint8_t *end)
 {
-    const uint8_t *p;
-    uint32_t at = 0;
-    f->from = text;
-    f->to = (size_t)(end - text) < f->room ? end : text + f->room;
-    for (p = (size_t)(end - f->to) < r->longest ? end : f->to + r->longest; p-- > text;) {
-        at = next_node(r, at, *p);
-        if (p < f->to)
-            f->token[p - text] = r->nodes[at].token;
+    for (uint32_t i = r->longest[first_two(text)]; i; i = r->lengths[i].shorter) {
+        const size_t length = r->lengths[i].length;
+        uint64_t key[2];
+        slot *s;
+        if (length > (size_t)(end - text))
+            continue;
+        make_key(&r->specials, text, length, key);
+        s = find_word(&r->specials, key, text, length);
+        if (s->key[1])
+            return (found_special){text, (size_t)s->count, length};
     }
+    return (found_special){end, 0, 0};
 }
 
-/* Find the first place from text on at which the first two bytes of a special token are, or end. */
-ALWAYS_INLINE const uint8_t *find_start(range_finder in_range, const rules *r, const uint8_t *text, const uint8_t *end)
+/* Find the first special token from text on, the longest if several begin there. */
+ALWAYS_INLINE found_special find_special(range_finder in_range, const rules *r, const uint8_t *text,
+                                         const uint8_t *end)
 {
     const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
     const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
-    while (end - text > 1) {
+    while (r->specials.used && end - text > 1) {
         const size_t left = (size_t)(end - text) - 1;
         const unsigned n = left < WINDOW ? (unsigned)left : WINDOW;
         uint64_t places = bits_below(n);
@@ -631,34 +625,15 @@ ALWAYS_INLINE const uint8_t *find_start(range_finder in_range, const rules *r, c
             places &= in_range(text + 1, 0, next, next_most - next + 1);
         for (; places; places &= places - 1) {
             const uint8_t *place = text + lowest_bit(places);
-            if (r->starts[first_two(place) >> 6] >> (first_two(place) & 63) & 1)
-                return place;
+            if (r->longest[first_two(place)]) {
+                const found_special found = special_at(r, place, end);
+                if (found.index)
+                    return found;
+            }
         }
         text += n;
     }
-    return end;
-}
-
-/*
- * Find the first special token at or after text, the longest if several begin there. Returns 1 + its index, and its
- * place in *at; or 0 and *at = end if no token follows.
- */
-ALWAYS_INLINE size_t find_special(range_finder in_range, finder *f, const rules *r, const uint8_t *text,
-                                  const uint8_t *end, const uint8_t **at)
-{
-    for (; r->n && text < end; text++) {
-        if (text >= f->to) {
-            text = find_start(in_range, r, text, end);
-            if (text == end)
-                break;
-            search(f, r, text, end);
-        }
-        *at = text;
-        if (f->token[text - f->from])
-            return f->token[text - f->from];
-    }
-    *at = end;
-    return 0;
+    return (found_special){end, 0, 0};
 }
 
 /* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
@@ -666,42 +641,21 @@ ALWAYS_INLINE size_t find_special(range_finder in_range, finder *f, const rules 
 struct bpe_words {
     table table; /* without slots when the words are used up */
     rules rules;
+    uint64_t n_bytes; /* of all text and words that came in */
 };
 
-static int add_count(uint64_t *count, uint64_t more)
+/*
+ * Count the bytes of text, or of a word that occurs `count` times, before they come in: below 2^63 in all. So no count
+ * of words or pairs, and no sum of counts, can overflow.
+ */
+static int admit(bpe_words *w, uint64_t length, uint64_t count)
 {
-    if (more > COUNT_MAX - *count)
+    if (!w->table.slots)
+        return BPE_USED_UP;
+    if (length && count > (INT64_MAX - w->n_bytes) / length)
         return BPE_OVERFLOW;
-    *count += more;
+    w->n_bytes += length * count;
     return BPE_OK;
-}
-
-/* Count a word, given its key. */
-static NOINLINE int put_word(table *t, uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
-{
-    slot *s = find_word(t, key, word, length);
-    if (s->key[1])
-        return add_count(&s->is.word.count, count);
-    if (length > UINT32_MAX)
-        return BPE_OVERFLOW;
-    if ((length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK) || !(s = add_key(t, key[0], key[1])))
-        return BPE_NO_MEMORY;
-    s->is.word.count = count;
-    s->is.word.where = t->arena_size - length;
-    return BPE_OK;
-}
-
-/* Add a word that was counted elsewhere. */
-static int add_word(table *t, const uint8_t *word, size_t length, uint64_t count)
-{
-    uint64_t key[2] = {0, 0};
-    if (length > INLINE_MAX)
-        long_key(t, word, length, key);
-    else {
-        memcpy(key, word, length);
-        ((uint8_t *)key)[15] = (uint8_t)length;
-    }
-    return put_word(t, key, word, length, count);
 }
 
 /* After an error the counts are incomplete: drop them all, so that the next call returns BPE_USED_UP. */
@@ -728,92 +682,61 @@ int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n,
     if (!w)
         return BPE_NO_MEMORY;
     TRY(new_rules(&w->rules, special_bytes, lengths, n, pattern, seed));
-    return new_table(&w->table, FIRST_SLOTS, seed);
+    return new_table(&w->table, seed);
 }
 
-int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint32_t *lengths, const uint64_t *counts, size_t n)
+static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
-    int status = w->table.slots ? BPE_OK : BPE_USED_UP;
-    for (size_t i = 0; i < n && status == BPE_OK; bytes += lengths[i++])
-        if (lengths[i] && counts[i])
-            status = add_word(&w->table, bytes, lengths[i], counts[i]);
-    return finish_words(w, status);
+    slot *s = get_word(t, key, word, length);
+    if (!s)
+        return BPE_NO_MEMORY;
+    s->count += count;
+    return BPE_OK;
 }
 
-int bpe_words_add(bpe_words *w, const bpe_words *other)
+int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
 {
-    const table *t = &other->table;
-    const size_t before = w->table.used;
-    size_t length;
-    int status = BPE_OK;
-    if (!w->table.slots || !t->slots)
-        return BPE_USED_UP;
-    /* in the order of hashes, words pile up in a table that is too small: it grows as soon as that can be foreseen */
-    if (w->table.capacity < t->capacity)
-        status = resize(&w->table, t->capacity);
-    for (size_t i = 0; i < t->capacity && status == BPE_OK; i++) {
-        const uint8_t *word = word_of(t, t->slots + i, &length);
-        if (length)
-            status = add_word(&w->table, word, length, t->slots[i].is.word.count);
-        if (status == BPE_OK && i % FIRST_SLOTS == FIRST_SLOTS - 1 &&
-            is_too_small(&w->table, before + (uint64_t)(w->table.used - before) * t->capacity / (i + 1)))
-            status = resize(&w->table, 2 * w->table.capacity);
+    int status = w->table.slots ? make_room(&w->table, (uint64_t)w->table.used + n) : BPE_USED_UP;
+    for (size_t i = 0; i < n && status == BPE_OK; bytes += lengths[i++]) {
+        uint64_t key[2];
+        status = admit(w, lengths[i], counts[i]);
+        if (status == BPE_OK && lengths[i] && counts[i]) {
+            make_key(&w->table, bytes, (size_t)lengths[i], key);
+            status = put_word(&w->table, key, bytes, (size_t)lengths[i], counts[i]);
+        }
     }
     return finish_words(w, status);
 }
 
-void bpe_words_totals(const bpe_words *w, bpe_totals *totals)
+void bpe_words_totals(const bpe_words *w, uint64_t min_count, bpe_totals *totals)
 {
     const table *t = &w->table;
     memset(totals, 0, sizeof *totals);
-    totals->words = t->used;
-    for (size_t i = 0; i < t->capacity; i++) {
-        const uint64_t count = t->slots[i].is.word.count;
+    for (const slot *s = t->slots; s < t->slots + t->capacity; s++) {
         size_t length;
-        (void)word_of(t, t->slots + i, &length); /* 0 in an empty slot */
-        totals->bytes += length;
-        totals->pretokens += count & UINT32_MAX;
-        totals->pretokens_high += count >> 32;
-        totals->bytes_in_words += (count & UINT32_MAX) * length;
-        totals->bytes_in_words_high += (count >> 32) * length;
+        (void)word_of(t, s, &length);
+        if (length && s->count >= min_count) {
+            totals->words++;
+            totals->bytes += length;
+            totals->all_words += s->count;
+            totals->all_bytes += s->count * length;
+        }
     }
 }
 
-typedef struct {
-    uint64_t count;
-    const uint8_t *word;
-    size_t length;
-} listed_word;
-
-static int by_count_and_bytes(const void *x, const void *y)
-{
-    const listed_word *a = x, *b = y;
-    if (a->count != b->count)
-        return a->count > b->count ? -1 : 1;
-    return compare_bytes(a->word, a->length, b->word, b->length);
-}
-
-int bpe_words_get(const bpe_words *w, uint8_t *bytes, uint32_t *lengths, uint64_t *counts)
+int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts)
 {
     const table *t = &w->table;
-    listed_word *list = t->slots ? allocate(t->used, sizeof *list) : NULL, *entry = list;
-    if (!list)
-        return t->slots ? BPE_NO_MEMORY : BPE_USED_UP;
-    for (size_t i = 0; i < t->capacity; i++) {
+    for (const slot *s = t->slots; s < t->slots + t->capacity; s++) {
         size_t length;
-        const uint8_t *word = word_of(t, t->slots + i, &length);
-        if (length)
-            *entry++ = (listed_word){t->slots[i].is.word.count, word, length};
+        const uint8_t *word = word_of(t, s, &length);
+        if (length && s->count >= min_count) {
+            bytes = (uint8_t *)memcpy(bytes, word, length) + length;
+            *lengths++ = length;
+            *counts++ = s->count;
+        }
     }
-    qsort(list, t->used, sizeof *list, by_count_and_bytes);
-    for (entry = list; entry < list + t->used; entry++) {
-        memcpy(bytes, entry->word, entry->length);
-        bytes += entry->length;
-        *lengths++ = (uint32_t)entry->length;
-        *counts++ = entry->count;
-    }
-    free(list);
-    return BPE_OK;
+    return t->slots ? BPE_OK : BPE_USED_UP;
 }
 
 /* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
@@ -995,7 +918,11 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
     letter &= known;
     number &= known;
     tail = m->tail & known;
-    /* newlines (and slashes after them) that belong to a word of other characters before them */
+    /*
+     * Newlines (and slashes after them) that belong to a word of other characters before them: `chain` has the first of
+     * each such run. Adding it to the runs carries through to the end of its run, so the bits that change, within runs,
+     * are the rest of the run.
+     */
     behind = (o200k ? line_end | m->slash : line_end) & known;
     chain = behind & line_end & other << 1;
     chain |= ((behind + chain) ^ behind) & behind;
@@ -1129,21 +1056,21 @@ ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t 
  */
 typedef struct {
     uint64_t key[2];
-    const uint8_t *word;
+    const uint8_t *word; /* in the text */
     size_t length, home; /* home: the index of its slot, if no other has it */
 } pending;
 
 /* `special` is 1 + the index of the special token that follows the words, or 0. */
-typedef int (*batch_sink)(void *state, pending *words, size_t n, size_t special);
+typedef int (*batch_sink)(void *state, const pending *words, size_t n, size_t special);
 
 typedef struct {
-    pending words[BATCH + WINDOW]; /* when a batch is full, the words of the last window still have room */
-    size_t n;
     const uint8_t *text, *limit; /* the next word; bytes up to limit can be read */
     const rules *rules;
     const table *table;
     batch_sink sink;
     void *state;
+    pending *words; /* BATCH_ROOM of them */
+    size_t n;
 } batch;
 
 static int end_batch(batch *b, size_t special)
@@ -1153,11 +1080,11 @@ static int end_batch(batch *b, size_t special)
     return b->sink(b->state, b->words, n, special);
 }
 
-/* Make the key of a word, and prefetch its slot. 16 bytes can be read. */
-ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, size_t length)
+/* Make the key of a word, and prefetch its slot. `readable` has the bytes of the word and can be read for 16 bytes. */
+ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length)
 {
     if (LIKELY(length <= INLINE_MAX))
-        short_key(word, length, p->key);
+        short_key(readable, length, p->key);
     else
         long_key(t, word, length, p->key);
     p->word = word;
@@ -1170,35 +1097,35 @@ ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, size
 ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end)
 {
     const int pattern = b->rules->pattern;
-    const uint8_t *const limit = b->limit;
     uint8_t copy[READABLE];
     while (b->text < end) {
-        const size_t left = (size_t)(end - b->text);
-        const uint8_t *text = b->text, *window = text;
+        const uint8_t *const text = b->text, *window = text; /* the same bytes; READABLE of window can be read */
+        const size_t left = (size_t)(end - text);
         const table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
         pending *next = b->words + b->n;
-        size_t at = 0;
+        size_t at = 0; /* of the next word, in both */
         cut c;
-        if ((size_t)(limit - text) < READABLE) {
+        if ((size_t)(b->limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }
         c = find_starts(in_range, pattern, window, left);
         for (; c.starts; c.starts &= c.starts - 1) {
             const unsigned to = lowest_bit(c.starts);
-            prepare(next++, &t, window + at, to - at);
+            prepare(next++, &t, text + at, window + at, to - at);
             at = to;
         }
         if (!LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
             const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
             if (!length)
                 return BPE_BAD_UTF8;
-            prepare(next++, &t, (length > INLINE_MAX ? text : window) + at, length);
+            prepare(next++, &t, text + at, window + at, length);
             at += length;
         }
-        b->text += at;
+        b->text = text + at;
         b->n = (size_t)(next - b->words);
-        if (b->n >= BATCH || window == copy)
+        assert(b->text <= end && b->n <= BATCH_ROOM);
+        if (b->n >= BATCH)
             TRY(end_batch(b, 0));
     }
     return BPE_OK;
@@ -1206,22 +1133,13 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
 
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
-    const rules *r = b->rules;
-    const uint8_t *piece_end;
-    finder f = {NULL, r->longest > WINDOW ? r->longest : WINDOW, b->text, b->text};
-    int status = BPE_OK;
-    if (r->n && !(f.token = allocate(f.room, sizeof *f.token)))
-        return BPE_NO_MEMORY;
-    while (b->text < end && status == BPE_OK) {
-        const size_t found = find_special(in_range, &f, r, b->text, end, &piece_end);
-        status = scan_words(in_range, b, piece_end);
-        if (status == BPE_OK)
-            status = end_batch(b, found);
-        if (status == BPE_OK && found)
-            b->text += r->specials[found - 1].length;
+    while (b->text < end) {
+        const found_special found = find_special(in_range, b->rules, b->text, end);
+        TRY(scan_words(in_range, b, found.at));
+        TRY(end_batch(b, found.index));
+        b->text += found.length;
     }
-    free(f.token);
-    return status;
+    return BPE_OK;
 }
 
 static NOINLINE int scan_baseline(batch *b, const uint8_t *end) { return scan_with(in_range_baseline, b, end); }
@@ -1249,38 +1167,30 @@ static int scan_text(batch *b, const uint8_t *end)
 }
 
 /* the sink that counts */
-static int count_batch(void *state, pending *words, size_t n, size_t special)
+static int count_batch(void *state, const pending *words, size_t n, size_t special)
 {
     table *t = state;
     (void)special;
-    for (pending *p = words; p < words + n; p++) {
+    for (const pending *p = words; p < words + n; p++) {
         slot *s = t->slots + p->home;
         if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX))
-            TRY(add_count(&s->is.word.count, 1));
+            s->count++;
         else
             TRY(put_word(t, p->key, p->word, p->length, 1));
     }
     return BPE_OK;
 }
 
-/* Give a table the size that text of this length usually needs, so that it grows less often. */
-static int fit_table(table *t, size_t length, size_t most)
+int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length)
 {
-    size_t capacity = t->capacity;
-    while (capacity < most && capacity < length / BYTES_PER_SLOT)
-        capacity *= 2;
-    return capacity > t->capacity ? resize(t, capacity) : BPE_OK;
-}
-
-int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad_offset)
-{
-    batch b = {.rules = &w->rules, .table = &w->table, .sink = count_batch, .state = &w->table,
-               .text = text, .limit = text + length};
-    int status = w->table.slots ? fit_table(&w->table, length, FITTED_SLOTS) : BPE_USED_UP;
+    pending words[BATCH_ROOM];
+    batch b = {.text = text, .limit = text + length, .rules = &w->rules, .table = &w->table, .sink = count_batch,
+               .state = &w->table, .words = words};
+    int status = admit(w, length, 1);
+    if (status == BPE_OK)
+        status = make_room(&w->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS));
     if (status == BPE_OK)
         status = scan_text(&b, b.limit);
-    if (status == BPE_BAD_UTF8)
-        *bad_offset = (size_t)(b.text - text);
     return finish_words(w, status);
 }
 
@@ -1288,7 +1198,7 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length, size_t *bad
 
 enum { NO_TOKEN = 0, FIRST_ID = 1, ROWS = FIRST_ID + 256 }; /* inside the learner, each id is the caller's + 1 */
 enum { BLOCK = 128 };                                       /* slots of the array that share a count */
-enum { WORK_PER_CALL = 1 << 22 };                           /* places; about 0.1 s */
+enum { WORK_PER_CALL = 1 << 20 };                           /* places; about 0.1 s */
 enum { LEFT, RIGHT, N_PLACES, PLACES };                     /* the header of a pair's list; its places follow */
 
 typedef struct { uint64_t key, count; } heap_entry;
@@ -1301,16 +1211,30 @@ typedef struct { /* a new pair */
 
 typedef struct {
     uint32_t length;
-    size_t where;   /* offset of the bytes */
-    uint64_t start; /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
-    size_t places;  /* where its next place goes when pairs are indexed again; 0 else */
-    pair_sum beside[2]; /* new pairs with this token on the left and on the right; all zero between merges */
+    size_t where;       /* offset of the bytes */
+    uint64_t start;     /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
+    pair_sum beside[2]; /* the new pairs with this token on their LEFT and RIGHT; all zero between merges */
 } token;
 
+/*
+ * Counts never rise: a merge takes occurrences away from other pairs, and all pairs that it adds contain its new token.
+ * So rare pairs can wait, and pairs that are too rare for any of the wanted merges can be left out:
+ *   - `pairs` holds exactly the pairs that occur at least `threshold` times and are not too long. A pair leaves when
+ *     its count falls below the threshold or when it is merged, and never comes back.
+ *   - `heap` has one entry for each of these pairs that occurs at least `level` times, with the count of the pair or an
+ *     earlier, larger one. Other entries are harmless: their pairs have left the table, or are rarer than `level`.
+ * next_pair corrects the entry at the top until its count is right. Then no pair is better.
+ */
 struct bpe_learner {
     int status;      /* any other than BPE_OK is final */
     uint64_t wanted; /* the most merges that may follow */
-    uint32_t *seq;   /* the array of all words */
+    uint64_t threshold, level;
+    table pairs; /* the key is the pair, and 1; `where` is the index of its list */
+    heap_entry *heap;
+    size_t n_heap, heap_capacity;
+    uint32_t *lists; /* for each pair a header, then its places in ascending order */
+    size_t n_lists, lists_capacity;
+    uint32_t *seq; /* the array of all words */
     size_t n_slots;
     uint64_t *counts;     /* per block */
     pair_sum *byte_pairs; /* a matrix of ROWS rows; used until the pairs of bytes are in the table */
@@ -1318,18 +1242,11 @@ struct bpe_learner {
     size_t n_tokens, token_capacity;
     uint8_t *bytes;
     size_t n_bytes, bytes_capacity;
-    uint32_t (*met)[2];      /* the ids with an entry in `beside` */
+    uint32_t *met[2]; /* the distinct neighbors of the replaced pairs, on either side */
+    size_t n_met[2], met_capacity[2];
     uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
-    size_t n_met[2], met_capacity, replaced_capacity;
-    table pairs;      /* all pairs that occur at least `threshold` times; the key is the pair, and 1 */
-    uint32_t *places; /* of all tokens, sorted by token, while pairs are indexed again */
-    uint32_t *lists;  /* for each pair a header, then its places in ascending order */
-    size_t n_lists, lists_capacity;
-    heap_entry *heap;
-    size_t n_heap, heap_capacity;
-    size_t most_pairs; /* if the table holds more, the threshold is raised */
-    uint64_t level, threshold, floor; /* floor: of the threshold, since rarer pairs are not merged */
-    size_t longest;
+    size_t replaced_capacity;
+    size_t longest;  /* token, in bytes */
     int smaller_ids; /* a tie goes to the smaller ids, as in Hugging Face's trainer; else to the greater bytes */
 };
 
@@ -1339,9 +1256,11 @@ static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left 
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
 {
     const token *x = l->tokens + a, *y = l->tokens + b;
+    int order;
     if (x->start != y->start)
         return x->start < y->start ? -1 : 1;
-    return a == b ? 0 : compare_bytes(l->bytes + x->where, x->length, l->bytes + y->where, y->length);
+    order = memcmp(l->bytes + x->where, l->bytes + y->where, x->length < y->length ? x->length : y->length);
+    return order ? order : (x->length > y->length) - (x->length < y->length);
 }
 
 /* the order of merges: the larger count first, then the greater left token, then the greater right token */
@@ -1387,10 +1306,10 @@ static int add_token(bpe_learner *l, size_t length)
 {
     const size_t n = l->n_tokens + 1, where = l->n_bytes;
     uint64_t start = 0;
-    if (n >= UINT32_MAX || length > UINT32_MAX)
-        return BPE_OVERFLOW;
+    assert(n < UINT32_MAX && length < UINT32_MAX); /* since the array is that small */
     TRY(grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens));
-    TRY(grow(&l->met, &l->met_capacity, n, sizeof *l->met));
+    TRY(grow(&l->met[LEFT], &l->met_capacity[LEFT], n, sizeof *l->met[LEFT]));
+    TRY(grow(&l->met[RIGHT], &l->met_capacity[RIGHT], n, sizeof *l->met[RIGHT]));
     for (size_t i = 0; i < 8; i++)
         start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
     l->tokens[l->n_tokens++] = (token){.length = (uint32_t)length, .where = where, .start = start};
@@ -1400,7 +1319,7 @@ static int add_token(bpe_learner *l, size_t length)
 
 /*
  * Make room for more lists, of `needed` numbers. Before the block grows, the lists of pairs that have left the table
- * are removed: such a pair never comes back.
+ * are removed.
  */
 static int make_room_for_lists(bpe_learner *l, size_t needed)
 {
@@ -1412,7 +1331,7 @@ static int make_room_for_lists(bpe_learner *l, size_t needed)
         size = PLACES + l->lists[at + N_PLACES];
         if (s->key[1]) {
             memmove(l->lists + end, l->lists + at, size * sizeof *l->lists);
-            s->is.pair.list = end;
+            s->where = end;
             end += size;
         }
     }
@@ -1420,24 +1339,29 @@ static int make_room_for_lists(bpe_learner *l, size_t needed)
     return grow(&l->lists, &l->lists_capacity, end + end / 4 + needed, sizeof *l->lists);
 }
 
-/* put a new pair into the table and, if it is frequent, into the heap; begin its list; skip one too rare or too long */
+/*
+ * Add a new pair to the table unless it is too rare or too long. Reserves its list, for which there has to be room; the
+ * caller writes the places.
+ */
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
 {
-    const heap_entry entry = {pair_key(left, right), sum->count};
+    const uint64_t key = pair_key(left, right);
     slot *s;
     if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
-    if (!(s = add_key(&l->pairs, entry.key, 1)))
+    assert(l->n_lists + PLACES + sum->n <= l->lists_capacity);
+    assert(!find(&l->pairs, key, 1)->key[1]);
+    if (!(s = add_key(&l->pairs, key, 1)))
         return BPE_NO_MEMORY;
-    s->is.pair.count = sum->count;
-    s->is.pair.list = l->n_lists;
+    s->count = sum->count;
+    s->where = l->n_lists;
     l->lists[l->n_lists + LEFT] = left;
     l->lists[l->n_lists + RIGHT] = right;
     l->lists[l->n_lists + N_PLACES] = sum->n;
     sum->list = l->n_lists + PLACES;
     l->n_lists = sum->list + sum->n;
-    return entry.count >= l->level ? heap_push(l, entry) : BPE_OK;
+    return sum->count >= l->level ? heap_push(l, (heap_entry){key, sum->count}) : BPE_OK;
 }
 
 /* remove a pair; later entries move up, so that no search ends too early */
@@ -1451,7 +1375,7 @@ static void drop_pair(bpe_learner *l, slot *s)
             t->slots[hole] = t->slots[i];
             hole = i;
         }
-    t->slots[hole] = (slot){{0, 0}, {{0, 0}}};
+    t->slots[hole] = (slot){.key = {0, 0}, .count = 0};
     t->used--;
 }
 
@@ -1464,14 +1388,14 @@ static void drop_pair(bpe_learner *l, slot *s)
 static void sort_words(slot *s, size_t n)
 {
     while (n > 1) {
-        const uint64_t middle = s[n / 2].is.word.count;
+        const uint64_t middle = s[n / 2].count;
         size_t larger = 0, smaller = n;
         for (size_t i = 0; i < smaller;) {
             const slot one = s[i];
-            if (one.is.word.count > middle) {
+            if (one.count > middle) {
                 s[i++] = s[larger];
                 s[larger++] = one;
-            } else if (one.is.word.count < middle) {
+            } else if (one.count < middle) {
                 s[i] = s[--smaller];
                 s[smaller] = one;
             } else
@@ -1494,13 +1418,13 @@ static int new_array(bpe_learner *l, const table *words)
     size_t n = 2 * BLOCK, length;
     for (const slot *s = words->slots; s < words->slots + words->used; s++) {
         (void)word_of(words, s, &length);
-        n += length + 1 + (s->is.word.count == count ? 0 : BLOCK);
-        count = s->is.word.count;
+        n += length + 1 + (s->count == count ? 0 : BLOCK);
+        count = s->count;
         if (length > 1 && length <= l->longest && --left == 0 && count > l->threshold)
             l->threshold = count;
     }
     if (n >= UINT32_MAX)
-        return BPE_OVERFLOW;
+        return BPE_TOO_MANY_WORDS;
     l->seq = allocate(n, sizeof *l->seq);
     l->counts = allocate(n / BLOCK, sizeof *l->counts);
     l->byte_pairs = allocate(ROWS * ROWS, sizeof *l->byte_pairs);
@@ -1508,15 +1432,16 @@ static int new_array(bpe_learner *l, const table *words)
 }
 
 /* write sorted words into the array, which has room for them, and sum up their pairs */
-static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte)
+static void write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte)
 {
     uint64_t count = 0;
     size_t p = BLOCK, length;
     for (const slot *s = words->slots; s < words->slots + words->used; s++, p += length + 1) {
         const uint8_t *word = word_of(words, s, &length);
-        if (s->is.word.count != count) /* words with different counts don't share a block */
+        if (s->count != count) /* words with different counts don't share a block */
             p = (p + BLOCK - 1) / BLOCK * BLOCK;
-        count = s->is.word.count;
+        assert(s->count <= count || !count);
+        count = s->count;
         for (size_t block = p / BLOCK; block <= (p + length) / BLOCK; block++)
             l->counts[block] = count;
         for (size_t i = 0; i < length; i++)
@@ -1524,11 +1449,10 @@ static int write_words(bpe_learner *l, const table *words, const uint8_t *id_of_
         for (size_t i = 1; i < length; i++) {
             pair_sum *sum = l->byte_pairs + l->seq[p + i - 1] * ROWS + l->seq[p + i];
             sum->n++;
-            TRY(add_count(&sum->count, count));
+            sum->count += count;
         }
     }
     l->n_slots = p;
-    return BPE_OK;
 }
 
 /* add all pairs of bytes to the table, and list their places */
@@ -1542,19 +1466,19 @@ static int index_byte_pairs(bpe_learner *l)
         if (sum->list)
             l->lists[sum->list++] = (uint32_t)p;
     }
+    free(l->byte_pairs);
+    l->byte_pairs = NULL;
     return BPE_OK;
 }
 
 /* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
 
-/* count a neighbor of a replaced pair, on the left (side 0) or on the right (side 1); `lost` is the pair with it */
-static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t lost, uint64_t count)
+/* count a neighbor of a replaced pair, on its LEFT or RIGHT */
+static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t count)
 {
     pair_sum *sum = &l->tokens[id].beside[side];
-    if (!sum->n++) {
-        l->met[l->n_met[side]++][side] = id;
-        PREFETCH(l->pairs.slots + home_of(&l->pairs, lost, 1));
-    }
+    if (!sum->n++)
+        l->met[side][l->n_met[side]++] = id;
     sum->count += count;
 }
 
@@ -1566,8 +1490,8 @@ static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t lengt
 }
 
 /*
- * Replace the pair (a, b) by c at the n places in a list, remove stale entries from the list, and return its length.
- * *weight is the sum of the counts; the neighbors are added to l->beside and l->replaced.
+ * Replace the pair (a, b) by c at the n places in a list, remove outdated entries from the list, and return its length.
+ * *weight is the sum of the counts; the neighbors are added to l->met and l->replaced.
  */
 static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
@@ -1585,10 +1509,10 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
         if (seq[p] == a && seq[p + length_a] == b) {
             const uint64_t count = l->counts[p / BLOCK];
             const uint32_t x = seq[p - 1], y = seq[p + length];
-            meet(l, 0, x, pair_key(x, a), count);
-            meet(l, 1, y, pair_key(b, y), count);
-            l->replaced[made][0] = x;
-            l->replaced[made][1] = y;
+            meet(l, LEFT, x, count);
+            meet(l, RIGHT, y, count);
+            l->replaced[made][LEFT] = x;
+            l->replaced[made][RIGHT] = y;
             seq[p + length_a - 1] = seq[p + length_a] = NO_TOKEN;
             seq[p] = seq[p + length - 1] = c;
             *weight += count;
@@ -1596,6 +1520,12 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
         }
     }
     return made;
+}
+
+/* the pair of a token and its neighbor `id` on one side */
+static inline uint64_t pair_with(unsigned side, uint32_t id, uint32_t token_id)
+{
+    return side == LEFT ? pair_key(id, token_id) : pair_key(token_id, id);
 }
 
 /*
@@ -1606,17 +1536,21 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
  */
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 {
-    for (unsigned side = 0; side < 2; side++)
+    for (unsigned side = LEFT; side <= RIGHT; side++) {
+        const uint32_t *met = l->met[side], inner = side == LEFT ? a : b;
         for (size_t i = 0; i < l->n_met[side]; i++) {
-            const uint32_t id = l->met[i][side];
+            const uint32_t id = met[i];
             pair_sum *sum = &l->tokens[id].beside[side];
-            slot *s = find(&l->pairs, side ? pair_key(b, id) : pair_key(id, a), 1);
-            if (s->key[1] && (s->is.pair.count -= sum->count) < l->threshold)
-                drop_pair(l, s);
-            if (side && id == a)
-                sum->count -= l->tokens[c].beside[0].count;
-            TRY(add_pair(l, side ? c : id, side ? id : c, sum));
+            slot *lost = find(&l->pairs, pair_with(side, id, inner), 1);
+            if (i + PAIRS_AHEAD < l->n_met[side])
+                PREFETCH(l->pairs.slots + home_of(&l->pairs, pair_with(side, met[i + PAIRS_AHEAD], inner), 1));
+            if (lost->key[1] && (lost->count -= sum->count) < l->threshold)
+                drop_pair(l, lost);
+            if (side == RIGHT && id == a)
+                sum->count -= l->tokens[c].beside[LEFT].count;
+            TRY(add_pair(l, side == LEFT ? id : c, side == LEFT ? c : id, sum));
         }
+    }
     return BPE_OK;
 }
 
@@ -1624,64 +1558,15 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        const uint32_t x = l->replaced[i][0], y = l->replaced[i][1];
-        if (l->tokens[x].beside[0].list)
-            l->lists[l->tokens[x].beside[0].list++] = places[i] - l->tokens[x].length;
-        if (l->tokens[y].beside[1].list)
-            l->lists[l->tokens[y].beside[1].list++] = places[i];
+        const uint32_t x = l->replaced[i][LEFT], y = l->replaced[i][RIGHT];
+        if (l->tokens[x].beside[LEFT].list)
+            l->lists[l->tokens[x].beside[LEFT].list++] = places[i] - l->tokens[x].length;
+        if (l->tokens[y].beside[RIGHT].list)
+            l->lists[l->tokens[y].beside[RIGHT].list++] = places[i];
     }
-    for (unsigned side = 0; side < 2; side++)
+    for (unsigned side = LEFT; side <= RIGHT; side++)
         while (l->n_met[side])
-            l->tokens[l->met[--l->n_met[side]][side]].beside[side] = (pair_sum){0, 0, 0};
-}
-
-/* add the pairs of a token, which is at n places, and its right neighbors, and list their places */
-static int index_token(bpe_learner *l, uint32_t a, const uint32_t *places, size_t n)
-{
-    const size_t length = l->tokens[a].length;
-    TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
-    TRY(make_room_for_lists(l, n * (PLACES + 1)));
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t y = l->seq[places[i] + length];
-        if (i + AHEAD < n)
-            prefetch_place(l, places[i + AHEAD], length);
-        meet(l, 1, y, pair_key(a, y), l->counts[places[i] / BLOCK]);
-        l->replaced[i][0] = NO_TOKEN; /* only pairs on the right are new */
-        l->replaced[i][1] = y;
-    }
-    for (size_t i = 0; i < l->n_met[1]; i++)
-        TRY(add_pair(l, a, l->met[i][1], &l->tokens[l->met[i][1]].beside[1]));
-    list_new_pairs(l, places, n);
-    return BPE_OK;
-}
-
-/* make the table of pairs and their lists again: sort all places by token, and take each token's */
-static int index_pairs(bpe_learner *l)
-{
-    size_t n = 0;
-    memset(l->pairs.slots, 0, l->pairs.capacity * sizeof *l->pairs.slots);
-    l->pairs.used = l->n_lists = 0;
-    for (size_t p = BLOCK; p < l->n_slots; p += l->tokens[l->seq[p]].length)
-        l->tokens[l->seq[p]].places++;
-    l->tokens[NO_TOKEN].places = 0;
-    for (token *t = l->tokens + FIRST_ID; t < l->tokens + l->n_tokens; t++) {
-        n += t->places;
-        t->places = n - t->places;
-    }
-    if (!(l->places = allocate(n, sizeof *l->places)))
-        return BPE_NO_MEMORY;
-    for (size_t p = BLOCK; p < l->n_slots; p += l->tokens[l->seq[p]].length)
-        if (l->seq[p] != NO_TOKEN)
-            l->places[l->tokens[l->seq[p]].places++] = (uint32_t)p;
-    n = 0;
-    for (uint32_t a = FIRST_ID; a < l->n_tokens; a++) {
-        TRY(index_token(l, a, l->places + n, l->tokens[a].places - n));
-        n = l->tokens[a].places;
-        l->tokens[a].places = 0;
-    }
-    free(l->places);
-    l->places = NULL;
-    return BPE_OK;
+            l->tokens[l->met[side][--l->n_met[side]]].beside[side] = (pair_sum){0, 0, 0};
 }
 
 /* merge a pair, which leaves the table */
@@ -1690,10 +1575,10 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
     const token x = l->tokens[a], y = l->tokens[b];
     const size_t length = (size_t)x.length + y.length, end = l->n_bytes;
-    size_t list, n = l->lists[pair->is.pair.list + N_PLACES];
-    *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->is.pair.count, 0};
+    size_t list, n = l->lists[pair->where + N_PLACES];
+    *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->count, 0};
     TRY(make_room_for_lists(l, 2 * n * (PLACES + 1))); /* each place makes two new pairs at most */
-    list = pair->is.pair.list + PLACES;
+    list = pair->where + PLACES;
     drop_pair(l, pair);
     TRY(grow(&l->bytes, &l->bytes_capacity, end + length, 1));
     TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
@@ -1707,50 +1592,51 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 }
 
 /*
- * Refill the heap with pairs that occur at least half as often as those before: most pairs are too rare to be ever in
- * it, and a small heap is fast. If no pair in the table is frequent enough, and the threshold was raised, lower it.
+ * Refill the empty heap with the pairs that occur at least half as often as the most frequent one. Most pairs never
+ * become that frequent again, and a small heap is fast.
  */
 static int fill_heap(bpe_learner *l)
 {
-    l->n_heap = 0;
-    if (l->level <= l->threshold) {
-        if (l->threshold == l->floor)
-            return BPE_DONE;
-        l->level = l->threshold;
-        l->threshold = l->threshold / 4 > l->floor ? l->threshold / 4 : l->floor;
-        TRY(index_pairs(l));
-        l->most_pairs = 2 * l->pairs.used > MOST_PAIRS ? 2 * l->pairs.used : MOST_PAIRS;
+    const slot *const end = l->pairs.slots + l->pairs.capacity;
+    uint64_t most = 0;
+    for (const slot *s = l->pairs.slots; s < end; s++)
+        most = s->count > most ? s->count : most;
+    l->level = most - most / 2;
+    for (const slot *s = l->pairs.slots; s < end; s++)
+        if (s->key[1] && s->count >= l->level)
+            TRY(heap_push(l, (heap_entry){s->key[0], s->count}));
+    return l->n_heap ? BPE_OK : BPE_DONE;
+}
+
+/* Find the best pair of the table. */
+static int next_pair(bpe_learner *l, slot **pair)
+{
+    for (;; heap_down(l)) {
+        if (!l->n_heap)
+            TRY(fill_heap(l));
+        *pair = find(&l->pairs, l->heap->key, 1); /* an empty slot, whose count is 0, if the pair has left the table */
+        assert((*pair)->count <= l->heap->count);
+        if ((*pair)->count == l->heap->count)
+            return BPE_OK;
+        if ((*pair)->count >= l->level)
+            l->heap->count = (*pair)->count;
+        else
+            *l->heap = l->heap[--l->n_heap];
     }
-    l->level = l->level / 2 > l->threshold ? l->level / 2 : l->threshold;
-    for (const slot *s = l->pairs.slots; s < l->pairs.slots + l->pairs.capacity; s++)
-        if (s->is.pair.count >= l->level)
-            TRY(heap_push(l, (heap_entry){s->key[0], s->is.pair.count}));
-    return BPE_OK;
 }
 
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made)
 {
-    size_t work = 0;
-    for (*made = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
-        heap_entry *top = l->heap;
-        slot *s = l->n_heap && top->count >= l->threshold ? find(&l->pairs, top->key, 1) : NULL;
-        if (!l->wanted) {
-            l->status = BPE_DONE;
-        } else if (!s) {
-            l->status = fill_heap(l);
-            work += l->pairs.capacity;
-        } else if (s->is.pair.count != top->count) { /* it fell, or the pair was merged or dropped */
-            *top = s->is.pair.count >= l->level ? (heap_entry){top->key, s->is.pair.count} : l->heap[--l->n_heap];
-            heap_down(l);
-        } else if (l->pairs.used > l->most_pairs) { /* from now on, fewer pairs are added */
-            l->threshold *= 2;
-            l->most_pairs += l->most_pairs / 16;
-        } else {
-            work += l->lists[s->is.pair.list + N_PLACES];
-            l->status = make_merge(l, s, merges + *made);
-            *made += l->status == BPE_OK;
+    slot *pair;
+    *made = 0;
+    for (size_t work = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
+        l->status = l->wanted ? next_pair(l, &pair) : BPE_DONE;
+        if (l->status == BPE_OK) {
+            work += l->lists[pair->where + N_PLACES];
+            l->status = make_merge(l, pair, merges + *made);
             l->wanted--;
         }
+        *made += l->status == BPE_OK;
     }
     return l->status;
 }
@@ -1761,14 +1647,14 @@ void bpe_learner_free(bpe_learner *l)
 {
     if (!l)
         return;
-    free(l->places);
     free_table(&l->pairs);
     free(l->seq);
     free(l->counts);
     free(l->byte_pairs);
     free(l->tokens);
     free(l->bytes);
-    free(l->met);
+    free(l->met[LEFT]);
+    free(l->met[RIGHT]);
     free(l->replaced);
     free(l->lists);
     free(l->heap);
@@ -1780,7 +1666,6 @@ static int add_first_tokens(bpe_learner *l, const uint8_t *id_of_byte)
 {
     TRY(grow(&l->bytes, &l->bytes_capacity, 256, 1));
     TRY(add_token(l, 0));
-    l->tokens[NO_TOKEN].length = 1; /* of an empty slot */
     for (unsigned byte = 0; byte < 256; byte++)
         l->bytes[id_of_byte[byte]] = (uint8_t)byte;
     for (unsigned id = 0; id < 256; id++)
@@ -1796,11 +1681,10 @@ static int take_words(bpe_learner *l, table *words, const uint8_t *id_of_byte)
     if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a quarter of them, or more */
         words->slots = slots;
     TRY(add_first_tokens(l, id_of_byte));
-    TRY(new_table(&l->pairs, FIRST_SLOTS, words->seed));
+    TRY(new_table(&l->pairs, words->seed));
     TRY(new_array(l, words));
-    TRY(write_words(l, words, id_of_byte));
+    write_words(l, words, id_of_byte);
     free_table(words);
-    l->floor = l->threshold;
     return index_byte_pairs(l);
 }
 
@@ -1812,8 +1696,7 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
     if (status == BPE_OK) {
         l->wanted = merges_wanted;
         l->threshold = min_frequency ? min_frequency : 1;
-        l->level = COUNT_MAX;
-        l->most_pairs = MOST_PAIRS;
+        l->level = UINT64_MAX; /* the heap is filled when it is first used */
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
         status = take_words(l, &w->table, id_of_byte);
@@ -1854,8 +1737,6 @@ static inline size_t bucket_of(const bpe_encoder *e, uint64_t pair)
 {
     return (size_t)((fold(pair >> RANK_BITS ^ e->seed[0], e->seed[1]) >> 32) * e->n_buckets >> 32);
 }
-
-static inline uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* the rank of a pair, or NO_RANK: where left and right are equal, the difference is the rank */
 static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t right)
@@ -1932,7 +1813,7 @@ static uint32_t *copy_of(const uint32_t *ids, size_t n)
 }
 
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
-                    const uint8_t *special_bytes, const size_t *lengths, const uint32_t *special_ids, size_t n_specials,
+                    const uint8_t *special_bytes, const size_t *lengths, size_t n_specials, const uint32_t *special_ids,
                     int pattern, const uint64_t seed[2], bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
@@ -1962,88 +1843,70 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
 
 /* ---- 3. encoding: one word --------------------------------------------------------------------------------------- */
 
-enum { SHORT = 62 }; /* ids that are merged within an array, with NO_ID on each side */
-
-/*
- * Merge n ids, at most SHORT, and return how many remain. keys[i] is the rank of the pair that begins at place i, and i
- * itself, so that the least is the leftmost pair of lowest rank. A bit of `live` is a place where a token begins.
- */
-static size_t merge_short(const bpe_encoder *e, uint32_t *out, size_t n)
-{
-    const uint32_t last = (uint32_t)n + 1, padded = (last + 7) & ~7u;
-    uint32_t ids[SHORT + 2], keys[SHORT + 2], least = UINT32_MAX;
-    uint64_t live = bits_below(last + 1);
-    ids[0] = ids[last] = NO_ID;
-    memcpy(ids + 1, out, n * sizeof *out);
-    memset(keys, 255, padded * sizeof *keys);
-    for (uint32_t i = 1; i + 1 < last; i++) {
-        const uint32_t left = ids[i], right = ids[i + 1];
-        keys[i] = ((left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right)) << 6 | i;
-        least = keys[i] < least ? keys[i] : least;
-    }
-    while (least >> 6 < NO_RANK) {
-        uint32_t i = least & 63, second = lowest_bit(live & ~bits_below(i + 1)), before, after, others = UINT32_MAX;
-        live &= ~((uint64_t)1 << second);
-        after = lowest_bit(live & ~bits_below(second));
-        before = highest_bit(live & bits_below(i));
-        ids[i] = e->made[least >> 6];
-        keys[i] = keys[before] = keys[second] = UINT32_MAX;
-        for (uint32_t k = 0; k < padded; k++) /* meanwhile, the processor waits for the table of pairs */
-            others = keys[k] < others ? keys[k] : others;
-        keys[i] = rank_of(e, ids[i], ids[after]) << 6 | i;
-        keys[before] = rank_of(e, ids[before], ids[i]) << 6 | before;
-        least = keys[i] < keys[before] ? keys[i] : keys[before];
-        least = others < least ? others : least;
-    }
-    n = 0;
-    for (live &= bits_below(last) & ~(uint64_t)1; live; live &= live - 1)
-        out[n++] = ids[lowest_bit(live)];
-    return n;
-}
+enum { ON_STACK = 128 }; /* places of a word that needs no allocation */
 
 typedef struct { uint32_t id, before, after; } place;
 
-/* Set the leaf of the pair at a place. A node is the lesser of its two children, so node 1 is the least leaf. */
-static void set_leaf(uint64_t *tree, size_t places, size_t at, uint32_t rank)
+/* the key of a pair: first the rank, then the place, so that the least is the leftmost pair of lowest rank */
+static inline uint64_t leaf_key(uint32_t rank, size_t at) { return (uint64_t)rank << 32 | at; }
+
+/* Set a leaf of a tree in which each node is the lesser of its two children, so node 1 is the least leaf. */
+static inline void set_leaf(uint64_t *tree, size_t leaf, uint64_t key)
 {
-    size_t i = places + at;
-    for (tree[i] = (uint64_t)rank << 32 | at; i > 1; i /= 2)
-        tree[i / 2] = lesser(tree[i], tree[i ^ 1]);
+    tree[leaf] = key;
+    for (size_t i = leaf; i > 1; i /= 2)
+        tree[i / 2] = key = lesser(key, tree[i ^ 1]);
 }
 
-/* Merge any number of ids in n log n: they are linked, and a tree finds the least pair. */
-static int merge_long(const bpe_encoder *e, uint32_t *out, size_t *n)
+/*
+ * Merge ids, and change *n to the number that remains. They are linked, between two places with NO_ID, which is in no
+ * pair; a tree has a leaf for each place, with the pair that begins there.
+ */
+static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
-    uint64_t *tree = places < UINT32_MAX ? allocate(places, 2 * sizeof *tree + sizeof(place)) : NULL;
-    place *p = (place *)(tree + 2 * places);
-    if (!tree)
-        return places < UINT32_MAX ? BPE_NO_MEMORY : BPE_OVERFLOW;
-    memset(tree, 255, 2 * places * sizeof *tree);
+    uint64_t small_tree[2 * ON_STACK], *tree = small_tree;
+    place small[ON_STACK], *p = small;
+    if (*n < 2)
+        return BPE_OK;
+    if (places >= UINT32_MAX)
+        return BPE_OVERFLOW;
+    if (places > ON_STACK) {
+        if (!(tree = allocate(places, 2 * sizeof *tree + sizeof *p)))
+            return BPE_NO_MEMORY;
+        p = (place *)(tree + 2 * places);
+    }
     for (size_t i = 0; i <= last; i++)
-        p[i] = (place){i % last ? out[i - 1] : NO_ID, (uint32_t)i - 1, (uint32_t)i + 1};
-    for (size_t i = 1; i + 1 < last; i++)
-        set_leaf(tree, places, i, rank_of(e, p[i].id, p[i + 1].id));
+        p[i] = (place){i % last ? ids[i - 1] : NO_ID, (uint32_t)i - 1, (uint32_t)i + 1};
+    tree[places] = tree[places + *n] = tree[places + last] = UINT64_MAX;
+    for (size_t i = 1; i < *n; i++) {
+        const uint32_t left = ids[i - 1], right = ids[i];
+        const uint32_t rank = (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
+        tree[places + i] = leaf_key(rank, i);
+    }
+    for (size_t i = places - 1; i; i--)
+        tree[i] = lesser(tree[2 * i], tree[2 * i + 1]);
     while (tree[1] >> 32 < NO_RANK) {
-        uint32_t i = (uint32_t)tree[1], second = p[i].after, before = p[i].before, after = p[second].after;
-        p[i].id = e->made[tree[1] >> 32];
+        const uint32_t i = (uint32_t)tree[1], second = p[i].after, before = p[i].before, after = p[second].after;
+        const uint32_t id = p[i].id = e->made[tree[1] >> 32];
         p[i].after = after;
         p[after].before = i;
-        set_leaf(tree, places, second, NO_RANK);
-        set_leaf(tree, places, i, rank_of(e, p[i].id, p[after].id));
-        set_leaf(tree, places, before, rank_of(e, p[before].id, p[i].id));
+        set_leaf(tree, places + second, UINT64_MAX);
+        set_leaf(tree, places + i, leaf_key(rank_of(e, id, p[after].id), i));
+        set_leaf(tree, places + before, leaf_key(rank_of(e, p[before].id, id), before));
     }
     *n = 0;
-    for (size_t i = 1; i < last; i = p[i].after)
-        out[(*n)++] = p[i].id;
-    free(tree);
+    for (size_t i = p[0].after; i < last; i = p[i].after)
+        ids[(*n)++] = p[i].id;
+    if (tree != small_tree)
+        free(tree);
     return BPE_OK;
 }
 
-/* Encode a word of `length` bytes, for whose ids there is as much room. */
-static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *out, size_t *n)
+/* Encode a word, with room for `length` ids. After BPE_NO_TOKEN, *n is the offset of the byte without a token. */
+static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *ids, size_t *n)
 {
-    *n = 0;
+    size_t n_ids = 0;
     for (size_t i = 0, size; i < length; i += size) {
         uint32_t character = 0, id = 0;
         size = decode(word + i, word + length, &character);
@@ -2052,17 +1915,17 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
         if (!id) {
             size = 1;
             id = word[i];
-            if (e->outside[id] == UINT32_MAX)
+            if (e->outside[id] == UINT32_MAX) {
+                *n = i;
                 return BPE_NO_TOKEN;
+            }
         }
-        out[(*n)++] = id;
+        ids[n_ids++] = id;
     }
-    if (*n <= SHORT)
-        *n = merge_short(e, out, *n);
-    else
-        TRY(merge_long(e, out, n));
-    for (size_t i = 0; i < *n; i++)
-        out[i] = e->outside[out[i]];
+    TRY(merge_ids(e, ids, &n_ids));
+    for (size_t i = 0; i < n_ids; i++)
+        ids[i] = e->outside[ids[i]];
+    *n = n_ids;
     return BPE_OK;
 }
 
@@ -2071,8 +1934,8 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 struct bpe_cache {
     table table;
     const bpe_encoder *encoder;
-    uint8_t *ids; /* of the text */
-    size_t n, width; /* width: of an id, in bytes */
+    uint32_t *out;          /* the next id of the text */
+    const uint8_t *no_token; /* the byte without a token, after BPE_NO_TOKEN */
 };
 
 void bpe_cache_free(bpe_cache *c)
@@ -2083,115 +1946,97 @@ void bpe_cache_free(bpe_cache *c)
     free(c);
 }
 
-int bpe_cache_new(const bpe_encoder *e, int narrow, bpe_cache **cache)
+int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
 {
     bpe_cache *c = *cache = calloc(1, sizeof *c);
     if (!c)
         return BPE_NO_MEMORY;
     c->encoder = e;
-    c->width = narrow ? 2 : 4;
-    return new_table(&c->table, CACHE_SLOTS < FIRST_SLOTS ? CACHE_SLOTS : FIRST_SLOTS, e->seed);
+    return new_table(&c->table, e->seed);
 }
+
+static inline int fits_in_slot(size_t length, size_t n_ids) { return length <= INLINE_MAX && n_ids <= IDS_IN_SLOT; }
 
 /*
- * Cache the ids of a word, if there is memory: in its slot if the word is short and they fit there, otherwise the word
- * and then its ids in the arena. A full table grows up to CACHE_SLOTS; after that, it is emptied.
+ * Cache the ids of a word, if there is memory: in its slot, or, if they don't fit, the word and then its ids in the
+ * arena. A table that is full is emptied.
  */
-static void keep_ids(bpe_cache *c, uint64_t key[2], const uint8_t *word, size_t length, const uint8_t *ids, size_t n)
+static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
 {
-    table *t = &c->table;
-    const size_t id_bytes = n * c->width;
-    const int in_slot = length <= INLINE_MAX && id_bytes <= ID_BYTES;
-    const size_t n_bytes = in_slot ? 0 : length + id_bytes;
+    const size_t n_bytes = fits_in_slot(p->length, n) ? 0 : p->length + n * sizeof *ids;
     slot *s;
-    if (n_bytes > t->capacity * ARENA_PER_SLOT)
+    if (n_bytes > CACHE_BYTES)
         return;
-    if (t->used + 1 >= t->capacity / 3 * 2 || t->arena_size + n_bytes > t->capacity * ARENA_PER_SLOT)
-        if (t->capacity >= CACHE_SLOTS || resize(t, 2 * t->capacity) != BPE_OK) {
-            memset(t->slots, 0, t->capacity * sizeof *t->slots);
-            t->used = t->arena_size = 0;
-        }
-    if (n_bytes && (keep_bytes(t, word, length) != BPE_OK || keep_bytes(t, ids, id_bytes) != BPE_OK))
-        return;
-    s = add_key(t, key[0], key[1]); /* there is room */
-    s->is.known.n = (uint32_t)n;
-    if (in_slot)
-        memcpy(s->is.known.ids, ids, id_bytes);
-    else
-        s->is.word.where = t->arena_size - n_bytes;
-}
-
-/* Write ids at the end of the output, which may overlap them if they are behind it. */
-static void put_ids(bpe_cache *c, const uint32_t *ids, size_t n)
-{
-    uint8_t *out = c->ids + c->n * c->width;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t id = ids[i];
-        const uint16_t narrow = (uint16_t)id;
-        memcpy(out + i * c->width, c->width == 2 ? (const void *)&narrow : &id, c->width);
+    if (t->used >= CACHE_WORDS || t->arena_size + n_bytes > CACHE_BYTES || make_room(t, t->used + 1) != BPE_OK) {
+        memset(t->slots, 0, t->capacity * sizeof *t->slots);
+        t->used = t->arena_size = 0;
     }
-    c->n += n;
+    if (n_bytes && (keep_bytes(t, p->word, p->length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
+        return;
+    s = add_key(t, p->key[0], p->key[1]); /* there is room */
+    s->n_ids = (uint32_t)n;
+    if (n_bytes)
+        s->where = t->arena_size - n_bytes;
+    else
+        memcpy(s->ids, ids, n * sizeof *ids);
 }
 
 /* Encode a word whose ids are not in its home slot. */
-static NOINLINE int encode_other(bpe_cache *c, pending *p)
+static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 {
     const slot *s = find_word(&c->table, p->key, p->word, p->length);
-    uint32_t *ids = (uint32_t *)(void *)c->ids + c->n; /* the rest of the output has room for them */
-    uint8_t *out = c->ids + c->n * c->width;
-    size_t n = s->is.known.n;
+    size_t n = s->n_ids;
     if (!s->key[1]) {
-        TRY(merge_word(c->encoder, p->word, p->length, ids, &n));
-        put_ids(c, ids, n);
-        keep_ids(c, p->key, p->word, p->length, out, n);
-        return BPE_OK;
-    }
-    if (p->length > INLINE_MAX || n * c->width > ID_BYTES)
-        memcpy(out, c->table.arena + s->is.word.where + p->length, n * c->width);
+        const int status = merge_word(c->encoder, p->word, p->length, c->out, &n);
+        if (status == BPE_NO_TOKEN)
+            c->no_token = p->word + n;
+        TRY(status);
+        keep_ids(&c->table, p, c->out, n);
+    } else if (fits_in_slot(p->length, n))
+        memcpy(c->out, s->ids, n * sizeof *s->ids);
     else
-        memcpy(out, s->is.known.ids, n * c->width);
-    c->n += n;
+        memcpy(c->out, c->table.arena + s->where + p->length, n * sizeof *s->ids);
+    c->out += n;
     return BPE_OK;
 }
 
 /* the sink that encodes */
-ALWAYS_INLINE int encode_words(bpe_cache *c, pending *words, size_t n, size_t width)
-{
-    uint8_t *out = c->ids + c->n * width;
-    for (pending *p = words; p < words + n; p++) {
-        const slot *s = c->table.slots + p->home;
-        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX &&
-                   s->is.known.n <= ID_BYTES / width)) {
-            memcpy(out, s->is.known.ids, ID_BYTES); /* always all: this avoids a loop */
-            out += s->is.known.n * width;
-        } else {
-            c->n = (size_t)(out - c->ids) / width;
-            TRY(encode_other(c, p));
-            out = c->ids + c->n * width;
-        }
-    }
-    c->n = (size_t)(out - c->ids) / width;
-    return BPE_OK;
-}
-
-static int encode_batch(void *state, pending *words, size_t n, size_t special)
+static int encode_batch(void *state, const pending *words, size_t n, size_t special)
 {
     bpe_cache *c = state;
-    TRY(c->width == 2 ? encode_words(c, words, n, 2) : encode_words(c, words, n, 4));
+    uint32_t *out = c->out;
+    for (const pending *p = words; p < words + n; p++) {
+        const slot *s = c->table.slots + p->home;
+        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && fits_in_slot(p->length, s->n_ids))) {
+            memcpy(out, s->ids, sizeof s->ids); /* always all: this avoids a loop */
+            out += s->n_ids;
+        } else {
+            c->out = out;
+            TRY(encode_other(c, p));
+            out = c->out;
+        }
+    }
     if (special)
-        put_ids(c, c->encoder->special_ids + special - 1, 1);
+        *out++ = c->encoder->special_ids[special - 1];
+    c->out = out;
     return BPE_OK;
 }
 
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, void *ids, size_t *n_ids)
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, size_t *n)
 {
-    batch b = {.rules = &c->encoder->rules, .table = &c->table, .sink = encode_batch, .state = c,
-               .text = text, .limit = text + length};
+    pending words[BATCH_ROOM];
+    batch b = {.text = text, .limit = text + length, .rules = &c->encoder->rules, .table = &c->table,
+               .sink = encode_batch, .state = c, .words = words};
     int status;
-    c->ids = ids;
-    c->n = 0;
-    (void)fit_table(&c->table, length, CACHE_SLOTS / 4); /* without memory, it stays as it is */
+    c->out = ids;
+    (void)make_room(&c->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS / 2)); /* or it stays as it is */
     status = scan_text(&b, b.limit);
-    *n_ids = c->n;
+    *n = (size_t)(status == BPE_NO_TOKEN ? c->no_token - text : c->out - ids);
     return status;
+}
+
+void bpe_narrow(const uint32_t *ids, size_t n, uint16_t *narrow)
+{
+    for (size_t i = 0; i < n; i++)
+        narrow[i] = (uint16_t)ids[i];
 }

@@ -88,12 +88,12 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
         CHECK(bpe_learner_run(learner, batch, 1, &made) == status && !made);
     status = status == BPE_DONE ? BPE_OK : status;
     bpe_learner_free(learner);
-    size_t bad;
     bpe_totals totals;
-    bpe_words_totals(words, &totals); /* the words are used up, which every function has to see */
-    CHECK(!totals.words && !totals.bytes && !totals.pretokens && !totals.bytes_in_words);
-    CHECK(bpe_words_scan(words, bytes, 100, &bad) == BPE_USED_UP && bpe_words_add(words, words) == BPE_USED_UP);
-    CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP && bpe_words_get(words, NULL, NULL, NULL));
+    bpe_words_totals(words, 1, &totals); /* the words are used up, which every function has to notice */
+    CHECK(!totals.words && !totals.bytes && !totals.all_words && !totals.all_bytes);
+    CHECK(bpe_words_scan(words, bytes, 100) == BPE_USED_UP);
+    CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP);
+    CHECK(bpe_words_get(words, 1, NULL, NULL, NULL) == BPE_USED_UP);
     return status;
 }
 
@@ -103,7 +103,7 @@ static int new_encoder(const merge_list *list, bpe_encoder **encoder)
     uint32_t ids[256 + MOST];
     for (unsigned i = 0; i < 256 + list->n; i++)
         ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
-    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_bytes, special_lengths, special_ids, 2,
+    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_bytes, special_lengths, 2, special_ids,
                            pattern, seed, encoder);
 }
 
@@ -114,60 +114,48 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
     int status;
     CHECK(ids);
     status = bpe_encode(c, text, length, ids, n);
-    CHECK(c->table.capacity <= CACHE_SLOTS || CACHE_SLOTS < FIRST_SLOTS);
-    CHECK(c->table.arena_size <= c->table.capacity * ARENA_PER_SLOT);
+    CHECK(c->table.used <= CACHE_WORDS && c->table.arena_size <= CACHE_BYTES);
     *sum = 0;
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
-        *sum = *sum * 31 + (c->width == 2 ? ((uint16_t *)ids)[i] : ids[i] & UINT16_MAX);
+        *sum = *sum * 31 + ids[i];
     free(ids);
     return status;
 }
 
-/* encode twice, the second time with known words, 32 and 16 bits wide; after an error, all works again if memory is back */
+/* encode twice, the second time with known words; after an error, all works again if memory is back */
 static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint64_t *sum)
 {
-    bpe_cache *c[2] = {NULL, NULL};
-    size_t n[4];
-    uint64_t sums[4] = {0};
-    int status = BPE_OK;
-    for (int narrow = 0; narrow < 2 && status == BPE_OK; narrow++)
-        status = bpe_cache_new(e, narrow, c + narrow);
+    bpe_cache *c = NULL;
+    size_t n[2];
+    uint64_t sums[2] = {0};
+    int status = bpe_cache_new(e, &c);
     const int created = status == BPE_OK;
-    for (int round = 0; round < 4 && status == BPE_OK; round++)
-        status = encode_once(c[round / 2], text, length, n + round, sums + round);
+    for (int round = 0; round < 2 && status == BPE_OK; round++)
+        status = encode_once(c, text, length, n + round, sums + round);
     const long from = fail_from;
     if (from >= 0) /* not in threads */
         fail_from = -1;
-    for (int round = 0; round < 4 && created && status == BPE_NO_MEMORY; round++) /* the caches are as good as new */
-        CHECK(encode_once(c[round / 2], text, length, n + round, sums + round) == BPE_OK);
+    for (int round = 0; round < 2 && created && status == BPE_NO_MEMORY; round++) /* the cache is as good as new */
+        CHECK(encode_once(c, text, length, n + round, sums + round) == BPE_OK);
     if (created && (status == BPE_OK || status == BPE_NO_MEMORY))
-        for (int i = 0; i < 4; i++)
-            CHECK(n[i] <= length && n[i] == n[0] && sums[i] == sums[0]);
-    bpe_cache_free(c[0]);
-    bpe_cache_free(c[1]);
+        CHECK(n[0] <= length && n[0] == n[1] && sums[0] == sums[1]);
+    bpe_cache_free(c);
     if (from >= 0)
         fail_from = from;
     *sum = sums[0];
     return status;
 }
 
-/* list the words of a table, and check that the list is in order; put them into another one */
-static int copy_list(bpe_words *to, const bpe_words *from)
+/* put the words of one table that are not too rare into another one */
+static int copy_words(bpe_words *to, const bpe_words *from, uint64_t min_count)
 {
     bpe_totals totals;
-    bpe_words_totals(from, &totals);
+    bpe_words_totals(from, min_count, &totals);
     uint8_t *bytes = malloc(totals.bytes + 1);
-    uint32_t *lengths = malloc((totals.words + 1) * sizeof *lengths);
+    uint64_t *lengths = malloc((totals.words + 1) * sizeof *lengths);
     uint64_t *counts = malloc((totals.words + 1) * sizeof *counts);
     CHECK(bytes && lengths && counts);
-    int status = bpe_words_get(from, bytes, lengths, counts);
-    size_t at = 0;
-    for (size_t i = 1; status == BPE_OK && i < totals.words; at += lengths[i++ - 1]) {
-        size_t shorter = lengths[i - 1] < lengths[i] ? lengths[i - 1] : lengths[i];
-        int order = memcmp(bytes + at, bytes + at + lengths[i - 1], shorter);
-        CHECK(counts[i - 1] >= counts[i]);
-        CHECK(counts[i - 1] > counts[i] || order < 0 || (!order && lengths[i - 1] < lengths[i]));
-    }
+    int status = bpe_words_get(from, min_count, bytes, lengths, counts);
     if (status == BPE_OK)
         status = bpe_words_put(to, bytes, lengths, counts, totals.words);
     free(bytes);
@@ -181,24 +169,22 @@ static void check_words(bpe_words *words, const uint8_t *text, size_t length, in
 {
     const long from = fail_from;
     bpe_totals before, after;
-    size_t bad;
     fail_from = -1;
-    bpe_words_totals(words, &before);
+    bpe_words_totals(words, 1, &before);
     if (status != BPE_OK)
-        CHECK(bpe_words_scan(words, text, length, &bad) == BPE_USED_UP && !before.words && !before.pretokens);
+        CHECK(bpe_words_scan(words, text, length) == BPE_USED_UP && !before.words && !before.all_words);
     else {
-        CHECK(bpe_words_scan(words, text, length, &bad) == BPE_OK);
-        bpe_words_totals(words, &after);
-        CHECK(after.words == before.words && after.pretokens == 2 * before.pretokens);
+        CHECK(bpe_words_scan(words, text, length) == BPE_OK);
+        bpe_words_totals(words, 1, &after);
+        CHECK(after.words == before.words && after.all_words == 2 * before.all_words);
     }
     fail_from = from;
 }
 
-/* scan, list, copy into another table, train, encode: all that allocates */
+/* scan, copy into another table twice, train, encode: all that allocates */
 static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
 {
     static merge_list list;
-    size_t bad;
     uint64_t encoded = 0;
     bpe_encoder *encoder = NULL;
     bpe_words *words = NULL, *copy = NULL;
@@ -206,13 +192,13 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     if (status == BPE_OK)
         status = new_words(0, &copy);
     if (status == BPE_OK) {
-        status = bpe_words_scan(words, text, length, &bad);
+        status = bpe_words_scan(words, text, length);
         check_words(words, text, length, status);
     }
     if (status == BPE_OK)
-        status = copy_list(copy, words);
+        status = copy_words(copy, words, 1);
     if (status == BPE_OK)
-        status = bpe_words_add(copy, words);
+        status = copy_words(copy, words, 2);
     if (status == BPE_OK)
         status = train(copy, 300, &list);
     if (status == BPE_OK)
@@ -260,8 +246,7 @@ typedef struct {
 static void *count_job(void *argument)
 {
     job *j = argument;
-    size_t bad;
-    CHECK(bpe_words_scan(j->words, j->text, j->length, &bad) == BPE_OK);
+    CHECK(bpe_words_scan(j->words, j->text, j->length) == BPE_OK);
     return NULL;
 }
 
@@ -288,19 +273,19 @@ static void count_in_threads(const uint8_t *text, size_t length)
     job jobs[N];
     bpe_encoder *encoder;
     bpe_words *single;
-    size_t start = 0, bad;
+    size_t start = 0;
     CHECK(new_words(2, &single) == BPE_OK);
     for (size_t i = 0; i < N; i++) {
         size_t end = length * (i + 1) / N;
         while (end < length && (text[end] & 0xC0) == 0x80)
             end++;
         jobs[i] = (job){NULL, text + start, end - start, NULL, 0};
-        CHECK(new_words(2, &jobs[i].words) == BPE_OK && bpe_words_scan(single, text + start, end - start, &bad) == BPE_OK);
+        CHECK(new_words(2, &jobs[i].words) == BPE_OK && bpe_words_scan(single, text + start, end - start) == BPE_OK);
         start = end;
     }
     in_threads(jobs, N, count_job);
     for (size_t i = 1; i < N; i++) {
-        CHECK(bpe_words_add(jobs[0].words, jobs[i].words) == BPE_OK);
+        CHECK(copy_words(jobs[0].words, jobs[i].words, 1) == BPE_OK);
         bpe_words_free(jobs[i].words);
     }
     CHECK(train(single, MOST, &one) == BPE_OK && train(jobs[0].words, MOST, &four) == BPE_OK && one.sum == four.sum);
@@ -356,7 +341,7 @@ static int train_large(uint64_t *sum)
     enum { N = 10000, LENGTH = 8 };
     static merge_list list;
     uint8_t *bytes = malloc(N * LENGTH);
-    uint32_t *lengths = malloc(N * sizeof *lengths);
+    uint64_t *lengths = malloc(N * sizeof *lengths);
     uint64_t *counts = malloc(N * sizeof *counts), state = 1;
     CHECK(bytes && lengths && counts);
     for (size_t i = 0; i < N; i++) {

@@ -8,6 +8,7 @@ so small that it forgets all the time. The short and the long version, where TRI
 """
 
 import array
+import functools
 import os
 import random
 import threading
@@ -31,7 +32,11 @@ PARTS += ["low", " lower", " newest", "x" * 70, "ab" * 40, "字" * 30, "aaa", "-
 def engine(request, tmp_path_factory):
     if request.param == "as it is built":
         return BUILT
-    return compile_engine(tmp_path_factory.mktemp("forgets"), ["-O2", "-DCACHE_SLOTS=64"])
+    return compile_engine(tmp_path_factory.mktemp("forgets"), ["-O2", "-DCACHE_WORDS=48"])
+
+
+def new_cache(encoder):
+    return encoder.engine.create("cache", encoder.handle)
 
 
 def encode(engine, data, cache):
@@ -48,10 +53,10 @@ def check(engine, tokenizer, texts):
     """The ids of some texts are those of Python: with words that are new, with words that are known, and by encode()."""
     tokenizer.encoder = tokenizer.python_encoder
     encoder = engine.encoder(tokenizer)
-    cache = encoder.new_cache()
+    cache = new_cache(encoder)
     for text in texts:
         data, expected = text.encode(), tokenizer.encode(text)
-        for used in (encoder.new_cache(), cache, cache):
+        for used in (new_cache(encoder), cache, cache):
             assert encode(engine, data, used) == (engine.lib.BPE_OK, expected), text
         assert encoder.encode(data) == expected
 
@@ -109,7 +114,7 @@ def test_ids_are_those_of_python_for_merges_that_no_training_gives(engine):
         encoder = engine.encoder(tokenizer)
         for text in [random_text(rng, "aaab cb"[: 5 + 2 * (b"c" in alphabet)], 300) for _ in range(3)]:
             if not set(text.encode()) <= set(alphabet):
-                assert encode(engine, text.encode(), encoder.new_cache())[0] == lib.BPE_NO_TOKEN
+                assert encode(engine, text.encode(), new_cache(encoder))[0] == lib.BPE_NO_TOKEN
             else:
                 check(engine, tokenizer, [text])
     assert coinciding > TRIALS // 20
@@ -202,26 +207,46 @@ def test_threads_share_an_encoder(engine):
 @pytest.mark.parametrize("bad", [b"\xff", b"\xe5\xad", b"\xed\xa0\x80", b"\xc0\x80", b"\x80", b"\xf4\x90\x80\x80"])
 def test_bytes_that_are_not_utf8_are_found(engine, bad):
     encoder = engine.encoder(trained(["low lower newest"], 5, ["<|end|>"]))
-    cache = encoder.new_cache()
+    cache = new_cache(encoder)
     for before in ("", "low", "low lower<|end|>", "字" * 50, "x" * 100, "<|end|>" * 3, "a" * 63, "a" * 64, "é " * 40):
         for after in ("", " low", "<|end|>", " " * 100):
             data = before.encode() + bad + after.encode()
             assert encode(engine, data, cache)[0] == engine.lib.BPE_BAD_UTF8
-            with pytest.raises(UnicodeDecodeError):
-                encoder.encode(data)
+            for method in (encoder.encode, functools.partial(encoder.encode_array, kind="u2")):
+                with pytest.raises(UnicodeDecodeError) as error:
+                    method(data)
+                assert error.value.start == len(before.encode())
 
 
 def test_a_byte_without_a_token_is_found(engine):
     vocab = {0: b"a", 1: b"b", 2: b" ", 3: b"ab", 9: b"<|end|>"}
     encoder = engine.encoder(bpe.Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"]))
-    cache = encoder.new_cache()
+    cache = new_cache(encoder)
     for before in ("", "ab", "ab a<|end|>", "a" * 100, "ab " * 100, "<|end|>" * 2):
         for after in ("", "ab", "c" * 100, "<|end|>", " ab c"):
             data = (before + "c" + after).encode()
             assert encode(engine, data, cache)[0] == engine.lib.BPE_NO_TOKEN
-            with pytest.raises(ValueError, match="no token for the byte b'c'"):
+            with pytest.raises(ValueError) as error:
                 encoder.encode(data)
+            assert str(error.value) == f"the vocabulary has no token for the byte b'c', in {('c' + after)[:40]!r}"
+            with pytest.raises(UnicodeDecodeError):
+                encoder.encode(data + b"\xff")
     assert encode(engine, b"ab<|end|>a", cache)[1] == [3, 9, 0]  # the special token's bytes need none
+
+
+def test_a_byte_without_a_token_within_a_character_is_shown_with_the_character(engine):
+    tokens = [byte for byte in BYTES.values() if byte != b"\xad"]
+    encoder = engine.encoder(bpe.Tokenizer(dict(enumerate(tokens)), []))
+    with pytest.raises(ValueError, match="for the byte b'\\\\xad', in '字 x'"):
+        encoder.encode("a é字 x".encode())
+
+
+def test_an_encoder_that_is_called_during_a_call_does_not_overwrite_its_ids(engine):
+    encoder = engine.encoder(bpe.Tokenizer(BYTES, []))
+    encoder.encode(b"ab")
+    call = encoder.run(b"abc")  # as if a signal came before its ids were copied
+    assert encoder.encode(b"xyz") == [120, 121, 122]
+    assert list(call.ids[0 : call.n[0]]) == [97, 98, 99]
 
 
 # --- narrow ids ------------------------------------------------------------------------------------------------------
@@ -233,5 +258,6 @@ def test_narrow_ids_are_16_bits_wide(engine, n):
     encoder = engine.encoder(bpe.Tokenizer({**{byte: bytes([byte]) for byte in range(97)}, 0xFFFF: b"a"} | {
         byte: bytes([byte]) for byte in range(98, 256)}, []))
     wide = encoder.encode(text)
-    assert array.array("H", encoder.encode_array(text, "u2")).tolist() == wide
+    for kind, code in (("u2", "H"), ("u4", "I")):
+        assert array.array(code, encoder.encode_array(text, kind)).tolist() == wide
     assert wide == [0xFFFF if byte == 97 else byte for byte in text]

@@ -42,7 +42,7 @@ RECORDER = """
 enum { MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER };
 typedef struct { const uint8_t *at; uint32_t *lengths; size_t n; } recorder;
 
-static int record(void *state, pending *words, size_t n, size_t special)
+static int record(void *state, const pending *words, size_t n, size_t special)
 {
     recorder *r = state;
     (void)special;
@@ -64,8 +64,9 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
     recorder r = {text, of_words, 0};
     rules rules = {.pattern = pattern};
     table slots = {0}; /* which a batch asks for */
-    batch b = {.rules = &rules, .table = &slots, .sink = record, .state = &r};
-    int status = new_table(&slots, 64, (uint64_t[2]){1, 2});
+    pending pending_words[BATCH_ROOM];
+    batch b = {.rules = &rules, .table = &slots, .sink = record, .state = &r, .words = pending_words};
+    int status = new_table(&slots, (uint64_t[2]){1, 2});
     for (size_t i = 0; i < n; i++)
         end += lengths[i];
     for (size_t i = 0; i < n && status == BPE_OK; text += lengths[i++]) {

@@ -19,10 +19,10 @@ Training, in six lines:
 To encode text, split it into words and replay the merges on each word, in the same order.
 
 When two pairs have the same count, the greater pair wins, in lexicographic order: the left tokens are compared first,
-byte by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two traps:
+byte by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two things to get right:
 
-    - Counts are counts of positions, and positions may overlap. In "aaaa" the pair a a counts three
-      times; but replacing goes from left to right without overlap, so "aaaa" becomes aa aa.
+    - A pair is counted at every position, even if positions overlap. In "aaaa" the pair a a counts
+      three times; but replacing goes from left to right without overlap, so "aaaa" becomes aa aa.
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"abz" > b"aba".
 
@@ -75,7 +75,7 @@ from typing import Any, NamedTuple  # modules that few runs need are imported in
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py requires Python 3.10 or later; this is " + sys.version.split()[0])
-if not importlib.util.find_spec("regex"):
+if __name__ == "__main__" and not importlib.util.find_spec("regex"):
     sys.exit("bpe.py requires the package regex: pip install regex")
 import regex
 
@@ -86,11 +86,9 @@ Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
 Path = str | os.PathLike[str]
 Paths = Path | Iterable[Path] | None
-Texts = Iterable[str] | None
-Specials = Iterable[str] | None  # special tokens, as users give them
+Strings = Iterable[str] | None  # special tokens or texts, as users give them
 Counts = Mapping[bytes, int]  # of words
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges): token id -> token, and the merges in order
-Task = Callable[[Any], Any]  # counts or encodes a slice of a corpus
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -98,7 +96,7 @@ Task = Callable[[Any], Any]  # counts or encodes a slice of a corpus
 # ---------------------------------------------------------------------------------------------------------------------
 
 # Text is split into words first, and no token crosses the ends of a word. Without that, the most frequent pairs would
-# soon be pieces of phrases and punctuation ("e t", "in the", "dog." next to "dog!"), and each of them would use an id.
+# soon be pieces of phrases and punctuation ("e t", "in the", "dog." next to "dog!"), and each would take up an id.
 # This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back the text. Of
 # several spaces only the last one joins the word, so " the" is the same word after one space or after ten: before a
 # word, `\s+(?!\S)` stops one character short, so one space is left for the word.
@@ -217,10 +215,10 @@ def learn_merges(
     keys = [sort_key(token_id, token) for token_id, token in enumerate(tokens)]
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> the numbers of words that may contain it
-    for index, row in enumerate(rows):
+    for number, row in enumerate(rows):
         for pair in map(operator.add, row, row[1:]):
-            pair_counts[pair] += counts[index]
-            words_with[pair].add(index)
+            pair_counts[pair] += counts[number]
+            words_with[pair].add(number)
 
     def heap_entry(pair: str) -> tuple[int, Any, Any, str]:  # the tie rule is the order of this tuple
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
@@ -228,8 +226,8 @@ def learn_merges(
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
     while heap:
-        # Every pair that a merge creates contains the new token, so the count of an older pair can only fall: a heap
-        # entry is never too low. If it is too high, it comes up early and goes back corrected.
+        # Each pair has one entry. A merge creates only pairs that contain the new token, so the count of an older pair
+        # can only fall: an entry is never too low. If it is too high, it comes up early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
@@ -239,7 +237,7 @@ def learn_merges(
         left_id, right_id, new_id = ord(pair[0]), ord(pair[1]), len(tokens)
         token = tokens[left_id] + tokens[right_id]
         if len(token) > longest:
-            continue
+            continue  # for good, because its length never changes
         tokens.append(token)
         keys.append(sort_key(new_id, token))
         changes, replaced = merge_in_words(rows, counts, words_with, pair, chr(new_id))
@@ -270,23 +268,23 @@ def merge_in_words(
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
     replaced = 0
-    for index in words_with.pop(pair):
-        row, count = rows[index].replace(pair, new), counts[index]
-        replaced += (len(rows[index]) - len(row)) * count
-        rows[index] = row
+    for number in words_with.pop(pair):
+        row, count = rows[number].replace(pair, new), counts[number]
+        replaced += (len(rows[number]) - len(row)) * count
+        rows[number] = row
         at = row.find(new)
         while at >= 0:
             if at > 0 and row[at - 1] != new:
                 before = row[at - 1]
                 changes[before + left] -= count
                 changes[before + new] += count
-                words_with[before + new].add(index)
+                words_with[before + new].add(number)
             if at + 1 < len(row):
                 after = row[at + 1]
-                old_after = left if after == new else after
+                old_after = left if after == new else after  # a new token began with `left`
                 changes[right + old_after] -= count
                 changes[new + after] += count
-                words_with[new + after].add(index)
+                words_with[new + after].add(number)
             at = row.find(new, at + 1)
     changes.pop(pair, None)  # in `a a a`, the pair overlaps itself
     return changes, replaced
@@ -299,8 +297,8 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
     ['n', 'e', 'w', 'est']
 
     This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. It equals replaying the merges if
-    no merge makes a token that an earlier merge uses (check_merges): then every pair that a merge creates has a higher
-    rank than the merge itself, so ranks come up in ascending order, as in replaying.
+    check_merges accepts them: then every pair that a merge creates has a higher rank than the merge itself, so ranks
+    come up in ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was merged into the one
     before it becomes None; links lead from each remaining token to its neighbors.
@@ -337,11 +335,11 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     for number, (left, right, made) in enumerate(merges):
         if made in used:
             raise ValueError(f"merge {number} (from 0), {(left, right)}, makes a token that an earlier merge uses")
+        if (left, right) in pairs:
+            raise ValueError(f"merge {number} (from 0), {(left, right)}, is a duplicate")
         used.add(left)
         used.add(right)
         pairs.add((left, right))
-        if len(pairs) == number:
-            raise ValueError(f"merge {number} (from 0), {(left, right)}, is a duplicate")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -358,7 +356,7 @@ def require(condition: Any, message: str) -> None:
 # The named patterns, which the C engine has too. Each one of them
 #   - matches all of any text, and never matches nothing, so its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
-#   - never continues a word where WORD_END below matches
+#   - never continues a word where WORD_END, below, matches
 PATTERNS = {
     "gpt2": GPT2,
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
@@ -378,7 +376,7 @@ JSON_PATTERNS = PATTERNS | {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "cl100k": PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"),
 }
-SPELLINGS = {  # of the named patterns: names, as in tiktoken too, and expressions, as in tokenizer.json files too
+SPELLINGS = {  # every accepted spelling of a named pattern, also tiktoken's and those of tokenizer.json files
     **{name: name for name in PATTERNS},
     **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
     **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"},
@@ -415,8 +413,8 @@ def find_words(text: str, pattern: str) -> list[str]:
     return [text[start:end] for start, end in zip(ends, ends[1:]) if start < end]
 
 
-def check_special_tokens(special_tokens: Specials) -> tuple[str, ...]:
-    """Check special tokens and return them as a tuple. A single byte has an id already; U+FFFD means invalid bytes."""
+def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
+    """Check special tokens (a single byte has an id already; U+FFFD means invalid bytes); return them as a tuple."""
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
@@ -443,11 +441,11 @@ WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last pla
 
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return the last index at which a part of a larger text can be cut without changing its words; 0 if none is known.
+    """Return the last index at which a part of a larger text can safely be cut, without changing its words, or else 0.
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special token may reach
     across the cut: then the same ones are found with and without it, however they overlap. Places close to the ends
-    are left out, since what reaches across them is not known, and up to 3 code points may be parts of a character.
+    are left out: it is not known what reaches across them, and 3 code points may be parts of a character.
     """
     margin = max(map(len, special_tokens), default=0) + 3
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
@@ -469,7 +467,7 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 
 
 def train_bpe(
-    input_path: Paths, vocab_size: int, special_tokens: Specials = None, *, texts: Texts = None, **options: Any
+    input_path: Paths, vocab_size: int, special_tokens: Strings = None, *, texts: Strings = None, **options: Any
 ) -> Model:
     r"""Train a byte-level BPE tokenizer; return (vocab, merges).
 
@@ -482,45 +480,47 @@ def train_bpe(
     special_tokens    a list of strings that get an id each, after the 256 bytes; text is split at them first.
     texts             an iterable of strings, each a separate text. It is consumed lazily.
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or a custom pattern of the regex package. Words are
-                      its matches, and the text between them. A custom pattern may match across any place, so the text
-                      between two special tokens must fit into memory, several times over.
+                      its matches, and the text between them. A custom pattern may match across any place, so memory
+                      must hold several copies of the text between two special tokens.
     workers           the maximum number of threads (C engine) or processes (Python) that count words; by default, one
                       per core. Except on Linux, a script that uses processes needs `if __name__ == "__main__":`.
+    min_word_count    words that occur less often are left out of learning, to save memory.
     min_frequency     the lowest count at which a pair is still merged.
     max_token_length  the most bytes that a merged token may have.
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
-    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves it alone.
+    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves it unchanged.
     like              "huggingface": learn the merges and ids of the BpeTrainer of tokenizers, with the byte-level
                       alphabet and add_prefix_space=False, from an iterator over the pieces between special tokens.
                       The smaller pair of ids wins a tie; special tokens come first.
     engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The result is the same.
     progress          show progress in one line, if standard error is a terminal.
 
-    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with the file and the byte
-    offset), OSError for files, RuntimeError if a worker process is killed, OverflowError for counts above 2**63 - 1.
+    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with its place), OSError for files,
+    RuntimeError if a worker process is killed, and OverflowError for 2**63 bytes in C.
     """
     checked = check_options(TRAINING, special_tokens, vocab_size=vocab_size, **options)
     return model_of(count_corpus(Corpus(input_path, texts, checked)), checked)
 
 
-def count_words(paths: Paths, special_tokens: Specials = None, *, texts: Texts = None, **options: Any) -> Counts:
-    """Count the words of files or texts, {b" the": 61234, ...}, in no particular order: the first half of train_bpe.
+def count_words(paths: Paths, special_tokens: Strings = None, *, texts: Strings = None, **options: Any) -> Counts:
+    """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe.
 
     Its options are pattern, errors, newlines, workers, engine, progress. On several machines, make one call per file.
     """
-    return count_corpus(Corpus(paths, texts, check_options(COUNTING, special_tokens, **options))).to_dict()  # type: ignore[no-any-return]
+    corpus = Corpus(paths, texts, check_options(COUNTING, special_tokens, **options))
+    return dict(count_corpus(corpus).copy())
 
 
-def train_from_counts(words: Counts, vocab_size: int, special_tokens: Specials = None, **options: Any) -> Model:
+def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = None, **options: Any) -> Model:
     """Learn from counts of words, which can be added up: the second half of train_bpe, with its result.
 
-    Its options are min_frequency, max_token_length, like, engine and progress.
+    Its options are min_word_count, min_frequency, max_token_length, like, engine and progress.
     """
     checked = check_options(LEARNING, special_tokens, vocab_size=vocab_size, **options)
     if not_bytes := [word for word in words if not isinstance(word, bytes)]:
-        raise TypeError(f"words must be bytes, as count_words returns them, not {not_bytes[0]!r:.60}")
+        raise TypeError(f"words must be bytes, as in count_words, not {not_bytes[0]!r:.60}")
     negative = {word: count for word, count in words.items() if count < 0}
-    require(not negative, f"counts must not be negative: {negative}")
+    require(not negative, f"counts must not be negative: {negative!s:.99}")
     counts = {word: operator.index(count) for word, count in words.items() if word and count}
     return model_of(Words(counts), checked)
 
@@ -529,7 +529,7 @@ class Options(NamedTuple):
     """The checked options of counting, learning and encoding; train_bpe describes them.
 
     A new option needs a field here, its name in the lists of the calls that take it, its values in CHOICES unless it is
-    a positive integer, a paragraph in train_bpe, and an argument of the same name in make_parser.
+    a positive integer, a line in train_bpe, and an argument in make_parser.
     """
 
     special_tokens: tuple[str, ...] = ()
@@ -537,6 +537,7 @@ class Options(NamedTuple):
     errors: str = "strict"
     newlines: str = "keep"
     vocab_size: int = sys.maxsize
+    min_word_count: int = 1
     min_frequency: int = 1
     max_token_length: int | None = None
     like: str | None = None
@@ -547,14 +548,14 @@ class Options(NamedTuple):
 
 ENCODING = ("errors", "newlines", "workers", "engine", "progress")
 COUNTING = ("pattern", *ENCODING)
-LEARNING = ("vocab_size", "min_frequency", "max_token_length", "like", "pattern", "engine", "progress")
+LEARNING = ("vocab_size", "min_word_count", "min_frequency", "max_token_length", "like", "engine", "progress")
 TRAINING = tuple(dict.fromkeys(COUNTING + LEARNING))
 CHOICES: dict[str, tuple[Any, ...]] = {"errors": ("strict", "replace"), "newlines": ("keep", "lf")}  # all values
 CHOICES |= {"like": (None, "huggingface"), "engine": ("auto", "python", "c"), "progress": (False, True)}
 
 
-def check_options(names: Sequence[str], special_tokens: Specials, /, **given: Any) -> Options:
-    """Check everything that a user passes to a call that takes options of these names; an error shows the bad value."""
+def check_options(names: Sequence[str], special_tokens: Strings, /, **given: Any) -> Options:
+    """Check everything that a user passes to a call with options of these names; an error shows the bad value."""
     for name, value in given.items():
         if name not in names:
             raise TypeError(f"{name!r} is not an option here; the options are {', '.join(names) or 'none'}")
@@ -569,7 +570,7 @@ def check_options(names: Sequence[str], special_tokens: Specials, /, **given: An
     minimum = f"the minimum is {256 + n} (256 bytes + {plural(n, 'special token')})"
     require(options.vocab_size >= 256 + n, f"vocabulary size {options.vocab_size} is too small; {minimum}")
     line_breaks = options.newlines == "lf" and set("\r\n") & set("".join(options.special_tokens))
-    require(not line_breaks, f"special tokens can't have line breaks if newlines is 'lf': {options.special_tokens}")
+    require(not line_breaks, f"special tokens can't contain line breaks when newlines='lf': {options.special_tokens}")
     if options.engine == "c":
         require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
     if options.like:
@@ -579,20 +580,23 @@ def check_options(names: Sequence[str], special_tokens: Specials, /, **given: An
 
 
 class Words(collections.Counter[bytes]):
-    """Words and their counts; the C engine has a table with the same methods, in which no word is a Python object."""
+    """Words and their counts; the C engine has a table with the same methods."""
 
     def totals(self) -> tuple[int, int, int]:
         """Return (distinct words, words, bytes in words)."""
         return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
 
-    def to_dict(self) -> dict[bytes, int]:
-        """Return {word: count}."""
-        return dict(self)
+    def drop_rare(self, n: int) -> tuple[int, int]:
+        """Leave out words that occur fewer than n times; return (distinct words, occurrences) that were left out."""
+        rare = Words({word: count for word, count in self.items() if count < n})
+        self -= rare
+        return rare.totals()[:2]
 
 
 def learn(words: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int]]:
     """Learn merges from a table of words; yield (left, right, count, replaced) for each, best first, as in Part II."""
-    tokens = single_bytes(options)
+    words.drop_rare(options.min_word_count)
+    tokens = [token for token in vocab_of([], options).values() if len(token) == 1]
     id_of_byte = bytes(tokens.index(bytes([byte])) for byte in range(256))
     merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
     longest = options.max_token_length or sys.maxsize
@@ -611,15 +615,11 @@ def model_of(words: Any, options: Options) -> Model:
     return vocab_of(merges, options), merges
 
 
-def single_bytes(options: Options) -> list[bytes]:
-    """Return the 256 bytes in the order of their ids; Hugging Face numbers the printable ones first."""
-    return [bytes([byte]) for byte in ([*PRINTABLE, *OTHER_BYTES] if options.like else range(256))]
-
-
 def vocab_of(merges: Iterable[Pair], options: Options) -> dict[int, bytes]:
-    """Return the vocabulary: bytes, special tokens and merged tokens, or Hugging Face's order."""
+    """Return the vocabulary: bytes, special tokens, merged tokens; or Hugging Face's order."""
     specials = [special.encode("utf-8") for special in options.special_tokens]
-    start = specials + single_bytes(options) if options.like else single_bytes(options) + specials
+    single = [bytes([byte]) for byte in ([*PRINTABLE, *OTHER_BYTES] if options.like else range(256))]
+    start = specials + single if options.like else single + specials
     return dict(enumerate(start + [left + right for left, right in merges]))
 
 
@@ -669,7 +669,7 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Specials = None, pattern: str = "gpt2"
+        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2"
     ) -> None:
         self.options = check_options(["pattern"], special_tokens, pattern=pattern)
         self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
@@ -698,11 +698,11 @@ class Tokenizer:
         return f"Tokenizer({len(self):,} tokens, {kind})"
 
     @classmethod
-    def train(cls, input_path: Paths, vocab_size: int, special_tokens: Specials = None, **options: Any) -> Tokenizer:
+    def train(cls, input_path: Paths, vocab_size: int, special_tokens: Strings = None, **options: Any) -> Tokenizer:
         """Train a tokenizer on a file, a list of files or, if input_path is None, on texts=[...].
 
-        The options are those of train_bpe: texts, pattern, workers, min_frequency, max_token_length, errors, newlines,
-        like, engine and progress.
+        The options are those of train_bpe: texts, pattern, workers, min_word_count, min_frequency, max_token_length,
+        errors, newlines, like, engine and progress.
         """
         specials = check_special_tokens(special_tokens)
         return cls(*train_bpe(input_path, vocab_size, specials, **options), specials, options.get("pattern", "gpt2"))
@@ -716,20 +716,20 @@ class Tokenizer:
 
     @classmethod
     def from_files(
-        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Specials = None, pattern: str = "gpt2"
+        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Strings = None, pattern: str = "gpt2"
     ) -> Tokenizer:
-        """Load a vocab.json and a merges.txt as GPT-2 or save() write them, which don't tell the special tokens."""
-        with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath):
-            ids = dict(json.load(file))
+        """Load a vocab.json and a merges.txt as GPT-2 or save() write them."""
         with open(merges_filepath, encoding="utf-8") as file, error_prefix(merges_filepath):
-            vocab, merges = to_bytes(ids, read_merges(file.read()))
+            pairs = read_merges(file.read())
+        with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath):
+            vocab, merges = to_bytes(json.load(file), pairs)
         return cls(vocab, merges, special_tokens, pattern)
 
     def save(self, folder: Path) -> None:
         """Save the model in a folder, which is created if it does not exist.
 
-        tokenizer.json is the model, which load() reads. The other files are for other programs: GPT-2's vocab.json and
-        merges.txt, and tokenizer_config.json, which tells transformers the class. Each is complete, or is not replaced.
+        tokenizer.json is the model; vocab.json and merges.txt, GPT-2's two files, and tokenizer_config.json are for
+        other programs. Each file is complete before it replaces an earlier one.
         """
         check_savable(self.options, folder)
         save_model(self.vocab, self.merges, self.options, folder)
@@ -750,7 +750,7 @@ class Tokenizer:
         return self.encoder.encode(to_utf8(text))  # type: ignore[no-any-return]
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """Encode text in which special tokens are plain text, as is right for text that other people wrote."""
+        """Encode text in which special tokens are plain text, for text that other people wrote."""
         return self._without_special_tokens.encode(text)
 
     @functools.cached_property
@@ -765,17 +765,17 @@ class Tokenizer:
         for data in cut_stream(map(to_utf8, iterable), self.options):
             yield from self.encoder.encode(data)
 
-    def encode_files(self, paths: Paths, output: Path, *, texts: Texts = None, **options: Any) -> int:
+    def encode_files(self, paths: Paths, output: Path, *, texts: Strings = None, **options: Any) -> int:
         """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
 
-        numpy.load opens it (also with mmap_mode="r"): uint16 if every id fits, else uint32. No word continues from one
-        file or text into the next, and no token is put between them. Memory does not grow with the corpus, except with
-        a custom pattern. The options are workers, progress, errors, newlines and engine, as in train_bpe. The file
-        replaces an earlier one when it is complete; it is not flushed to the disk.
+        Ids are uint16 if all fit, else uint32; numpy.load opens the file (also with mmap_mode="r"), which replaces an
+        earlier one when it is complete. No word continues from one text into the next, and no token is put between
+        them. Memory does not grow with the corpus, except with a custom pattern. The options are workers, progress,
+        errors, newlines and engine, as in train_bpe.
         """
         return encode_corpus(self, self.corpus(paths, texts, **options), output)
 
-    def corpus(self, paths: Paths, texts: Texts, **options: Any) -> Corpus:
+    def corpus(self, paths: Paths, texts: Strings, **options: Any) -> Corpus:
         """Return a corpus that is split into words as this tokenizer does."""
         checked = check_options(ENCODING, self.options.special_tokens, **options)
         return Corpus(paths, texts, checked._replace(pattern=self.options.pattern))
@@ -880,8 +880,8 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
 
 
 def check_savable(options: Options, folder: Path, inputs: Iterable[str] = ()) -> None:
-    """Try everything that could keep a model from being saved, now rather than after an hour of training."""
-    require(os.fspath(folder), "the name of the model's folder must not be empty")
+    """Try everything that could keep a model from being saved, before an hour of training."""
+    require(os.fspath(folder), "the folder's name must not be empty")
     check_special_names(options.special_tokens)
     for name in MODEL_FILES:
         check_writable(os.path.join(folder, name), inputs)
@@ -899,7 +899,7 @@ def check_writable(path: Path, inputs: Iterable[str]) -> None:
 @contextlib.contextmanager
 def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
     """Open a file under a temporary name, and rename it on success; nothing is left behind if it is not kept."""
-    path = pathlib.Path(path).resolve()  # to write through links
+    path = pathlib.Path(path).resolve()  # to follow a link instead of replacing it
     require(not path.exists() or path.is_file(), f"refusing to overwrite {path}: not a regular file")
     new_folders = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -923,12 +923,12 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     pairs = [[printable[left], printable[right]] for left, right in merges]
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     config["model_input_names"] = ["input_ids", "attention_mask"]  # else transformers 4 adds token_type_ids
-    # One entry per line; `indent` would do without the C encoder of the json module, and take ten times as long.
+    # One entry per line; `indent` would take ten times as long, without the C encoder of json.
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     model = to_json(tokenizer_json(options, ids, pairs))
     texts = model, to_json(config), to_json(ids), "\n".join(["#version: 0.2", *map(" ".join, pairs)])
-    with contextlib.ExitStack() as stack:  # which renames the files only when all of them are complete
-        for name, text in reversed(list(zip(MODEL_FILES, texts))):  # the last one is renamed first
+    with contextlib.ExitStack() as stack:  # when all files are complete, the last one here, the model, is renamed first
+        for name, text in reversed(list(zip(MODEL_FILES, texts))):
             file = stack.enter_context(new_file(os.path.join(folder, name)))
             file.write(text.encode("utf-8") + b"\n")
             file.flush()
@@ -985,7 +985,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[dict[int, bytes], list
     others = [text for text in specials if text not in first]
     for a, b in [*itertools.product(first, others), *itertools.product(others, first)]:  # tokenizers finds them in turn
         overlap = any(a[at] == b[0] and a.startswith(b[: len(a) - at], at) for at in range(len(a)))
-        require(not overlap, f"the added tokens {a!r:.99} and {b!r:.99} overlap, and only one of them is normalized")
+        require(not overlap, f"the added tokens {a!r:.99} and {b!r:.99} overlap, and only one is normalized")
     return *to_bytes(vocab, pairs), list(specials), pattern
 
 
@@ -1005,7 +1005,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
             raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")
-    return check_pattern(theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", GPT2))
+    return check_pattern(theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", GPT2 if len(steps) == 1 else ""))
 
 
 def flat(tree: Any, name: str = "") -> dict[str, Any]:
@@ -1038,11 +1038,11 @@ def read_merges(text: str) -> list[list[str]]:
 
 @contextlib.contextmanager
 def error_prefix(place: Path) -> Iterator[None]:
-    """Put the name of a model's file before any error; anything but a ValueError means that it is of another kind."""
+    """Put the name of a model's file before any error; other errors than ValueError mean another kind of file."""
     try:
         yield
     except Exception as error:
-        text = str(error) if isinstance(error, ValueError) else f"not a model of byte-level BPE ({error!r:.99})"
+        text = str(error) if isinstance(error, ValueError) else f"not a byte-level BPE model ({error!r:.99})"
         raise ValueError(f"{os.fspath(place)}: {text}") from None
 
 
@@ -1050,19 +1050,19 @@ def error_prefix(place: Path) -> Iterator[None]:
 # VII. Large corpora
 # ---------------------------------------------------------------------------------------------------------------------
 
-# A corpus is read in slices that split into the same words on their own as they do within the whole text. Many workers
-# count or encode slices at a time, and the results are used in the order of the slices: ids are written as they arrive.
+# A corpus is read in slices that split into the same words on their own as they do within the whole text. Workers count
+# or encode slices at the same time. Results are used in order, because ids are written as they arrive.
 
 SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time: some 0.3 s in Python
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text with lone surrogates for the bytes that are not UTF-8
 NOT_UTF8_HINT = "if it is compressed: zcat FILE | bpe.py - ...; in another encoding, such as GB18030 or Latin-1: "
-NOT_UTF8_HINT += "iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or read it with --errors replace"
+NOT_UTF8_HINT += "iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"
 
 
 class Slice(NamedTuple):
-    """A part of a corpus that splits into the same words on its own: some bytes of a file, or the texts themselves."""
+    """A part of a corpus that splits into the same words on its own: bytes of a file, or texts."""
 
     name: str
     start_byte: int
@@ -1085,7 +1085,7 @@ class Slice(NamedTuple):
 class Corpus:
     """The files or texts of a call, which are checked at once; sizes are in bytes, 0 for pipes and /proc."""
 
-    def __init__(self, paths: Paths, texts: Texts, options: Options) -> None:
+    def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
         require((paths is None) != (texts is None), "pass either paths or texts, and not both")
         if isinstance(texts, (str, bytes)):
             raise TypeError(f"texts must be an iterable of strings, not one string: {texts[:40]!r}")
@@ -1093,13 +1093,12 @@ class Corpus:
         self.paths = [os.fsdecode(path) for path in listed]
         require(self.paths or paths is None, "no corpus file given")
         require(self.paths.count("-") < 2, "standard input (-) can be read only once")
-        require(len(max(self.paths, key=len, default="")) < 4096, "no file name is that long; pass text as texts=[...]")
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
         self.texts = texts
         self.options = options
         self.bytes_read = 0
 
-    def map(self, task: Task, in_threads: bool, label: str) -> Generator[Any, None, None]:
+    def map(self, task: Any, in_threads: bool, label: str) -> Generator[Any, None, None]:
         """Yield task(slice) for all slices in order; workers compute them, in threads or in processes."""
 
         def progress(seconds: float) -> str:
@@ -1158,21 +1157,21 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
     """Cut a pipe, or standard input, into slices that carry their text."""
     start = 0
     with open(0 if path == "-" else path, "rb", closefd=path != "-") as pipe:
-        for data in cut_stream(iter(functools.partial(pipe.read, slice_bytes), b""), options):
+        for data in cut_stream(iter(functools.partial(pipe.read, WINDOW_BYTES // 2), b""), options, slice_bytes):
             yield Slice(path, start, start + len(data), (data,))
             start += len(data)
 
 
-def cut_stream(blocks: Iterable[bytes], options: Options) -> Iterator[bytes]:
-    """Join the blocks of a text, and cut it wherever that is possible."""
-    data, enough = bytearray(), 0
+def cut_stream(blocks: Iterable[bytes], options: Options, least: int = 1) -> Iterator[bytes]:
+    """Join the blocks of a text, and cut it into pieces of about `least` bytes, where that is safe."""
+    data, enough = bytearray(), least
     for block in blocks:
         data += block
-        if len(data) > enough:
+        if len(data) >= enough:
             window = bytes(data[-WINDOW_BYTES:])
             cut = last_cut_in_bytes(window, options)
             # A retry after each small block would take quadratic time; a longer wait would skip places to cut.
-            enough = 0 if cut else len(data) + min(len(data), WINDOW_BYTES // 2)
+            enough = least if cut else len(data) + min(len(data), WINDOW_BYTES // 2)
             if cut:
                 cut += len(data) - len(window)
                 yield bytes(data[:cut])
@@ -1182,7 +1181,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options) -> Iterator[bytes]:
 
 
 def last_cut_in_bytes(window: bytes, options: Options) -> int:
-    """Do the same as last_cut, for bytes. If they are an error, any place will do: reading the slice reports it."""
+    """Do the same as last_cut, for bytes. If they are an error, any place will do: reading reports it."""
     text = window.decode("utf-8", "surrogateescape")
     if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # the ends may divide a character
         return len(window)
@@ -1193,8 +1192,8 @@ def last_cut_in_bytes(window: bytes, options: Options) -> int:
 TASK: Any = None  # of a worker process: set once, because it may hold a tokenizer
 
 
-def run_tasks(task: Task, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[Any]:
-    """Yield (slice, task(slice)) in order. One slice needs no pool; threads are for C, which releases Python's lock."""
+def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[Any]:
+    """Yield (slice, task(slice)) in order. One slice or worker needs no pool; threads are for C."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_workers = min(workers or cores, cores, 61)  # Windows allows no more processes in a pool
     head = list(itertools.islice(slices, n_workers))
@@ -1225,8 +1224,8 @@ def run_tasks(task: Task, slices: Iterator[Slice], in_threads: bool, workers: in
         pool.shutdown(cancel_futures=True)
 
 
-def start_worker(task: Task) -> None:
-    """Prepare a worker process, which the parent ends in order on signals, and which ends when the parent has died."""
+def start_worker(task: Any) -> None:
+    """Prepare a worker process, which the parent ends cleanly on signals, and which ends when the parent has died."""
     import multiprocessing
     import threading
 
@@ -1247,7 +1246,7 @@ def run_in_worker(piece: Slice) -> Any:
     return TASK(piece)
 
 
-def run_task(task: Task, piece: Slice) -> Any:
+def run_task(task: Any, piece: Slice) -> Any:
     """Return task(piece); its errors get the file and the place."""
     try:
         return task(piece)
@@ -1264,7 +1263,7 @@ def count_corpus(corpus: Corpus) -> Any:
     words = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else Words()
     task = functools.partial(count_slice, options=corpus.options, table=words if engine else None)
     with contextlib.closing(corpus.map(task, engine is not None, "counting words")) as results:
-        for counts in filter(None, results):
+        for counts in filter(None, results):  # C counts by itself
             words.update(counts)
     return words
 
@@ -1282,7 +1281,7 @@ def count_slice(piece: Slice, options: Options, table: Any) -> dict[bytes, int]:
 
 
 def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: Path) -> int:
-    """Write the token ids of a corpus into a .npy file (format 1.0, one dimension); return how many there are."""
+    """Write the token ids of a corpus into a .npy file (format 1.0); return how many there are."""
     require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
     check_writable(output, corpus.paths)
     kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
@@ -1337,14 +1336,14 @@ def say(text: str, stream: Any) -> None:
 
 # build_ffi.py wraps the C library as an Engine with these methods and attributes; text is bytes, in UTF-8:
 #   patterns                        the names of the patterns that it supports
-#   words(special_tokens, pattern)  an empty table of words, with the methods of Words, and scan(text), which counts the
-#                                   words of a text in any thread
+#   words(special_tokens, pattern)  an empty table with the methods of Words that are used here, and scan(text), which
+#                                   counts the words of a text in any thread
 #   learn(words, ...)               the steps of learn_in_python, with its arguments; the table is used up
 #   encoder(tokenizer)              an encoder with the methods of PythonEncoder; None for too many tokens
 
 
 def find_engine() -> tuple[Any, str]:
-    """Return (the C engine, "") if build_ffi.py has built it next to this file, else (None, why it can't be used)."""
+    """Return (the C engine, "") if it is built next to this file, else (None, why it can't be used)."""
     try:
         return load_engine(os.path.dirname(globals().get("__file__", ""))), ""
     except Exception as error:
@@ -1355,8 +1354,7 @@ def find_engine() -> tuple[Any, str]:
 def load_engine(folder: str) -> Any:
     """Load the C engine from a folder; raises an error that says why it can't be used."""
     path = os.path.join(folder, "build_ffi.py")
-    ours = "Build the optional C engine of bpe.py" in linecache.getline(path, 1)
-    require(ours, "the files that build the C engine are not next to bpe.py")
+    require("C engine of bpe.py" in linecache.getline(path, 1), "build_ffi.py, which builds it, is not next to bpe.py")
     spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -1364,7 +1362,7 @@ def load_engine(folder: str) -> Any:
 
 
 def engine_for(options: Options, scanning: bool = False) -> Any:
-    """Return the C engine, or None if Python is to do the work; for `scanning`, C has to support the pattern."""
+    """Return the C engine, or None if Python does the work; for `scanning`, C has to support the pattern."""
     engine = find_engine()[0] if options.engine != "python" else None
     return None if scanning and engine and options.pattern not in engine.patterns else engine
 
@@ -1373,9 +1371,9 @@ def engine_for(options: Options, scanning: bool = False) -> Any:
 # IX. The command line
 # ---------------------------------------------------------------------------------------------------------------------
 
-USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]       train, and write a model into FOLDER
-       %(prog)s CORPUS [CORPUS ...] --encode FILE [options]    write the token ids of a corpus
-       %(prog)s --show TEXT [options]                          show how the model in FOLDER splits TEXT"""
+USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and write a model
+       %(prog)s CORPUS [CORPUS ...] --encode FILE [options]  write token ids
+       %(prog)s --show TEXT [options]                        show how the model splits TEXT"""
 
 
 def make_parser() -> Any:
@@ -1394,7 +1392,8 @@ def make_parser() -> Any:
     add("--errors", choices=CHOICES["errors"], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
     add("--newlines", choices=CHOICES["newlines"], help=r"lf: read \r\n as \n (default: keep)")
     add = parser.add_argument_group("training").add_argument
-    add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs less than N times (default: 1)")
+    add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
+    add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
     add("--max-token-length", type=int, metavar="BYTES", help="merge no pair into a longer token")
     add("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
     add = parser.add_argument_group("inspection").add_argument
@@ -1402,7 +1401,7 @@ def make_parser() -> Any:
     add("--explain", type=int, metavar="N", help="say why the first N merges are made")
     add("--log-every", type=int, metavar="N", help="print every Nth merge")
     add = parser.add_argument_group("running").add_argument
-    add("--model", "--output-dir", default="bpeModel", metavar="FOLDER", help="of the model (default: bpeModel)")
+    add("--model", "--output-dir", default="bpeModel", metavar="FOLDER", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
     add("--workers", type=int, metavar="N", help="processes or threads that count or encode (default: all cores)")
     add("--engine", choices=CHOICES["engine"], help="auto: the C engine if it is built (default)")
@@ -1421,8 +1420,7 @@ def run(args: Any) -> None:
     """Train, encode or show, as the command line asks."""
     given = {name: value for name, value in vars(args).items() if name in Options._fields and value is not None}
     inspected = args.explain or args.log_every
-    wrong = [number for number in (args.explain, args.log_every) if number is not None and number < 1]
-    require(not wrong, f"--explain and --log-every must be at least 1, not {wrong}")
+    require(args.explain is None or args.explain > 0, f"--explain must be at least 1, not {args.explain}")
     if args.show is not None:
         require(not (args.corpus or args.encode or inspected), "--show can't be combined with a corpus or other tasks")
         check_options(["engine"], None, **given)
@@ -1446,7 +1444,7 @@ def run(args: Any) -> None:
         corpus = Corpus(args.corpus, None, options)
         train(args, corpus, options)
     why_not = find_engine()[1] if corpus.options.engine != "python" else "as chosen"
-    in_c = "C" if engine_for(corpus.options, scanning=True) else "C, but Python for the words of this pattern"
+    in_c = "C" if engine_for(corpus.options, scanning=True) else "Python for the words of this pattern"
     report(args, "engine", f"Python ({why_not})" if why_not else in_c)
 
 
@@ -1456,11 +1454,14 @@ def train(args: Any, corpus: Corpus, options: Options) -> None:
     if any(path.endswith((".jsonl", ".json")) for path in corpus.paths):
         report(args, "note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
     words = count_corpus(corpus)
+    rare, occurrences = words.drop_rare(options.min_word_count)
     distinct, n_words, n_bytes = words.totals()
     require(n_words, "the corpus has no words, so there is nothing to learn from; nothing was saved")
     report(args, "read", f"{corpus.bytes_read:,} bytes")
+    if rare:
+        report(args, "left out", f"{plural(rare, 'word')}, {occurrences / (n_words + occurrences):.2%} of pre-tokens")
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
-    counts = words.to_dict() if args.explain else {}
+    counts = words.copy() if args.explain else {}
     merges = []
     n_tokens = n_bytes
     for number, (left, right, count, replaced) in enumerate(learn(words, options), 1):
@@ -1487,8 +1488,8 @@ def report(args: Any, name: str, text: str) -> None:
 
 
 def explain(rounds: int, words: Counts, merges: Sequence[Pair], options: Options) -> None:
-    """Print why the merges of the first rounds were made, and two words that each one changed."""
-    ids = {token: token_id for token_id, token in enumerate(single_bytes(options) + [a + b for a, b in merges])}
+    """Print why the first merges were made, and two words that each one changed."""
+    ids = {token: token_id for token_id, token in vocab_of(merges, options).items()}
     rows = {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
     longest = options.max_token_length or sys.maxsize
     for number, pair in enumerate(merges[:rounds], 1):
@@ -1544,7 +1545,7 @@ def in_line(tokens: Sequence[bytes]) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Escape control characters, except for line feeds, so that text can't do anything to a terminal."""
+    r"""Escape control characters, except for line feeds, to protect the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 

@@ -175,6 +175,8 @@ class Words:
 
     def drop_rare(self, n: int) -> tuple[int, int]:
         """Leave out words that occur less than n times; returns (distinct words, occurrences) left out."""
+        if n < 2:
+            return 0, 0
         n = min(n, 2**64 - 1)
         before, after = self.totals(), self.totals(n)
         words = self.get(self.tables[0], n)
@@ -193,7 +195,7 @@ class Words:
         sums = self.sums(self.handle(), min_count)
         return sums.words, sums.all_words, sums.all_bytes
 
-    def to_dict(self) -> dict[bytes, int]:
+    def copy(self) -> dict[bytes, int]:
         """The words and their counts, in any order."""
         blob, lengths, counts = self.get(self.handle())
         view, ends = self.engine.ffi.buffer(blob), itertools.accumulate(lengths)

@@ -808,6 +808,26 @@ def test_min_frequency_and_max_token_length(train):
             words = {naive_merge(word, merge): count for word, count in words.items()}
 
 
+@pytest.mark.parametrize("least", [1, 2, 3, 100, 2**80])
+def test_rare_words_are_left_out_of_learning(main, least):
+    text, size = FIXTURE[:8000], 400
+    Path("text.txt").write_bytes(text.encode())
+    words = naive_words(text, [END])
+    kept = {word: count for word, count in words.items() if count >= least}
+    expected = naive_train(kept, size, [END])
+    assert bpe.train_bpe("text.txt", size, [END], min_word_count=least) == expected
+    counts = {b"".join(word): count for word, count in words.items()}
+    assert bpe.train_from_counts(counts, size, [END], min_word_count=least) == expected
+    status, _, stderr = main("text.txt", size, "--min-word-count", least)
+    if not kept:
+        assert status == 2 and "no words" in stderr
+        return
+    assert status == 0 and model_in("bpeModel") == expected
+    share = 1 - sum(kept.values()) / sum(words.values())
+    left_out = f"{len(words) - len(kept):,} words, {share:.2%} of pre-tokens"
+    assert summary(stderr).get("left out") == (left_out if least > 1 else None)
+
+
 @pytest.mark.parametrize("number", [2**61, 2**61 + 1, 2**63, 2**64, 2**64 + 1, 2**80])
 def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
     words, both = {b"ab": 2**61, b"cd": 5}, [(b"a", b"b"), (b"c", b"d")]
@@ -863,11 +883,11 @@ def test_bad_arguments_are_errors_that_show_them(arguments, text):
 @pytest.mark.parametrize("name, call, allowed", [
     ("count_words", functools.partial(bpe.count_words, "words.txt", []), "pattern errors newlines workers engine progress"),
     ("train_from_counts", functools.partial(bpe.train_from_counts, {b"ab": 1}, 300),
-     "vocab_size min_frequency max_token_length like pattern engine progress"),
+     "vocab_size min_word_count min_frequency max_token_length like engine progress"),
     ("encode_files", lambda **options: bpe.Tokenizer(*trained(300)).encode_files("words.txt", "ids.npy", **options),
      "errors newlines workers engine progress"),
     ("train", functools.partial(bpe.Tokenizer.train, "words.txt", 300),
-     "pattern errors newlines workers engine progress vocab_size min_frequency max_token_length like"),
+     "pattern errors newlines workers engine progress vocab_size min_word_count min_frequency max_token_length like"),
 ])  # fmt: skip
 def test_an_option_that_has_no_effect_on_a_call_is_an_error_that_names_the_others(words_txt, name, call, allowed):
     given = {"errors": "replace", "newlines": "lf", "workers": 1, "engine": "python", "min_frequency": 5, "like": None}
@@ -936,7 +956,7 @@ def test_counts_of_parts_add_up_to_those_of_the_whole(part, tmp_path):
             total.update(bpe.count_words(tmp_path / "part.txt", [END], **options))
         assert total == bpe.count_words(part, [END], **options)
         for size in (300, 500):
-            assert bpe.train_from_counts(total, size, [END], **options) == bpe.train_bpe(part, size, [END], **options)
+            assert bpe.train_from_counts(total, size, [END]) == bpe.train_bpe(part, size, [END], **options)
 
 
 def test_counts_may_be_zero_or_of_other_types_but_not_negative_and_words_are_bytes():
@@ -1373,7 +1393,7 @@ REFUSED = [
     (with_change("model", "fuse_unk", True), r"model\.fuse_unk = true is not supported"),
     (with_unknown_bytes, "unk_token|the byte b'a'"),
     (with_change("model", "type", "WordPiece"), "WordPiece"),
-    (with_change("model", {"type": "Unigram", "vocab": [["a", 0.0]]}), "Unigram|not a model of byte-level"),
+    (with_change("model", {"type": "Unigram", "vocab": [["a", 0.0]]}), "Unigram|not a byte-level"),
     (with_change("model", "something_new", 7), r"model\.something_new = 7 is not supported"),
     (with_change("something_new", {"a": [1]}), r"something_new.* is not supported"),
     (with_change("pre_tokenizer", "pretokenizers", 1, "add_prefix_space", True),
@@ -1382,7 +1402,7 @@ REFUSED = [
     (lambda content: content["pre_tokenizer"]["pretokenizers"][1].pop("use_regex"), "use_regex"),  # absent means true
     (lambda content: content["pre_tokenizer"]["pretokenizers"].insert(0, SPLIT), "pre_tokenizer"),
     (lambda content: content["pre_tokenizer"]["pretokenizers"].pop(), "pre_tokenizer"),
-    (lambda content: content["pre_tokenizer"]["pretokenizers"].clear(), "pre_tokenizer|not a model of byte-level"),
+    (lambda content: content["pre_tokenizer"]["pretokenizers"].clear(), "pre_tokenizer|not a byte-level"),
     (with_change("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "invert", True), PRETOKENIZERS + "0.invert = true is not supp"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "behavior", "Removed"), PRETOKENIZERS + '0.behavior = "Removed"'),
@@ -2070,11 +2090,11 @@ def test_a_copy_inside_a_package_trains_with_a_library_next_to_it_or_says_that_i
     assert result.stdout == b"244\n", result
     command = [sys.executable, package / "bpe.py", CORPUS, "300", "--model", tmp_path / "model"]
     result = subprocess.run(command, capture_output=True, text=True)
-    why = "Python (the files that build the C engine are not next to"
+    why = "Python (build_ffi.py, which builds it, is not next to"
     assert summary(result.stderr)["engine"].startswith("C" if engine == "c" else why)
     if engine == "python":
         result = subprocess.run([*command, "--engine", "c"], capture_output=True)
-        assert result.returncode == 2 and "engine 'c' is not available: the files that" in one_line(result.stderr)
+        assert result.returncode == 2 and "engine 'c' is not available: build_ffi.py, which" in one_line(result.stderr)
 
 
 @only_python
@@ -2190,7 +2210,7 @@ def test_tables_of_several_threads_are_merged_once():
         failing.tables.append(other.handle())
     with pytest.raises(OverflowError):
         failing.totals()
-    for use in (failing.to_dict, lambda: failing.scan(b"ab") or failing.totals(), lambda: failing.update({b"a": 1})):
+    for use in (failing.copy, lambda: failing.scan(b"ab") or failing.totals(), lambda: failing.update({b"a": 1})):
         with pytest.raises(ValueError, match="used up"):
             use()
 

@@ -320,7 +320,7 @@ def counts(engine, pattern, data, special_tokens=()):
     """The counts of the words, as training takes them."""
     words = engine.words(special_tokens, pattern)
     words.scan(data)
-    return {word.decode(): count for word, count in words.to_dict().items()}
+    return {word.decode(): count for word, count in words.copy().items()}
 
 
 @pytest.mark.parametrize("special_tokens", [["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"]])

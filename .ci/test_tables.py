@@ -49,7 +49,7 @@ def scan(text, special_tokens=()):
     """The counts of a text (bytes)."""
     words = ENGINE.words(special_tokens, "gpt2")
     words.scan(text)
-    return words.to_dict()
+    return words.copy()
 
 
 def add(table, other):
@@ -104,7 +104,7 @@ def test_fifty_thousand_special_tokens_cost_little(form):
     assert time.process_time() - start < 500e-9 * len(text)
     pieces = expression.split(text.decode())[::2]
     expected = collections.Counter(word.encode() for piece in pieces for word in regex.findall(bpe.GPT2, piece))
-    assert words.to_dict() == expected
+    assert words.copy() == expected
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def seconds_to_put(words):
         start = time.process_time()
         made = table(words)
         times.append(time.process_time() - start)
-    assert made.to_dict() == words
+    assert made.copy() == words
     return min(times)
 
 
@@ -205,7 +205,7 @@ def test_tables_without_a_common_word_are_merged_in_linear_time(first, second):
     start = time.process_time()
     add(one, other)
     assert time.process_time() - start < 0.1
-    assert one.to_dict() == words[0] | words[1]
+    assert one.copy() == words[0] | words[1]
 
 
 def test_tables_with_different_seeds_hold_the_same(monkeypatch):
@@ -215,10 +215,10 @@ def test_tables_with_different_seeds_hold_the_same(monkeypatch):
     for seed in ((0, 1), (1, 0), (2**64 - 1, 2**63)):
         monkeypatch.setattr(ENGINE, "seed", seed)
         tables.append(table(words))
-    assert tables[0].to_dict() == tables[1].to_dict() == tables[2].to_dict() == words
+    assert tables[0].copy() == tables[1].copy() == tables[2].copy() == words
     for other in tables[1:]:
         add(tables[0], other)
-    assert tables[0].to_dict() == {word: 3 * count for word, count in words.items()}
+    assert tables[0].copy() == {word: 3 * count for word, count in words.items()}
 
 
 def test_every_engine_has_a_seed_of_its_own():
@@ -231,7 +231,7 @@ def test_words_with_the_same_hash_are_different_words(monkeypatch):
     words = {b"%08dcollides" % number: number + 1 for number in range(1000)}
     made = table(words)
     add(made, table(words))
-    assert made.to_dict() == {word: 2 * count for word, count in words.items()}
+    assert made.copy() == {word: 2 * count for word, count in words.items()}
     assert ENGINE.words([word.decode() for word in words], "gpt2").handle()
     assert scan(b" ".join(list(words)[::2]), [word.decode() for word in words]) == {b" ": 499}
 
@@ -244,7 +244,7 @@ def test_words_that_go_in_come_out(letters, longest):
     rng = random.Random(repr(letters))
     for top in (1, 3, 1000, 2**40):
         words = {random_bytes(rng, letters, longest): rng.randint(1, top) for _ in range(TRIALS)}
-        assert table(words).to_dict() == words
+        assert table(words).copy() == words
 
 
 @pytest.mark.parametrize("least", [0, 1, 2, 3, 5, 6, 2**63, 2**80])
@@ -256,9 +256,9 @@ def test_rare_words_are_left_out(least):
     for part in (dict(list(words.items())[:2000]), dict(list(words.items())[2000:])):
         made.tables += [table(part).handle()]  # as of two threads
     assert made.drop_rare(least) == (len(rare), sum(rare.values()))
-    assert made.to_dict() == {word: count for word, count in words.items() if count >= least}
+    assert made.copy() == {word: count for word, count in words.items() if count >= least}
     made.scan(b"next")
-    assert made.to_dict()[b"next"] == 1
+    assert made.copy()[b"next"] == 1
 
 
 def test_rare_words_do_not_count_among_distinct_words():
@@ -270,7 +270,7 @@ def test_rare_words_do_not_count_among_distinct_words():
 
 
 def test_an_empty_table_is_an_empty_list():
-    assert table().to_dict() == scan(b"") == {}
+    assert table().copy() == scan(b"") == {}
     assert table().totals() == (0, 0, 0)
 
 
@@ -285,7 +285,7 @@ def test_a_large_text_is_counted_like_its_parts(distinct):
         words = ENGINE.words((), "gpt2")
         words.scan(part)
         add(added, words)
-    assert scan(b"".join(parts)) == added.to_dict() == expected
+    assert scan(b"".join(parts)) == added.copy() == expected
 
 
 # --- numbers at their limits -----------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_all_bytes_of_all_words_are_below_two_to_the_63(words, fits):
     if fits:
         made.update(words)
         assert made.totals() == (len(words), sum(words.values()), sum(len(word) * count for word, count in words.items()))
-        assert made.to_dict() == words
+        assert made.copy() == words
     else:
         with pytest.raises(OverflowError):
             made.update(words)
@@ -328,7 +328,7 @@ def test_text_counts_towards_the_limit():
     with pytest.raises(OverflowError):
         words.scan(b"f")
     with pytest.raises(ValueError, match="used up"):
-        words.to_dict()
+        words.copy()
 
 
 # --- the learner's hash ----------------------------------------------------------------------------------------------
@@ -399,14 +399,14 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
     used, other = table(words), table(words)
     assert learn(used, 1) == [(97, 98, 6, 6)]
     uses = {
-        "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.to_dict,
+        "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.copy,
         "put": lambda: used.update({b"ab": 1}), "put a long word": lambda: used.update({LONG: 1}),
         "add to it": lambda: add(used, other), "add it": lambda: add(other, used),
     }  # fmt: skip
     for use in uses.values():
         with pytest.raises(ValueError, match="used up"):
             use()
-    assert other.to_dict() == words
+    assert other.copy() == words
     assert used.totals() == (0, 0, 0)
 
 

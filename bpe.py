@@ -587,7 +587,7 @@ class Words(collections.Counter[bytes]):
         return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
 
     def drop_rare(self, n: int) -> tuple[int, int]:
-        """Leave out words that occur fewer than n times; return (distinct words, occurrences) that were left out."""
+        """Leave out words that occur fewer than n times; return (distinct words, occurrences) left out."""
         rare = Words({word: count for word, count in self.items() if count < n})
         self -= rare
         return rare.totals()[:2]
@@ -1242,7 +1242,7 @@ def start_worker(task: Any) -> None:
 
 
 def run_in_worker(piece: Slice) -> Any:
-    """Run the task of this worker process."""
+    """Run the task of this worker."""
     return TASK(piece)
 
 

@@ -117,15 +117,13 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length);
 /* Add n words and their counts. The words are concatenated. Makes room for n new words first. */
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n);
 
-/* Sum up the words that occur at least min_count times: distinct words and their bytes, and all occurrences. */
-typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
-void bpe_words_totals(const bpe_words *w, uint64_t min_count, bpe_totals *totals);
-
 /*
- * Write the words that occur at least min_count times, concatenated and in any order, with their lengths and counts.
- * The totals say how much room they need.
+ * Write the words that occur at least min_count times, concatenated and in any order, with their lengths and counts, and
+ * sum them up: distinct words and their bytes, and all occurrences. With NULL for the three arrays, only sum up.
  */
-int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts);
+typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
+int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
+                  bpe_totals *totals);
 
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
@@ -162,13 +160,11 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
 /*
- * Encode a text, and write the number of ids to *n. There must be room for length + 2 ids. After BPE_NO_TOKEN, *n is
- * the offset of the first byte without a token. The cache can be used again after any error.
+ * Encode a text, and write the number of ids to *n. There must be room for length + 2 ids. If all ids are below 65536,
+ * `narrow` can have room for them too: they are there then, and `ids` is only used on the way; else it is NULL. After
+ * BPE_NO_TOKEN, *n is the offset of the first byte without a token. The cache can be used again after any error.
  */
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, size_t *n);
-
-/* Copy ids below 65536 into an array of 16 bits each. */
-void bpe_narrow(const uint32_t *ids, size_t n, uint16_t *narrow);
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n);
 
 extern const char bpe_regex_version[]; /* of the package that the classes are from */
 extern const char bpe_class_digest[];
@@ -328,16 +324,6 @@ static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
     return (size_t)(fold(key0 ^ t->seed[0], key1 ^ t->seed[1]) >> t->shift);
 }
 
-/* Find the slot of a pair, or the empty slot for it. find_word does the same for words. */
-static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
-{
-    for (size_t i = home_of(t, key0, key1);; i = (i + 1) & (t->capacity - 1)) {
-        slot *s = t->slots + i;
-        if (LIKELY(s->key[0] == key0 && s->key[1] == key1) || !s->key[1])
-            return s;
-    }
-}
-
 /* Find the empty slot for a key that is not in the table. */
 static inline slot *find_empty(const table *t, uint64_t key0, uint64_t key1)
 {
@@ -437,26 +423,27 @@ static void make_key(const table *t, const uint8_t *word, size_t length, uint64_
 }
 
 /* Find the slot of a word with this key, or the empty slot for it. */
-static slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+static inline slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
 {
     for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
         slot *s = t->slots + i;
-        if (!s->key[1] || (s->key[0] == key[0] && s->key[1] == key[1] &&
+        if (!s->key[1] || (LIKELY(s->key[0] == key[0] && s->key[1] == key[1]) &&
                            (length <= INLINE_MAX || !memcmp(t->arena + s->where, word, length))))
             return s;
     }
 }
 
-/* Find the slot of a word with this key, or add the word with a count of 0. Returns NULL without memory. */
-static slot *get_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+/* Add to the count of a word with this key. */
+static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
     slot *s = find_word(t, key, word, length);
-    if (s->key[1])
-        return s;
-    if ((length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK) || !(s = add_key(t, key[0], key[1])))
-        return NULL;
-    s->where = t->arena_size - length;
-    return s;
+    if (!s->key[1]) {
+        if ((length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK) || !(s = add_key(t, key[0], key[1])))
+            return BPE_NO_MEMORY;
+        s->where = t->arena_size - length;
+    }
+    s->count += count;
+    return BPE_OK;
 }
 
 /* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
@@ -544,15 +531,10 @@ static int add_special(rules *r, const uint8_t *token, size_t length, size_t i)
 {
     uint64_t key[2];
     uint32_t *next;
-    slot *s;
-    if (length < 2)
-        return BPE_BAD_ARGUMENT;
     make_key(&r->specials, token, length, key);
-    if (!(s = get_word(&r->specials, key, token, length)))
-        return BPE_NO_MEMORY;
-    if (s->count)
+    if (length < 2 || find_word(&r->specials, key, token, length)->key[1])
         return BPE_BAD_ARGUMENT;
-    s->count = i + 1;
+    TRY(put_word(&r->specials, key, token, length, i + 1));
     for (unsigned k = 0; k < 2; k++) {
         r->least[k] = i && r->least[k] < token[k] ? r->least[k] : token[k];
         r->most[k] = r->most[k] > token[k] ? r->most[k] : token[k];
@@ -589,31 +571,27 @@ static void free_rules(rules *r)
     free(r->lengths);
 }
 
-typedef struct {
-    const uint8_t *at;   /* or the end of the text */
-    size_t index, length; /* 1 + the index of the special token; both are 0 if there is none */
-} found_special;
-
-/* Find the longest special token that begins at text. */
-static NOINLINE found_special special_at(const rules *r, const uint8_t *text, const uint8_t *end)
+/* Find the longest special token that begins at text. Returns its length, or 0, and writes 1 + its index. */
+static NOINLINE size_t special_at(const rules *r, const uint8_t *text, const uint8_t *end, size_t *special)
 {
     for (uint32_t i = r->longest[first_two(text)]; i; i = r->lengths[i].shorter) {
         const size_t length = r->lengths[i].length;
         uint64_t key[2];
-        slot *s;
         if (length > (size_t)(end - text))
             continue;
         make_key(&r->specials, text, length, key);
-        s = find_word(&r->specials, key, text, length);
-        if (s->key[1])
-            return (found_special){text, (size_t)s->count, length};
+        if ((*special = (size_t)find_word(&r->specials, key, text, length)->count))
+            return length;
     }
-    return (found_special){end, 0, 0};
+    return 0;
 }
 
-/* Find the first special token from text on, the longest if several begin there. */
-ALWAYS_INLINE found_special find_special(range_finder in_range, const rules *r, const uint8_t *text,
-                                         const uint8_t *end)
+/*
+ * Find the first special token from text on, the longest if several begin there. Returns its place, or the end; writes
+ * its length, and 1 + its index, which are 0 at the end.
+ */
+ALWAYS_INLINE const uint8_t *find_special(range_finder in_range, const rules *r, const uint8_t *text,
+                                          const uint8_t *end, size_t *length, size_t *special)
 {
     const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
     const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
@@ -625,15 +603,13 @@ ALWAYS_INLINE found_special find_special(range_finder in_range, const rules *r, 
             places &= in_range(text + 1, 0, next, next_most - next + 1);
         for (; places; places &= places - 1) {
             const uint8_t *place = text + lowest_bit(places);
-            if (r->longest[first_two(place)]) {
-                const found_special found = special_at(r, place, end);
-                if (found.index)
-                    return found;
-            }
+            if (r->longest[first_two(place)] && (*length = special_at(r, place, end, special)))
+                return place;
         }
         text += n;
     }
-    return (found_special){end, 0, 0};
+    *length = *special = 0;
+    return end;
 }
 
 /* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
@@ -685,15 +661,6 @@ int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n,
     return new_table(&w->table, seed);
 }
 
-static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
-{
-    slot *s = get_word(t, key, word, length);
-    if (!s)
-        return BPE_NO_MEMORY;
-    s->count += count;
-    return BPE_OK;
-}
-
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
 {
     int status = w->table.slots ? make_room(&w->table, (uint64_t)w->table.used + n) : BPE_USED_UP;
@@ -708,33 +675,25 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, c
     return finish_words(w, status);
 }
 
-void bpe_words_totals(const bpe_words *w, uint64_t min_count, bpe_totals *totals)
+int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
+                  bpe_totals *totals)
 {
     const table *t = &w->table;
     memset(totals, 0, sizeof *totals);
     for (const slot *s = t->slots; s < t->slots + t->capacity; s++) {
         size_t length;
-        (void)word_of(t, s, &length);
-        if (length && s->count >= min_count) {
-            totals->words++;
-            totals->bytes += length;
-            totals->all_words += s->count;
-            totals->all_bytes += s->count * length;
-        }
-    }
-}
-
-int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts)
-{
-    const table *t = &w->table;
-    for (const slot *s = t->slots; s < t->slots + t->capacity; s++) {
-        size_t length;
         const uint8_t *word = word_of(t, s, &length);
-        if (length && s->count >= min_count) {
-            bytes = (uint8_t *)memcpy(bytes, word, length) + length;
-            *lengths++ = length;
-            *counts++ = s->count;
+        if (!length || s->count < min_count)
+            continue;
+        if (bytes) {
+            memcpy(bytes + totals->bytes, word, length);
+            lengths[totals->words] = length;
+            counts[totals->words] = s->count;
         }
+        totals->words++;
+        totals->bytes += length;
+        totals->all_words += s->count;
+        totals->all_bytes += s->count * length;
     }
     return t->slots ? BPE_OK : BPE_USED_UP;
 }
@@ -1027,27 +986,25 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     return (size_t)(p - text);
 }
 
-/* the words of a window: all starts among its first `known` bytes */
-typedef struct {
-    uint64_t starts;
-    unsigned known;
-} cut;
-
-/* Find all starts of words except the first in a window that begins with a word; `left` bytes of text remain. */
-ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left)
+/*
+ * Find the starts of words in a window that begins with a word, except the first. They are all starts among its first
+ * *known bytes. `left` bytes of text remain.
+ */
+ALWAYS_INLINE uint64_t find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left,
+                                   unsigned *known)
 {
     masks m = {0};
-    cut c = {0, left < WINDOW ? (unsigned)left : WINDOW};
+    uint64_t starts = 0;
+    unsigned n = left < WINDOW ? (unsigned)left : WINDOW;
     ascii_masks(in_range, pattern, window, &m);
-    if (m.high & bits_below(c.known))
-        c.known = wide_masks(in_range, pattern, window, c.known, left, &m);
-    if (!c.known)
-        return c;
-    c.starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, c.known, left)
-               : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &c.known, left)
-                                      : modern_starts(pattern, window, &m, &c.known, left);
-    c.starts &= ~(uint64_t)1;
-    return c;
+    if (m.high & bits_below(n))
+        n = wide_masks(in_range, pattern, window, n, left, &m);
+    if (n)
+        starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, n, left)
+                 : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &n, left)
+                                        : modern_starts(pattern, window, &m, &n, left);
+    *known = n;
+    return starts & ~(uint64_t)1;
 }
 
 /*
@@ -1104,19 +1061,19 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
         const table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
         pending *next = b->words + b->n;
         size_t at = 0; /* of the next word, in both */
-        cut c;
+        unsigned known;
+        uint64_t starts;
         if ((size_t)(b->limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }
-        c = find_starts(in_range, pattern, window, left);
-        for (; c.starts; c.starts &= c.starts - 1) {
-            const unsigned to = lowest_bit(c.starts);
+        for (starts = find_starts(in_range, pattern, window, left, &known); starts; starts &= starts - 1) {
+            const unsigned to = lowest_bit(starts);
             prepare(next++, &t, text + at, window + at, to - at);
             at = to;
         }
-        if (!LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
-            const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
+        if (!LIKELY(at && left > known)) { /* a word that is longer, or the last one */
+            const size_t length = left == known ? left - at : walk_word(pattern, text + at, end);
             if (!length)
                 return BPE_BAD_UTF8;
             prepare(next++, &t, text + at, window + at, length);
@@ -1134,10 +1091,10 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
     while (b->text < end) {
-        const found_special found = find_special(in_range, b->rules, b->text, end);
-        TRY(scan_words(in_range, b, found.at));
-        TRY(end_batch(b, found.index));
-        b->text += found.length;
+        size_t length, special;
+        TRY(scan_words(in_range, b, find_special(in_range, b->rules, b->text, end, &length, &special)));
+        TRY(end_batch(b, special));
+        b->text += length;
     }
     return BPE_OK;
 }
@@ -1252,6 +1209,12 @@ struct bpe_learner {
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
 
+/* Find the slot of a pair, or an empty slot, whose count is 0. */
+static inline slot *find_pair(const bpe_learner *l, uint64_t key)
+{
+    return find_word(&l->pairs, (uint64_t[2]){key, 1}, NULL, 0);
+}
+
 /* compare two tokens by their bytes: negative, 0 or positive */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
 {
@@ -1327,7 +1290,7 @@ static int make_room_for_lists(bpe_learner *l, size_t needed)
     if (l->n_lists + needed <= l->lists_capacity)
         return BPE_OK;
     for (size_t at = 0, size; at < l->n_lists; at += size) {
-        slot *s = find(&l->pairs, pair_key(l->lists[at + LEFT], l->lists[at + RIGHT]), 1);
+        slot *s = find_pair(l, pair_key(l->lists[at + LEFT], l->lists[at + RIGHT]));
         size = PLACES + l->lists[at + N_PLACES];
         if (s->key[1]) {
             memmove(l->lists + end, l->lists + at, size * sizeof *l->lists);
@@ -1351,7 +1314,7 @@ static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
     assert(l->n_lists + PLACES + sum->n <= l->lists_capacity);
-    assert(!find(&l->pairs, key, 1)->key[1]);
+    assert(!find_pair(l, key)->key[1]);
     if (!(s = add_key(&l->pairs, key, 1)))
         return BPE_NO_MEMORY;
     s->count = sum->count;
@@ -1541,7 +1504,7 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
         for (size_t i = 0; i < l->n_met[side]; i++) {
             const uint32_t id = met[i];
             pair_sum *sum = &l->tokens[id].beside[side];
-            slot *lost = find(&l->pairs, pair_with(side, id, inner), 1);
+            slot *lost = find_pair(l, pair_with(side, id, inner));
             if (i + PAIRS_AHEAD < l->n_met[side])
                 PREFETCH(l->pairs.slots + home_of(&l->pairs, pair_with(side, met[i + PAIRS_AHEAD], inner), 1));
             if (lost->key[1] && (lost->count -= sum->count) < l->threshold)
@@ -1614,7 +1577,7 @@ static int next_pair(bpe_learner *l, slot **pair)
     for (;; heap_down(l)) {
         if (!l->n_heap)
             TRY(fill_heap(l));
-        *pair = find(&l->pairs, l->heap->key, 1); /* an empty slot, whose count is 0, if the pair has left the table */
+        *pair = find_pair(l, l->heap->key);
         assert((*pair)->count <= l->heap->count);
         if ((*pair)->count == l->heap->count)
             return BPE_OK;
@@ -1692,18 +1655,16 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
                     size_t max_token_length, int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
-    int status = !w->table.slots ? BPE_USED_UP : l ? BPE_OK : BPE_NO_MEMORY;
-    if (status == BPE_OK) {
+    int status = BPE_NO_MEMORY;
+    if (l) {
         l->wanted = merges_wanted;
         l->threshold = min_frequency ? min_frequency : 1;
         l->level = UINT64_MAX; /* the heap is filled when it is first used */
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        status = take_words(l, &w->table, id_of_byte);
+        status = l->status = w->table.slots ? take_words(l, &w->table, id_of_byte) : BPE_USED_UP;
     }
     free_table(&w->table);
-    if (l)
-        l->status = status;
     return status;
 }
 
@@ -1934,7 +1895,8 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 struct bpe_cache {
     table table;
     const bpe_encoder *encoder;
-    uint32_t *out;          /* the next id of the text */
+    uint32_t *ids, *out;    /* the next id goes to *out; narrow ids of earlier batches have left `ids` */
+    uint16_t *narrow;
     const uint8_t *no_token; /* the byte without a token, after BPE_NO_TOKEN */
 };
 
@@ -2018,25 +1980,27 @@ static int encode_batch(void *state, const pending *words, size_t n, size_t spec
     }
     if (special)
         *out++ = c->encoder->special_ids[special - 1];
+    if (c->narrow) { /* at once, since these ids are in the processor's cache */
+        const size_t n_ids = (size_t)(out - c->ids);
+        for (size_t i = 0; i < n_ids; i++)
+            c->narrow[i] = (uint16_t)c->ids[i];
+        c->narrow += n_ids;
+        out = c->ids;
+    }
     c->out = out;
     return BPE_OK;
 }
 
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, size_t *n)
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n)
 {
     pending words[BATCH_ROOM];
     batch b = {.text = text, .limit = text + length, .rules = &c->encoder->rules, .table = &c->table,
                .sink = encode_batch, .state = c, .words = words};
     int status;
-    c->out = ids;
+    c->ids = c->out = ids;
+    c->narrow = narrow;
     (void)make_room(&c->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS / 2)); /* or it stays as it is */
     status = scan_text(&b, b.limit);
-    *n = (size_t)(status == BPE_NO_TOKEN ? c->no_token - text : c->out - ids);
+    *n = (size_t)(status == BPE_NO_TOKEN ? c->no_token - text : narrow ? c->narrow - narrow : c->out - ids);
     return status;
-}
-
-void bpe_narrow(const uint32_t *ids, size_t n, uint16_t *narrow)
-{
-    for (size_t i = 0; i < n; i++)
-        narrow[i] = (uint16_t)ids[i];
 }

@@ -36,7 +36,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = pathlib.Path(HERE, "bpe_fast.c")
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 15  # of the interface: a module built for another version is not used
+VERSION = 16  # of the interface: a module built for another version is not used
 
 
 # --- Using it --------------------------------------------------------------------------------------------------------
@@ -161,8 +161,14 @@ class Words:
         """The words of a table that occur at least min_count times, as put() takes them."""
         new, sums = self.engine.new, self.sums(table, min_count)
         words = new("uint8_t[]", sums.bytes), new("uint64_t[]", sums.words), new("uint64_t[]", sums.words)
-        self.engine.check(self.engine.lib.bpe_words_get(table, min_count, *words))
+        self.engine.check(self.engine.lib.bpe_words_get(table, min_count, *words, sums))
         return words
+
+    def sums(self, table: Any, min_count: int = 1) -> Any:
+        """The struct bpe_totals of the words in a table that occur at least min_count times."""
+        null, sums = self.engine.ffi.NULL, self.engine.ffi.new("bpe_totals *")
+        self.engine.lib.bpe_words_get(table, min_count, null, null, null, sums)
+        return sums
 
     def handle(self) -> Any:
         """Merge all tables into one. Must not run while threads are scanning."""
@@ -181,12 +187,6 @@ class Words:
         self.engine.ffi.release(self.tables.pop())
         self.put(self.handle(), *words)
         return before[0] - after[0], before[1] - after[1]
-
-    def sums(self, table: Any, min_count: int = 1) -> Any:
-        """The struct bpe_totals of the words in a table that occur at least min_count times."""
-        sums = self.engine.ffi.new("bpe_totals *")
-        self.engine.lib.bpe_words_totals(table, min_count, sums)
-        return sums
 
     def totals(self, min_count: int = 1) -> tuple[int, int, int]:
         """(distinct words, all words, bytes of all words)."""
@@ -221,38 +221,36 @@ class Encoder:
         """Encode a text. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
         call = self.run(data)
         n, ffi = call.n[0], self.engine.ffi
-        # a view is faster from about 100 ids on
-        ids: list[int] = (
-            ffi.unpack(call.ids, n) if n < 100 else memoryview(ffi.buffer(call.ids, 4 * n)).cast("I").tolist()
-        )
+        short = n < 100  # else a view is faster
+        ids = ffi.unpack(call.ids, n) if short else memoryview(ffi.buffer(call.ids, 4 * n)).cast("I").tolist()
         self.calls.append(call)
         return ids
 
     def encode_array(self, data: bytes, kind: str) -> bytes:
         """The same, as an array of 16 bits per id (kind "u2") or 32 ("u4"), in native byte order."""
-        call = self.run(data)
-        n, ids = call.n[0], call.ids
-        if kind == "u2":
-            ids = call.narrow = call.narrow or self.engine.new("uint16_t[]", call.room)
-            self.engine.lib.bpe_narrow(call.ids, n, ids)
-        result: bytes = self.engine.ffi.buffer(ids, n * int(kind[1]))[:]
+        narrow = kind == "u2"
+        call = self.run(data, narrow)
+        array = self.engine.ffi.buffer(call.narrow if narrow else call.ids, call.n[0] * int(kind[1]))[:]
         self.calls.append(call)
-        return result
+        return array  # type: ignore[no-any-return]
 
-    def run(self, data: bytes) -> Any:
-        """Encode a text with a cache and a buffer from `calls`, which go back there when the ids have been copied.
+    def run(self, data: bytes, narrow: bool = False) -> Any:
+        """Encode a text with a cache and buffers from `calls`, which go back there when the ids have been copied.
 
         So a signal handler that encodes can't overwrite the ids of the call that it interrupts.
         """
+        engine, room = self.engine, len(data) + 2
         try:
             call = self.calls.pop()
         except IndexError:
-            cache, n = self.engine.create("cache", self.handle), self.engine.ffi.new("size_t *")
-            call = types.SimpleNamespace(cache=cache, n=n, ids=None, narrow=None, room=0)
-        if not len(data) + 2 <= call.room <= 1 << 26:
-            call.room = max(len(data) + 2, 1000)
-            call.ids, call.narrow = self.engine.new("uint32_t[]", call.room), None  # fresh memory is slower
-        if status := self.engine.lib.bpe_encode(call.cache, data, len(data), call.ids, call.n):
+            cache, n = engine.create("cache", self.handle), engine.ffi.new("size_t *")
+            call = types.SimpleNamespace(cache=cache, n=n, room=0)
+        if not room <= call.room <= 1 << 26:
+            call.room = max(room, 1000)
+            call.ids = engine.new("uint32_t[]", call.room * 3 // 2 + 1)  # fresh memory is slower
+            call.narrow = engine.ffi.cast("uint16_t *", call.ids + call.room)
+        ids = call.ids, call.narrow if narrow else engine.ffi.NULL
+        if status := engine.lib.bpe_encode(call.cache, data, len(data), *ids, call.n):
             self.fail(status, data, call.n[0])
         return call
 

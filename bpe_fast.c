@@ -10,53 +10,47 @@
  *         ...                                                    `made` merges, and after BPE_DONE the last ones
  *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, BPE_GPT2, seed, &encoder);
  *     bpe_cache_new(encoder, &cache);                            one per thread
- *     bpe_encode(cache, text, length, ids, &n);                  once per text
+ *     bpe_encode(cache, text, length, ids, NULL, &n);            once per text
  *
  * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits. With
  * -DCHECKED, assertions check the invariants.
  *
- * THE TABLE  A single open-addressing table type holds words, special tokens, pairs, and the words of a cache. A slot
- * has 32 bytes, and half of them are the key; a word of up to 15 bytes is its own key:
- *     key    n e w e s t . . | . . . . . . . 6     bytes, zeros, and the length in the last byte
+ * THE TABLE  One type of open-addressing table holds words, special tokens, pairs, and cached words. A slot has 32
+ * bytes; half of them are the key:
+ *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, zeros, and its length in the last byte
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
  *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
  *     value  n = 2 | new | est | . . . .           the ids of a cached word, if it is short and they fit
  * The hash has a secret seed, so keys that collide can't be constructed.
  *
- * PART 1, WORDS, fills a table with words and counts, or gives them to Part 3. The scanner classifies a window of 64
- * bytes that begins with a word, with one bit per byte for each class: letter, number, whitespace. Shifts and ands of
- * these masks give the bits at which words begin. The next window begins with the last word that was found, so no state
- * is carried over. walk_word reads the cases that the masks can't decide, character by character:
- *   - words longer than a window
- *   - whitespace beyond ASCII, and, except in gpt2, numbers beyond ASCII
- *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
+ * PART 1, WORDS, fills a table with words and counts, or gives them to Part 3. The scanner reads a window of 64 bytes
+ * that begins with a word, and makes a mask for each class of characters (letters, numbers, whitespace), with one bit
+ * per byte. Shifts and ands of masks give the bits at which words begin. The next window begins with the last word that
+ * was found, so no state is carried over. walk_word reads character by character what masks can't decide: words longer
+ * than a window; whitespace beyond ASCII; except in gpt2, numbers beyond ASCII; in o200k, marks after characters that
+ * are not letters, and uppercase after letters without case.
  *
  * PART 2, LEARNING, takes a table of words and knows nothing of text. One array holds all distinct words, a slot for
- * each byte, with empty slots (.) between the words. The id of a token is stored in its first and in its last slot; the
- * slots inside are empty:
- *     bytes      n e w e s t           after  e+st -> est:     seq   . n e w est . est . ...
- *     seq      . n e w e s t . ...            (st before it)             |     |
- *                                                                first slot   last slot
- * So the neighbors of a token at p are seq[p - 1] and seq[p + length], without links. Words with the same count share
- * blocks of the array, so a count per block is enough. For each pair there is an ascending list of places: the first
- * slots of the left token when the list was made. Lists are not corrected when a later merge takes one of the tokens.
- * Tokens only become longer, so a place that was a first slot never becomes the inside of the same token again, and
- * comparing both ids shows whether the pair is still there.
+ * each byte, with empty slots (.) between the words. The id of a token is in its first and in its last slot; the slots
+ * inside are empty, so the neighbors of a token at p are seq[p - 1] and seq[p + length]:
+ *     seq   . n e w e s t . ...   after  e+st -> est:   . n e w est . est . ...      (st before it)
+ * Words with the same count share blocks of the array, so a count per block is enough. Each pair has an ascending list
+ * of places: the first slots of the left token when the list was made. Lists are not corrected when a later merge takes
+ * one of the tokens. Tokens only become longer, so a place that was a first slot never becomes the inside of the same
+ * token again, and comparing both ids shows whether the pair is still there.
  * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
  * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
  * struct bpe_learner says which pairs are in the table and in the heap.
  *
- * PART 3, ENCODING, needs Part 1 for the words of a text, and nothing of Part 2. Merge the pair of lowest rank, the
- * leftmost of equal ones, until no pair has a rank. Each distinct word is merged once, and then cached. The ranks of
- * all pairs are in a table that is small enough for the processor's cache. A lookup costs more than anything else, so
- * the bytes of a character become its token at once if that is safe (see index_merges).
+ * PART 3, ENCODING, needs only Part 1. It merges the pair of lowest rank, the leftmost of equal ones, until no pair has
+ * a rank. Each distinct word is merged once, and then cached. Lookups of ranks cost more than anything else, so their
+ * table is compact, and the bytes of a character become its token at once if that is safe (see index_merges).
  *
  * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words and the slot after each, up to 512 for each distinct count (words with different counts don't
- *         share a block), as much again for the first lists, and 32 bytes per slot of the table of pairs. When the
- *         block of lists is full, lists of pairs that have left are removed. Encoder: 24 bytes per merge, 768 KB; up
- *         to 64 MB per cache.
+ *         distinct words and the slot after each, up to 512 for each distinct count, as much again for the first lists,
+ *         and 32 bytes per slot of the table of pairs. When the block of lists is full, lists of pairs that have left
+ *         are removed. Encoder: 24 bytes per merge, 768 KB; up to 64 MB per cache.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)
@@ -103,9 +97,8 @@ typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges; never changes,
 typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has met; each thread has one */
 
 /*
- * Create an empty table for text with these special tokens: n different ones, concatenated, each of two bytes or more.
- * The seed should be a secret. All functions that create something write a handle even if they return an error: it has
- * to be freed.
+ * Create an empty table for text with n different special tokens, concatenated, each of two bytes or more. The seed
+ * should be a secret. Functions that create something write a handle even after an error: it has to be freed.
  */
 int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, const uint64_t seed[2],
                   bpe_words **words);
@@ -128,10 +121,9 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
- * Take over all words of a table, which is used up afterwards. This takes about 20 ns per byte of distinct words.
- * id_of_byte holds the ids of the 256 bytes, which are 0 to 255 in any order; the first merge makes the token 256.
- * merges_wanted is the largest number of merges. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule of
- * Hugging Face's trainer.
+ * Take over all words of a table, which is used up afterwards. id_of_byte holds the ids of the 256 bytes, which are 0 to
+ * 255 in any order; the first merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency
+ * of 0 means 1. smaller_ids is 1 for the tie rule of Hugging Face's trainer.
  */
 int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
                     size_t max_token_length, int smaller_ids, bpe_learner **learner);
@@ -145,10 +137,9 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 void bpe_learner_free(bpe_learner *l);
 
 /*
- * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX for a byte without a token.
- * merges are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a
- * token that a later one makes. special_ids are in the order of the special tokens, which are given as to
- * bpe_words_new.
+ * The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. merges are
+ * rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a token that
+ * a later one makes. The special tokens are given as to bpe_words_new, special_ids in the same order.
  */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
                     const size_t *lengths, size_t n_specials, const uint32_t *special_ids, int pattern,
@@ -701,13 +692,10 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 /* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
 
 /*
- * To add a pattern, which bpe.py has as an expression:
- *   1. add its name to bpe_pattern and to NAMES in build_ffi.py, and a class that only it uses to CLASSES there;
- *   2. say in walk_word what its words are, character by character: that is a complete scanner;
- *   3. let find_starts return 0 starts for it, so that walk_word reads all words, and test that;
- *   4. add the masks that it needs to ascii_masks and wide_masks, and a function like gpt2_starts that finds all starts
- *      among the first *n bytes, whatever text follows; a smaller *n leaves the rest to walk_word;
- *   5. add its traps, and an alphabet with all of its classes, to the tests, which compare with regex.
+ * To add a pattern: add its name to bpe_pattern and to NAMES in build_ffi.py, and its new classes to CLASSES there; say
+ * in walk_word what its words are; let find_starts return 0 for it, so that walk_word reads all words, and test that;
+ * then add its masks, and a function like gpt2_starts that finds all starts among the first *n bytes, whatever text
+ * follows. A smaller *n leaves the rest to walk_word. The tests compare with regex: add its traps and an alphabet.
  * cl100k, llama3 and qwen2 differ only in whitespace at the end of the text, and in the digits of a number.
  */
 
@@ -1902,9 +1890,8 @@ struct bpe_cache {
 
 void bpe_cache_free(bpe_cache *c)
 {
-    if (!c)
-        return;
-    free_table(&c->table);
+    if (c)
+        free_table(&c->table);
     free(c);
 }
 

@@ -50,7 +50,7 @@
  * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words. Learner: 4 bytes for each byte of
  *         distinct words and the slot after each, up to 512 for each distinct count, as much again for the first lists,
  *         and 32 bytes per slot of the table of pairs. When the block of lists is full, lists of pairs that have left
- *         are removed. Encoder: 24 bytes per merge, 768 KB; up to 64 MB per cache.
+ *         are removed. Encoder: 24 bytes per merge, 1 MB; up to 64 MB per cache.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)
@@ -82,11 +82,9 @@ enum bpe_status {
     BPE_NO_MEMORY, /* an allocation failed; words are used up, a learner or an encoder can only be freed */
     BPE_BAD_UTF8,  /* the text is not UTF-8 */
     BPE_NO_TOKEN,  /* the vocabulary has no token for a byte of the text */
-    BPE_OVERFLOW,  /* 2^63 bytes of words or more, all occurrences counted; 2^21 tokens or more; 2^32 bytes in a word
-                      to encode */
+    BPE_OVERFLOW,  /* 2^63 bytes of words or more, counting all occurrences; 2^21 tokens; a word of 2^32 bytes */
     BPE_USED_UP,   /* the words have gone into a learner, or an earlier call failed: they can only be freed */
     BPE_TOO_MANY_WORDS, /* for a learner: its array would have 2^32 slots or more */
-    BPE_BAD_ARGUMENT, /* an unknown pattern, a special token of one byte, fewer than 256 ids, an id out of range */
     BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
 };
 enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2 };
@@ -111,7 +109,7 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length);
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n);
 
 /*
- * Write the words that occur at least min_count times, concatenated and in any order, with their lengths and counts, and
+ * Write the words that occur at least min_count times, concatenated in any order, with their lengths and counts, and
  * sum them up: distinct words and their bytes, and all occurrences. With NULL for the three arrays, only sum up.
  */
 typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
@@ -121,9 +119,9 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
- * Take over all words of a table, which is used up afterwards. id_of_byte holds the ids of the 256 bytes, which are 0 to
- * 255 in any order; the first merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency
- * of 0 means 1. smaller_ids is 1 for the tie rule of Hugging Face's trainer.
+ * Take over all words of a table, which is used up afterwards. id_of_byte holds the ids of the 256 bytes, 0 to 255 in
+ * any order; the first merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0
+ * means 1. smaller_ids is 1 for the tie rule of Hugging Face's trainer.
  */
 int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
                     size_t max_token_length, int smaller_ids, bpe_learner **learner);
@@ -137,9 +135,9 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 void bpe_learner_free(bpe_learner *l);
 
 /*
- * The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. merges are
- * rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a token that
- * a later one makes. The special tokens are given as to bpe_words_new, special_ids in the same order.
+ * The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. merges
+ * are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a token
+ * that a later one makes. The special tokens are given as to bpe_words_new, special_ids in the same order.
  */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
                     const size_t *lengths, size_t n_specials, const uint32_t *special_ids, int pattern,
@@ -261,10 +259,8 @@ static void *allocate(size_t n, size_t size)
     if (n * size >= HUGE_FROM) {
         const size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
         void *block = aligned_alloc(huge, rounded);
-        if (!block)
-            return NULL;
-        (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
-        return memset(block, 0, n * size);
+        (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice, which fails for NULL */
+        return block ? memset(block, 0, n * size) : NULL;
     }
 #endif
     return calloc(n ? n : 1, size); /* so that NULL means one thing only */
@@ -315,49 +311,39 @@ static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
     return (size_t)(fold(key0 ^ t->seed[0], key1 ^ t->seed[1]) >> t->shift);
 }
 
-/* Find the empty slot for a key that is not in the table. */
-static inline slot *find_empty(const table *t, uint64_t key0, uint64_t key1)
-{
-    size_t i = home_of(t, key0, key1);
-    while (t->slots[i].key[1])
-        i = (i + 1) & (t->capacity - 1);
-    return t->slots + i;
-}
-
 /* Make room for n keys in all: at most 3/4 of the slots are used. On failure, the table is unchanged. */
 static int make_room(table *t, uint64_t n)
 {
-    const table old = *t;
-    size_t capacity = old.capacity ? old.capacity : FIRST_SLOTS;
+    const slot *const old = t->slots, *const old_end = old + t->capacity;
+    size_t capacity = t->capacity ? t->capacity : FIRST_SLOTS;
     slot *slots;
     for (; n > capacity / 4 * 3; capacity *= 2)
         if (capacity > SIZE_MAX / 2 / sizeof *slots)
             return BPE_NO_MEMORY;
-    if (capacity == old.capacity)
+    if (capacity == t->capacity)
         return BPE_OK;
     if (!(slots = allocate(capacity, sizeof *slots)))
         return BPE_NO_MEMORY;
+    t->shift = 64 - highest_bit(capacity);
+    for (const slot *s = old; s < old_end; s++)
+        if (s->key[1]) {
+            size_t i = home_of(t, s->key[0], s->key[1]);
+            while (slots[i].key[1])
+                i = (i + 1) & (capacity - 1);
+            slots[i] = *s;
+        }
+    free(t->slots);
     t->slots = slots;
     t->capacity = capacity;
-    t->shift = 64 - highest_bit(capacity);
-    for (const slot *s = old.slots; s < old.slots + old.capacity; s++)
-        if (s->key[1])
-            *find_empty(t, s->key[0], s->key[1]) = *s;
-    free(old.slots);
     return BPE_OK;
 }
 
-/* Add a key that is not in the table, with a count of 0. Returns its slot, or NULL without memory. */
-static slot *add_key(table *t, uint64_t key0, uint64_t key1)
+/* Put a key that is not in the table into the empty slot that was found for it. */
+static void use_slot(table *t, slot *s, const uint64_t key[2])
 {
-    slot *s;
-    if (make_room(t, (uint64_t)t->used + 1) != BPE_OK)
-        return NULL;
+    assert(!s->key[1]);
     t->used++;
-    s = find_empty(t, key0, key1);
-    s->key[0] = key0;
-    s->key[1] = key1;
-    return s;
+    memcpy(s->key, key, sizeof s->key);
 }
 
 /* Append bytes to the arena. */
@@ -427,10 +413,13 @@ static inline slot *find_word(const table *t, const uint64_t key[2], const uint8
 /* Add to the count of a word with this key. */
 static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
-    slot *s = find_word(t, key, word, length);
+    slot *s;
+    TRY(make_room(t, (uint64_t)t->used + 1));
+    s = find_word(t, key, word, length);
     if (!s->key[1]) {
-        if ((length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK) || !(s = add_key(t, key[0], key[1])))
-            return BPE_NO_MEMORY;
+        if (length > INLINE_MAX)
+            TRY(keep_bytes(t, word, length));
+        use_slot(t, s, key);
         s->where = t->arena_size - length;
     }
     s->count += count;
@@ -502,73 +491,42 @@ ALWAYS_INLINE AVX512 uint64_t in_range_avx512(const uint8_t *p, unsigned with, u
 
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
-typedef struct {
-    size_t length;
-    uint32_t shorter; /* the index of the next shorter one, or 0 */
-} special_length;
-
 typedef struct { /* how text is cut into words */
     int pattern;
-    table specials;              /* the special tokens; the count of each is 1 + its index */
-    special_length *lengths;     /* from index 1 on: a list of different lengths for each two first bytes */
-    uint32_t longest[1 << 16];   /* by the two first bytes: the index of the greatest length, or 0 */
-    unsigned least[2], most[2];  /* of the first and second bytes of all special tokens */
+    table specials;             /* the special tokens; the count of each is 1 + its index */
+    size_t longest;             /* of their lengths */
+    unsigned least[2], most[2]; /* of their first and second bytes */
+    uint64_t lengths[1 << 16];  /* by the two first bytes: a bit for each length, the last one for all from 63 on */
 } rules;
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
 
-/* Add a special token, whose index is i. */
-static int add_special(rules *r, const uint8_t *token, size_t length, size_t i)
+static int new_rules(rules *r, const uint8_t *token, const size_t *lengths, size_t n, int pattern, const uint64_t *seed)
 {
-    uint64_t key[2];
-    uint32_t *next;
-    make_key(&r->specials, token, length, key);
-    if (length < 2 || find_word(&r->specials, key, token, length)->key[1])
-        return BPE_BAD_ARGUMENT;
-    TRY(put_word(&r->specials, key, token, length, i + 1));
-    for (unsigned k = 0; k < 2; k++) {
-        r->least[k] = i && r->least[k] < token[k] ? r->least[k] : token[k];
-        r->most[k] = r->most[k] > token[k] ? r->most[k] : token[k];
-    }
-    next = r->longest + first_two(token);
-    while (*next && r->lengths[*next].length > length)
-        next = &r->lengths[*next].shorter;
-    if (!*next || r->lengths[*next].length < length) {
-        r->lengths[i + 1] = (special_length){length, *next};
-        *next = (uint32_t)i + 1;
-    }
-    return BPE_OK;
-}
-
-static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern,
-                     const uint64_t seed[2])
-{
-    if (pattern < 0 || pattern > BPE_QWEN2)
-        return BPE_BAD_ARGUMENT;
-    if (n >= UINT32_MAX)
-        return BPE_OVERFLOW;
+    assert(pattern >= 0 && pattern <= BPE_QWEN2);
     r->pattern = pattern;
-    if (!(r->lengths = allocate(n + 1, sizeof *r->lengths)))
-        return BPE_NO_MEMORY;
     TRY(new_table(&r->specials, seed));
-    for (size_t i = 0; i < n; bytes += lengths[i++])
-        TRY(add_special(r, bytes, lengths[i], i));
+    for (size_t i = 0; i < n; token += lengths[i++]) {
+        uint64_t key[2];
+        make_key(&r->specials, token, lengths[i], key);
+        assert(lengths[i] > 1 && !find_word(&r->specials, key, token, lengths[i])->key[1]);
+        TRY(put_word(&r->specials, key, token, lengths[i], i + 1));
+        for (unsigned k = 0; k < 2; k++) {
+            r->least[k] = i && r->least[k] < token[k] ? r->least[k] : token[k];
+            r->most[k] = r->most[k] > token[k] ? r->most[k] : token[k];
+        }
+        r->lengths[first_two(token)] |= (uint64_t)1 << lesser(lengths[i], 63);
+        r->longest = r->longest > lengths[i] ? r->longest : lengths[i];
+    }
     return BPE_OK;
-}
-
-static void free_rules(rules *r)
-{
-    free_table(&r->specials);
-    free(r->lengths);
 }
 
 /* Find the longest special token that begins at text. Returns its length, or 0, and writes 1 + its index. */
 static NOINLINE size_t special_at(const rules *r, const uint8_t *text, const uint8_t *end, size_t *special)
 {
-    for (uint32_t i = r->longest[first_two(text)]; i; i = r->lengths[i].shorter) {
-        const size_t length = r->lengths[i].length;
+    for (size_t length = lesser(r->longest, (size_t)(end - text)); length > 1; length--) {
         uint64_t key[2];
-        if (length > (size_t)(end - text))
+        if (!(r->lengths[first_two(text)] >> lesser(length, 63) & 1))
             continue;
         make_key(&r->specials, text, length, key);
         if ((*special = (size_t)find_word(&r->specials, key, text, length)->count))
@@ -577,10 +535,7 @@ static NOINLINE size_t special_at(const rules *r, const uint8_t *text, const uin
     return 0;
 }
 
-/*
- * Find the first special token from text on, the longest if several begin there. Returns its place, or the end; writes
- * its length, and 1 + its index, which are 0 at the end.
- */
+/* Find the first special token from text on, or the end. Writes its length, and 1 + its index, which are 0 at the end. */
 ALWAYS_INLINE const uint8_t *find_special(range_finder in_range, const rules *r, const uint8_t *text,
                                           const uint8_t *end, size_t *length, size_t *special)
 {
@@ -594,7 +549,7 @@ ALWAYS_INLINE const uint8_t *find_special(range_finder in_range, const rules *r,
             places &= in_range(text + 1, 0, next, next_most - next + 1);
         for (; places; places &= places - 1) {
             const uint8_t *place = text + lowest_bit(places);
-            if (r->longest[first_two(place)] && (*length = special_at(r, place, end, special)))
+            if (r->lengths[first_two(place)] && (*length = special_at(r, place, end, special)))
                 return place;
         }
         text += n;
@@ -638,7 +593,7 @@ void bpe_words_free(bpe_words *w)
     if (!w)
         return;
     free_table(&w->table);
-    free_rules(&w->rules);
+    free_table(&w->rules.specials);
     free(w);
 }
 
@@ -974,10 +929,7 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     return (size_t)(p - text);
 }
 
-/*
- * Find the starts of words in a window that begins with a word, except the first. They are all starts among its first
- * *known bytes. `left` bytes of text remain.
- */
+/* Find all starts of words but the first among *known bytes of a window, which begins with a word. */
 ALWAYS_INLINE uint64_t find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left,
                                    unsigned *known)
 {
@@ -1141,7 +1093,7 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length)
 
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
 
-enum { NO_TOKEN = 0, FIRST_ID = 1, ROWS = FIRST_ID + 256 }; /* inside the learner, each id is the caller's + 1 */
+enum { NO_TOKEN, FIRST_ID, ROWS = FIRST_ID + 256 };         /* inside the learner, each id is the caller's + 1 */
 enum { BLOCK = 128 };                                       /* slots of the array that share a count */
 enum { WORK_PER_CALL = 1 << 20 };                           /* places; about 0.1 s */
 enum { LEFT, RIGHT, N_PLACES, PLACES };                     /* the header of a pair's list; its places follow */
@@ -1268,10 +1220,7 @@ static int add_token(bpe_learner *l, size_t length)
     return BPE_OK;
 }
 
-/*
- * Make room for more lists, of `needed` numbers. Before the block grows, the lists of pairs that have left the table
- * are removed.
- */
+/* Make room for lists of `needed` numbers. Before the block grows, the lists of pairs that have left are removed. */
 static int make_room_for_lists(bpe_learner *l, size_t needed)
 {
     size_t end = 0;
@@ -1290,21 +1239,18 @@ static int make_room_for_lists(bpe_learner *l, size_t needed)
     return grow(&l->lists, &l->lists_capacity, end + end / 4 + needed, sizeof *l->lists);
 }
 
-/*
- * Add a new pair to the table unless it is too rare or too long. Reserves its list, for which there has to be room; the
- * caller writes the places.
- */
+/* Add a new pair to the table, unless it is too rare or too long, and reserve its list. The caller writes the places. */
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
 {
-    const uint64_t key = pair_key(left, right);
+    const uint64_t key[2] = {pair_key(left, right), 1};
     slot *s;
     if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
     assert(l->n_lists + PLACES + sum->n <= l->lists_capacity);
-    assert(!find_pair(l, key)->key[1]);
-    if (!(s = add_key(&l->pairs, key, 1)))
-        return BPE_NO_MEMORY;
+    TRY(make_room(&l->pairs, (uint64_t)l->pairs.used + 1));
+    s = find_pair(l, *key);
+    use_slot(&l->pairs, s, key);
     s->count = sum->count;
     s->where = l->n_lists;
     l->lists[l->n_lists + LEFT] = left;
@@ -1312,7 +1258,7 @@ static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum
     l->lists[l->n_lists + N_PLACES] = sum->n;
     sum->list = l->n_lists + PLACES;
     l->n_lists = sum->list + sum->n;
-    return sum->count >= l->level ? heap_push(l, (heap_entry){key, sum->count}) : BPE_OK;
+    return sum->count >= l->level ? heap_push(l, (heap_entry){*key, sum->count}) : BPE_OK;
 }
 
 /* remove a pair; later entries move up, so that no search ends too early */
@@ -1441,8 +1387,8 @@ static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t lengt
 }
 
 /*
- * Replace the pair (a, b) by c at the n places in a list, remove outdated entries from the list, and return its length.
- * *weight is the sum of the counts; the neighbors are added to l->met and l->replaced.
+ * Replace the pair (a, b) by c at the n places in a list, and add the neighbors to l->met and l->replaced. Removes
+ * outdated places from the list, and returns its length; *weight is the sum of the counts.
  */
 static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
@@ -1751,7 +1697,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
-    free_rules(&e->rules);
+    free_table(&e->rules.specials);
     free(e);
 }
 
@@ -1771,11 +1717,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
         return BPE_NO_MEMORY;
     if (n_ids >= NO_ID || n_merges >= NO_ID)
         return BPE_OVERFLOW;
-    if (n_ids < 256)
-        return BPE_BAD_ARGUMENT;
-    for (size_t i = 0; i < 3 * n_merges; i++)
-        if (merges[i] >= n_ids)
-            return BPE_BAD_ARGUMENT;
+    assert(n_ids >= 256);
     TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
     memcpy(e->seed, seed, sizeof e->seed);
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
@@ -1796,28 +1738,24 @@ enum { ON_STACK = 128 }; /* places of a word that needs no allocation */
 
 typedef struct { uint32_t id, before, after; } place;
 
-/* the key of a pair: first the rank, then the place, so that the least is the leftmost pair of lowest rank */
-static inline uint64_t leaf_key(uint32_t rank, size_t at) { return (uint64_t)rank << 32 | at; }
-
-/* Set a leaf of a tree in which each node is the lesser of its two children, so node 1 is the least leaf. */
-static inline void set_leaf(uint64_t *tree, size_t leaf, uint64_t key)
+/* Set the rank of the pair at a place. Each node of the tree is the lesser of its children, so node 1 is the least. */
+static inline void set_rank(uint64_t *tree, size_t places, uint32_t at, uint32_t rank)
 {
-    tree[leaf] = key;
-    for (size_t i = leaf; i > 1; i /= 2)
+    uint64_t key = tree[places + at] = (uint64_t)rank << 32 | at;
+    for (size_t i = places + at; i > 1; i /= 2)
         tree[i / 2] = key = lesser(key, tree[i ^ 1]);
 }
 
 /*
  * Merge ids, and change *n to the number that remains. They are linked, between two places with NO_ID, which is in no
- * pair; a tree has a leaf for each place, with the pair that begins there.
+ * pair. A tree has a leaf for each place: the rank of the pair that begins there and then the place, so that the least
+ * is the leftmost pair of lowest rank.
  */
 static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
     uint64_t small_tree[2 * ON_STACK], *tree = small_tree;
     place small[ON_STACK], *p = small;
-    if (*n < 2)
-        return BPE_OK;
     if (places >= UINT32_MAX)
         return BPE_OVERFLOW;
     if (places > ON_STACK) {
@@ -1831,7 +1769,7 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
     for (size_t i = 1; i < *n; i++) {
         const uint32_t left = ids[i - 1], right = ids[i];
         const uint32_t rank = (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
-        tree[places + i] = leaf_key(rank, i);
+        tree[places + i] = (uint64_t)rank << 32 | i;
     }
     for (size_t i = places - 1; i; i--)
         tree[i] = lesser(tree[2 * i], tree[2 * i + 1]);
@@ -1840,9 +1778,9 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
         const uint32_t id = p[i].id = e->made[tree[1] >> 32];
         p[i].after = after;
         p[after].before = i;
-        set_leaf(tree, places + second, UINT64_MAX);
-        set_leaf(tree, places + i, leaf_key(rank_of(e, id, p[after].id), i));
-        set_leaf(tree, places + before, leaf_key(rank_of(e, p[before].id, id), before));
+        set_rank(tree, places, second, NO_RANK);
+        set_rank(tree, places, i, rank_of(e, id, p[after].id));
+        set_rank(tree, places, before, rank_of(e, p[before].id, id));
     }
     *n = 0;
     for (size_t i = p[0].after; i < last; i = p[i].after)
@@ -1906,10 +1844,7 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
 
 static inline int fits_in_slot(size_t length, size_t n_ids) { return length <= INLINE_MAX && n_ids <= IDS_IN_SLOT; }
 
-/*
- * Cache the ids of a word, if there is memory: in its slot, or, if they don't fit, the word and then its ids in the
- * arena. A table that is full is emptied.
- */
+/* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. A table that is full is emptied. */
 static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
 {
     const size_t n_bytes = fits_in_slot(p->length, n) ? 0 : p->length + n * sizeof *ids;
@@ -1922,7 +1857,8 @@ static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
     }
     if (n_bytes && (keep_bytes(t, p->word, p->length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
         return;
-    s = add_key(t, p->key[0], p->key[1]); /* there is room */
+    s = find_word(t, p->key, p->word, p->length);
+    use_slot(t, s, p->key);
     s->n_ids = (uint32_t)n;
     if (n_bytes)
         s->where = t->arena_size - n_bytes;

@@ -73,8 +73,6 @@ class Engine:
             raise OverflowError("2**63 bytes of words or more, counting every occurrence")
         if status == self.lib.BPE_TOO_MANY_WORDS:
             raise OverflowError("2**32 bytes of distinct words or more; leave out rare words with min_word_count=N")
-        if status == self.lib.BPE_BAD_ARGUMENT:
-            raise ValueError("an argument that the C engine can't use")
 
     def create(self, kind: str, *arguments: Any) -> Any:
         """Create something in C that is freed when Python no longer uses it."""

@@ -535,7 +535,7 @@ static NOINLINE size_t special_at(const rules *r, const uint8_t *text, const uin
     return 0;
 }
 
-/* Find the first special token from text on, or the end. Writes its length, and 1 + its index, which are 0 at the end. */
+/* Find the first special token from text on, or the end. Writes its length and 1 + its index, or 0 for both. */
 ALWAYS_INLINE const uint8_t *find_special(range_finder in_range, const rules *r, const uint8_t *text,
                                           const uint8_t *end, size_t *length, size_t *special)
 {
@@ -1239,7 +1239,7 @@ static int make_room_for_lists(bpe_learner *l, size_t needed)
     return grow(&l->lists, &l->lists_capacity, end + end / 4 + needed, sizeof *l->lists);
 }
 
-/* Add a new pair to the table, unless it is too rare or too long, and reserve its list. The caller writes the places. */
+/* Add a new pair to the table, unless it is too rare or too long, and reserve its list, which the caller writes. */
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
 {
     const uint64_t key[2] = {pair_key(left, right), 1};

@@ -39,9 +39,6 @@ NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C
 VERSION = 16  # of the interface: a module built for another version is not used
 
 
-# --- Using it --------------------------------------------------------------------------------------------------------
-
-
 class Engine:
     """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers."""
 
@@ -49,6 +46,7 @@ class Engine:
         self.ffi, self.lib = module.ffi, module.lib
         self.new = self.ffi.new_allocator(should_clear_after_alloc=False)
         self.seed = struct.unpack("QQ", os.urandom(16))  # keeps chosen words from colliding in the hash table
+        self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
 
     @functools.cached_property
     def patterns(self) -> Mapping[str, int]:
@@ -82,15 +80,8 @@ class Engine:
         self.check(status)
         return handle
 
-    def words(self, special_tokens: Sequence[str], pattern: str) -> Words:
-        """Create an empty table of words and counts."""
-        return Words(self, special_tokens, pattern)
-
     def encoder(self, tokenizer: Any) -> Encoder | None:
-        """Create an encoder that gives the ids of a bpe.Tokenizer whose pattern is one of `patterns`.
-
-        Returns None if C can't hold it (2**21 tokens, ids of 2**32), so that Python encodes.
-        """
+        """Create an encoder for a bpe.Tokenizer; None if C can't hold it (2**21 tokens, ids of 2**32)."""
         with contextlib.suppress(OverflowError):
             return Encoder(self, tokenizer)
         return None
@@ -101,8 +92,7 @@ class Engine:
     ) -> Iterator[tuple[int, int, int, int]]:  # fmt: skip
         """Learn merges as bpe.learn_merges does, and yield (left_id, right_id, count, replaced) for each.
 
-        A table of words is used up, a dict is not changed. The ids of the 256 bytes are 0 to 255. min_frequency is the
-        smallest count of a merged pair; smaller_ids breaks ties by smaller ids, and not by greater bytes.
+        A table of words is used up, a dict is not changed. Ties go to greater bytes, or with smaller_ids to smaller ids.
         """
         ffi, lib = self.ffi, self.lib
         table = words if isinstance(words, Words) else self.words((), "gpt2")
@@ -145,9 +135,7 @@ class Words:
 
     def update(self, counts: Mapping[bytes, int]) -> None:
         """Add words and their counts."""
-        if max(counts.values(), default=0) >= 1 << 63:
-            self.engine.check(self.engine.lib.BPE_OVERFLOW)
-        arrays = array("Q", map(len, counts)), array("Q", counts.values())
+        arrays = array("Q", map(len, counts)), array("Q", (min(count, 2**64 - 1) for count in counts.values()))
         numbers = (self.engine.ffi.from_buffer("uint64_t[]", numbers) for numbers in arrays)
         self.put(self.handle(), b"".join(counts), *numbers)
 
@@ -179,16 +167,15 @@ class Words:
 
     def drop_rare(self, n: int) -> tuple[int, int]:
         """Leave out words that occur less than n times; returns (distinct words, occurrences) left out."""
-        n = min(n, 2**64 - 1)
-        before, after = self.totals(), self.totals(n)
-        words = self.get(self.tables[0], n)
+        before, words = self.totals(), self.get(self.handle(), min(n, 2**64 - 1))
         self.engine.ffi.release(self.tables.pop())
         self.put(self.handle(), *words)
+        after = self.totals()
         return before[0] - after[0], before[1] - after[1]
 
-    def totals(self, min_count: int = 1) -> tuple[int, int, int]:
+    def totals(self) -> tuple[int, int, int]:
         """(distinct words, all words, bytes of all words)."""
-        sums = self.sums(self.handle(), min_count)
+        sums = self.sums(self.handle())
         return sums.words, sums.all_words, sums.all_bytes
 
     def to_dict(self) -> dict[bytes, int]:
@@ -211,9 +198,9 @@ class Encoder:
         ids = [2**32 - 1 if token_id is None else token_id for token_id in id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
         specials = *special_arguments(tokenizer.special_ids), list(tokenizer.special_ids.values())
-        pattern = engine.patterns.get(tokenizer.options.pattern, 0)
+        arguments = *specials, engine.patterns.get(tokenizer.options.pattern, 0), engine.seed
         rows = engine.ffi.from_buffer("uint32_t[]", merges), len(merges) // 3
-        self.handle = engine.create("encoder", ids, len(ids), *rows, *specials, pattern, engine.seed)
+        self.handle = engine.create("encoder", ids, len(ids), *rows, *arguments)
 
     def encode(self, data: bytes) -> list[int]:
         """Encode a text. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
@@ -226,11 +213,11 @@ class Encoder:
 
     def encode_array(self, data: bytes, kind: str) -> bytes:
         """The same, as an array of 16 bits per id (kind "u2") or 32 ("u4"), in native byte order."""
-        narrow = kind == "u2"
-        call = self.run(data, narrow)
-        array = self.engine.ffi.buffer(call.narrow if narrow else call.ids, call.n[0] * int(kind[1]))[:]
+        call = self.run(data, narrow=kind == "u2")
+        ids = call.narrow if kind == "u2" else call.ids
+        result: bytes = self.engine.ffi.buffer(ids, call.n[0] * int(kind[1]))[:]
         self.calls.append(call)
-        return array  # type: ignore[no-any-return]
+        return result
 
     def run(self, data: bytes, narrow: bool = False) -> Any:
         """Encode a text with a cache and buffers from `calls`, which go back there when the ids have been copied.
@@ -249,16 +236,13 @@ class Encoder:
             call.narrow = engine.ffi.cast("uint16_t *", call.ids + call.room)
         ids = call.ids, call.narrow if narrow else engine.ffi.NULL
         if status := engine.lib.bpe_encode(call.cache, data, len(data), *ids, call.n):
-            self.fail(status, data, call.n[0])
+            engine.check(status)
+            data.decode("utf-8")  # may raise UnicodeDecodeError
+            at = call.n[0]  # of the byte without a token
+            start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
+            place = data[start : start + 160].decode("utf-8", "ignore")[:40]
+            raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
         return call
-
-    def fail(self, status: int, data: bytes, at: int) -> None:
-        """Raise the exception for a status; `at` is the offset of a byte without a token."""
-        self.engine.check(status)
-        data.decode("utf-8")  # may raise UnicodeDecodeError
-        start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of the character
-        place = data[start : start + 160].decode("utf-8", "ignore")[:40]
-        raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
 
 
 def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int], int]:
@@ -275,19 +259,16 @@ def load_engine() -> Engine:
     try:
         module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        version = module.lib.BPE_VERSION
     except ImportError as error:
         if "_cffi_backend" in str(error):
             raise ImportError("the C engine is built, but cffi is missing: pip install cffi") from None
         raise ImportError(f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it") from None
-    if version != VERSION:
+    if module.lib.BPE_VERSION != VERSION:
         raise ImportError(f"the C engine is built, but for another version: {COMMAND} rebuilds it")
     if SOURCE.exists() and digest(SOURCE.read_bytes()) != module.ffi.string(module.lib.bpe_source_digest).decode():
         warnings.warn(f"bpe_fast.c has changed since the C engine was built: {COMMAND} rebuilds it", stacklevel=2)
     return Engine(module)
 
-
-# --- Building it -----------------------------------------------------------------------------------------------------
 
 # The classes of characters that patterns distinguish, in the order of bpe_fast.c. Everything else is class 0.
 CLASSES = [r"[\p{Lu}\p{Lt}]+", r"\p{Ll}+", r"[\p{Lm}\p{Lo}]+", r"\p{M}+", r"\p{N}+", r"[^\S\r\n]+", r"[\r\n]+"]
@@ -299,9 +280,8 @@ def character_classes() -> bytes:
     import regex
 
     everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
-    for number, expression in enumerate(CLASSES, 1):
-        for match in regex.finditer(expression, everything):
-            classes[match.start() : match.end()] = bytes([number]) * len(match[0])
+    for match in regex.finditer("|".join(f"({expression})" for expression in CLASSES), everything):
+        classes[match.start() : match.end()] = bytes([match.lastindex]) * len(match[0])
     return bytes(classes)
 
 
@@ -330,8 +310,7 @@ def digest(data: bytes) -> str:
 
 def prototypes() -> str:
     """The functions and types that Python uses: the part of bpe_fast.c between two markers."""
-    code = SOURCE.read_text(encoding="utf-8")
-    _, interface, _ = re.split(r"/\* ---- (?:interface|end of the interface).*\n", code)
+    _, interface, _ = re.split(r"/\* ---- (?:interface|end of the interface).*\n", SOURCE.read_text(encoding="utf-8"))
     return f"enum {{ BPE_VERSION = {VERSION} }};\n{interface}"
 
 

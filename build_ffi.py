@@ -92,7 +92,7 @@ class Engine:
     ) -> Iterator[tuple[int, int, int, int]]:  # fmt: skip
         """Learn merges as bpe.learn_merges does, and yield (left_id, right_id, count, replaced) for each.
 
-        A table of words is used up, a dict is not changed. Ties go to greater bytes, or with smaller_ids to smaller ids.
+        A table of words is used up, a dict is not. Ties go to greater bytes, or with smaller_ids to smaller ids.
         """
         ffi, lib = self.ffi, self.lib
         table = words if isinstance(words, Words) else self.words((), "gpt2")
@@ -152,8 +152,8 @@ class Words:
 
     def sums(self, table: Any, min_count: int = 1) -> Any:
         """The struct bpe_totals of the words in a table that occur at least min_count times."""
-        null, sums = self.engine.ffi.NULL, self.engine.ffi.new("bpe_totals *")
-        self.engine.lib.bpe_words_get(table, min_count, null, null, null, sums)
+        null, sums = [self.engine.ffi.NULL] * 3, self.engine.ffi.new("bpe_totals *")
+        self.engine.lib.bpe_words_get(table, min_count, *null, sums)
         return sums
 
     def handle(self) -> Any:
@@ -170,8 +170,7 @@ class Words:
         before, words = self.totals(), self.get(self.handle(), min(n, 2**64 - 1))
         self.engine.ffi.release(self.tables.pop())
         self.put(self.handle(), *words)
-        after = self.totals()
-        return before[0] - after[0], before[1] - after[1]
+        return before[0] - self.totals()[0], before[1] - self.totals()[1]
 
     def totals(self) -> tuple[int, int, int]:
         """(distinct words, all words, bytes of all words)."""
@@ -199,8 +198,8 @@ class Encoder:
         ids += [token_id for token_id, number in numbers.items() if number > 255]
         specials = *special_arguments(tokenizer.special_ids), list(tokenizer.special_ids.values())
         arguments = *specials, engine.patterns.get(tokenizer.options.pattern, 0), engine.seed
-        rows = engine.ffi.from_buffer("uint32_t[]", merges), len(merges) // 3
-        self.handle = engine.create("encoder", ids, len(ids), *rows, *arguments)
+        rows = engine.ffi.from_buffer("uint32_t[]", merges)
+        self.handle = engine.create("encoder", ids, len(ids), rows, len(merges) // 3, *arguments)
 
     def encode(self, data: bytes) -> list[int]:
         """Encode a text. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
@@ -281,7 +280,7 @@ def character_classes() -> bytes:
 
     everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
     for match in regex.finditer("|".join(f"({expression})" for expression in CLASSES), everything):
-        classes[match.start() : match.end()] = bytes([match.lastindex]) * len(match[0])
+        classes[match.start() : match.end()] = bytes([match.lastindex or 0]) * len(match[0])
     return bytes(classes)
 
 

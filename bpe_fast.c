@@ -10,53 +10,47 @@
  *         ...                                                    `made` merges, and after BPE_DONE the last ones
  *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, BPE_GPT2, seed, &encoder);
  *     bpe_cache_new(encoder, &cache);                            one per thread
- *     bpe_encode(cache, text, length, ids, &n);                  once per text
+ *     bpe_encode(cache, text, length, ids, NULL, &n);            once per text
  *
  * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits. With
  * -DCHECKED, assertions check the invariants.
  *
- * THE TABLE  A single open-addressing table type holds words, special tokens, pairs, and the words of a cache. A slot
- * has 32 bytes, and half of them are the key; a word of up to 15 bytes is its own key:
- *     key    n e w e s t . . | . . . . . . . 6     bytes, zeros, and the length in the last byte
+ * THE TABLE  One type of open-addressing table holds words, special tokens, pairs, and cached words. A slot has 32
+ * bytes; half of them are the key:
+ *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, zeros, and its length in the last byte
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
  *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
  *     value  n = 2 | new | est | . . . .           the ids of a cached word, if it is short and they fit
  * The hash has a secret seed, so keys that collide can't be constructed.
  *
- * PART 1, WORDS, fills a table with words and counts, or gives them to Part 3. The scanner classifies a window of 64
- * bytes that begins with a word, with one bit per byte for each class: letter, number, whitespace. Shifts and ands of
- * these masks give the bits at which words begin. The next window begins with the last word that was found, so no state
- * is carried over. walk_word reads the cases that the masks can't decide, character by character:
- *   - words longer than a window
- *   - whitespace beyond ASCII, and, except in gpt2, numbers beyond ASCII
- *   - in o200k, marks after characters that are not letters, and uppercase after letters without case
+ * PART 1, WORDS, fills a table with words and counts, or gives them to Part 3. The scanner reads a window of 64 bytes
+ * that begins with a word, and makes a mask for each class of characters (letters, numbers, whitespace), with one bit
+ * per byte. Shifts and ands of masks give the bits at which words begin. The next window begins with the last word that
+ * was found, so no state is carried over. walk_word reads character by character what masks can't decide: words longer
+ * than a window; whitespace beyond ASCII; except in gpt2, numbers beyond ASCII; in o200k, marks after characters that
+ * are not letters, and uppercase after letters without case.
  *
  * PART 2, LEARNING, takes a table of words and knows nothing of text. One array holds all distinct words, a slot for
- * each byte, with empty slots (.) between the words. The id of a token is stored in its first and in its last slot; the
- * slots inside are empty:
- *     bytes      n e w e s t           after  e+st -> est:     seq   . n e w est . est . ...
- *     seq      . n e w e s t . ...            (st before it)             |     |
- *                                                                first slot   last slot
- * So the neighbors of a token at p are seq[p - 1] and seq[p + length], without links. Words with the same count share
- * blocks of the array, so a count per block is enough. For each pair there is an ascending list of places: the first
- * slots of the left token when the list was made. Lists are not corrected when a later merge takes one of the tokens.
- * Tokens only become longer, so a place that was a first slot never becomes the inside of the same token again, and
- * comparing both ids shows whether the pair is still there.
+ * each byte, with empty slots (.) between the words. The id of a token is in its first and in its last slot; the slots
+ * inside are empty, so the neighbors of a token at p are seq[p - 1] and seq[p + length]:
+ *     seq   . n e w e s t . ...   after  e+st -> est:   . n e w est . est . ...      (st before it)
+ * Words with the same count share blocks of the array, so a count per block is enough. Each pair has an ascending list
+ * of places: the first slots of the left token when the list was made. Lists are not corrected when a later merge takes
+ * one of the tokens. Tokens only become longer, so a place that was a first slot never becomes the inside of the same
+ * token again, and comparing both ids shows whether the pair is still there.
  * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
  * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
  * struct bpe_learner says which pairs are in the table and in the heap.
  *
- * PART 3, ENCODING, needs Part 1 for the words of a text, and nothing of Part 2. Merge the pair of lowest rank, the
- * leftmost of equal ones, until no pair has a rank. Each distinct word is merged once, and then cached. The ranks of
- * all pairs are in a table that is small enough for the processor's cache. A lookup costs more than anything else, so
- * the bytes of a character become its token at once if that is safe (see index_merges).
+ * PART 3, ENCODING, needs only Part 1. It merges the pair of lowest rank, the leftmost of equal ones, until no pair has
+ * a rank. Each distinct word is merged once, and then cached. Lookups of ranks cost more than anything else, so their
+ * table is compact, and the bytes of a character become its token at once if that is safe (see index_merges).
  *
  * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words and the slot after each, up to 512 for each distinct count (words with different counts don't
- *         share a block), as much again for the first lists, and 32 bytes per slot of the table of pairs. When the
- *         block of lists is full, lists of pairs that have left are removed. Encoder: 24 bytes per merge, 768 KB; up
- *         to 64 MB per cache.
+ *         distinct words and the slot after each, up to 512 for each distinct count, as much again for the first lists,
+ *         and 32 bytes per slot of the table of pairs. When the block of lists is full, lists of pairs that have left
+ *         are removed. Encoder: 24 bytes per merge, 1 MB; up to 64 MB per cache.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)
@@ -88,11 +82,9 @@ enum bpe_status {
     BPE_NO_MEMORY, /* an allocation failed; words are used up, a learner or an encoder can only be freed */
     BPE_BAD_UTF8,  /* the text is not UTF-8 */
     BPE_NO_TOKEN,  /* the vocabulary has no token for a byte of the text */
-    BPE_OVERFLOW,  /* 2^63 bytes of words or more, all occurrences counted; 2^21 tokens or more; 2^32 bytes in a word
-                      to encode */
+    BPE_OVERFLOW,  /* 2^63 bytes of words or more, counting all occurrences; 2^21 tokens; a word of 2^32 bytes */
     BPE_USED_UP,   /* the words have gone into a learner, or an earlier call failed: they can only be freed */
     BPE_TOO_MANY_WORDS, /* for a learner: its array would have 2^32 slots or more */
-    BPE_BAD_ARGUMENT, /* an unknown pattern, a special token of one byte, fewer than 256 ids, an id out of range */
     BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
 };
 enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2 };
@@ -103,9 +95,8 @@ typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges; never changes,
 typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has met; each thread has one */
 
 /*
- * Create an empty table for text with these special tokens: n different ones, concatenated, each of two bytes or more.
- * The seed should be a secret. All functions that create something write a handle even if they return an error: it has
- * to be freed.
+ * Create an empty table for text with n different special tokens, concatenated, each of two bytes or more. The seed
+ * should be a secret. Functions that create something write a handle even after an error: it has to be freed.
  */
 int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, const uint64_t seed[2],
                   bpe_words **words);
@@ -117,23 +108,20 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length);
 /* Add n words and their counts. The words are concatenated. Makes room for n new words first. */
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n);
 
-/* Sum up the words that occur at least min_count times: distinct words and their bytes, and all occurrences. */
-typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
-void bpe_words_totals(const bpe_words *w, uint64_t min_count, bpe_totals *totals);
-
 /*
- * Write the words that occur at least min_count times, concatenated and in any order, with their lengths and counts.
- * The totals say how much room they need.
+ * Write the words that occur at least min_count times, concatenated in any order, with their lengths and counts, and
+ * sum them up: distinct words and their bytes, and all occurrences. With NULL for the three arrays, only sum up.
  */
-int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts);
+typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
+int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
+                  bpe_totals *totals);
 
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
- * Take over all words of a table, which is used up afterwards. This takes about 20 ns per byte of distinct words.
- * id_of_byte holds the ids of the 256 bytes, which are 0 to 255 in any order; the first merge makes the token 256.
- * merges_wanted is the largest number of merges. A min_frequency of 0 means 1. smaller_ids is 1 for the tie rule of
- * Hugging Face's trainer.
+ * Take over all words of a table, which is used up afterwards. id_of_byte holds the ids of the 256 bytes, 0 to 255 in
+ * any order; the first merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0
+ * means 1. smaller_ids is 1 for the tie rule of Hugging Face's trainer.
  */
 int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
                     size_t max_token_length, int smaller_ids, bpe_learner **learner);
@@ -147,10 +135,9 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 void bpe_learner_free(bpe_learner *l);
 
 /*
- * ids are those of the n_ids tokens in the vocabulary, first of the 256 bytes, UINT32_MAX for a byte without a token.
- * merges are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a
- * token that a later one makes. special_ids are in the order of the special tokens, which are given as to
- * bpe_words_new.
+ * The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. merges
+ * are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a token
+ * that a later one makes. The special tokens are given as to bpe_words_new, special_ids in the same order.
  */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
                     const size_t *lengths, size_t n_specials, const uint32_t *special_ids, int pattern,
@@ -162,13 +149,11 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
 /*
- * Encode a text, and write the number of ids to *n. There must be room for length + 2 ids. After BPE_NO_TOKEN, *n is
- * the offset of the first byte without a token. The cache can be used again after any error.
+ * Encode a text, and write the number of ids to *n. There must be room for length + 2 ids. If all ids are below 65536,
+ * `narrow` can have room for them too: they are there then, and `ids` is only used on the way; else it is NULL. After
+ * BPE_NO_TOKEN, *n is the offset of the first byte without a token. The cache can be used again after any error.
  */
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, size_t *n);
-
-/* Copy ids below 65536 into an array of 16 bits each. */
-void bpe_narrow(const uint32_t *ids, size_t n, uint16_t *narrow);
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n);
 
 extern const char bpe_regex_version[]; /* of the package that the classes are from */
 extern const char bpe_class_digest[];
@@ -274,10 +259,8 @@ static void *allocate(size_t n, size_t size)
     if (n * size >= HUGE_FROM) {
         const size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
         void *block = aligned_alloc(huge, rounded);
-        if (!block)
-            return NULL;
-        (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
-        return memset(block, 0, n * size);
+        (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice, which fails for NULL */
+        return block ? memset(block, 0, n * size) : NULL;
     }
 #endif
     return calloc(n ? n : 1, size); /* so that NULL means one thing only */
@@ -328,59 +311,39 @@ static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
     return (size_t)(fold(key0 ^ t->seed[0], key1 ^ t->seed[1]) >> t->shift);
 }
 
-/* Find the slot of a pair, or the empty slot for it. find_word does the same for words. */
-static inline slot *find(const table *t, uint64_t key0, uint64_t key1)
-{
-    for (size_t i = home_of(t, key0, key1);; i = (i + 1) & (t->capacity - 1)) {
-        slot *s = t->slots + i;
-        if (LIKELY(s->key[0] == key0 && s->key[1] == key1) || !s->key[1])
-            return s;
-    }
-}
-
-/* Find the empty slot for a key that is not in the table. */
-static inline slot *find_empty(const table *t, uint64_t key0, uint64_t key1)
-{
-    size_t i = home_of(t, key0, key1);
-    while (t->slots[i].key[1])
-        i = (i + 1) & (t->capacity - 1);
-    return t->slots + i;
-}
-
 /* Make room for n keys in all: at most 3/4 of the slots are used. On failure, the table is unchanged. */
 static int make_room(table *t, uint64_t n)
 {
-    const table old = *t;
-    size_t capacity = old.capacity ? old.capacity : FIRST_SLOTS;
+    const slot *const old = t->slots, *const old_end = old + t->capacity;
+    size_t capacity = t->capacity ? t->capacity : FIRST_SLOTS;
     slot *slots;
     for (; n > capacity / 4 * 3; capacity *= 2)
         if (capacity > SIZE_MAX / 2 / sizeof *slots)
             return BPE_NO_MEMORY;
-    if (capacity == old.capacity)
+    if (capacity == t->capacity)
         return BPE_OK;
     if (!(slots = allocate(capacity, sizeof *slots)))
         return BPE_NO_MEMORY;
+    t->shift = 64 - highest_bit(capacity);
+    for (const slot *s = old; s < old_end; s++)
+        if (s->key[1]) {
+            size_t i = home_of(t, s->key[0], s->key[1]);
+            while (slots[i].key[1])
+                i = (i + 1) & (capacity - 1);
+            slots[i] = *s;
+        }
+    free(t->slots);
     t->slots = slots;
     t->capacity = capacity;
-    t->shift = 64 - highest_bit(capacity);
-    for (const slot *s = old.slots; s < old.slots + old.capacity; s++)
-        if (s->key[1])
-            *find_empty(t, s->key[0], s->key[1]) = *s;
-    free(old.slots);
     return BPE_OK;
 }
 
-/* Add a key that is not in the table, with a count of 0. Returns its slot, or NULL without memory. */
-static slot *add_key(table *t, uint64_t key0, uint64_t key1)
+/* Put a key that is not in the table into the empty slot that was found for it. */
+static void use_slot(table *t, slot *s, const uint64_t key[2])
 {
-    slot *s;
-    if (make_room(t, (uint64_t)t->used + 1) != BPE_OK)
-        return NULL;
+    assert(!s->key[1]);
     t->used++;
-    s = find_empty(t, key0, key1);
-    s->key[0] = key0;
-    s->key[1] = key1;
-    return s;
+    memcpy(s->key, key, sizeof s->key);
 }
 
 /* Append bytes to the arena. */
@@ -437,26 +400,30 @@ static void make_key(const table *t, const uint8_t *word, size_t length, uint64_
 }
 
 /* Find the slot of a word with this key, or the empty slot for it. */
-static slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+static inline slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
 {
     for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
         slot *s = t->slots + i;
-        if (!s->key[1] || (s->key[0] == key[0] && s->key[1] == key[1] &&
+        if (!s->key[1] || (LIKELY(s->key[0] == key[0] && s->key[1] == key[1]) &&
                            (length <= INLINE_MAX || !memcmp(t->arena + s->where, word, length))))
             return s;
     }
 }
 
-/* Find the slot of a word with this key, or add the word with a count of 0. Returns NULL without memory. */
-static slot *get_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+/* Add to the count of a word with this key. */
+static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
 {
-    slot *s = find_word(t, key, word, length);
-    if (s->key[1])
-        return s;
-    if ((length > INLINE_MAX && keep_bytes(t, word, length) != BPE_OK) || !(s = add_key(t, key[0], key[1])))
-        return NULL;
-    s->where = t->arena_size - length;
-    return s;
+    slot *s;
+    TRY(make_room(t, (uint64_t)t->used + 1));
+    s = find_word(t, key, word, length);
+    if (!s->key[1]) {
+        if (length > INLINE_MAX)
+            TRY(keep_bytes(t, word, length));
+        use_slot(t, s, key);
+        s->where = t->arena_size - length;
+    }
+    s->count += count;
+    return BPE_OK;
 }
 
 /* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
@@ -524,96 +491,53 @@ ALWAYS_INLINE AVX512 uint64_t in_range_avx512(const uint8_t *p, unsigned with, u
 
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
-typedef struct {
-    size_t length;
-    uint32_t shorter; /* the index of the next shorter one, or 0 */
-} special_length;
-
 typedef struct { /* how text is cut into words */
     int pattern;
-    table specials;              /* the special tokens; the count of each is 1 + its index */
-    special_length *lengths;     /* from index 1 on: a list of different lengths for each two first bytes */
-    uint32_t longest[1 << 16];   /* by the two first bytes: the index of the greatest length, or 0 */
-    unsigned least[2], most[2];  /* of the first and second bytes of all special tokens */
+    table specials;             /* the special tokens; the count of each is 1 + its index */
+    size_t longest;             /* of their lengths */
+    unsigned least[2], most[2]; /* of their first and second bytes */
+    uint64_t lengths[1 << 16];  /* by the two first bytes: a bit for each length, the last one for all from 63 on */
 } rules;
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
 
-/* Add a special token, whose index is i. */
-static int add_special(rules *r, const uint8_t *token, size_t length, size_t i)
+static int new_rules(rules *r, const uint8_t *token, const size_t *lengths, size_t n, int pattern, const uint64_t *seed)
 {
-    uint64_t key[2];
-    uint32_t *next;
-    slot *s;
-    if (length < 2)
-        return BPE_BAD_ARGUMENT;
-    make_key(&r->specials, token, length, key);
-    if (!(s = get_word(&r->specials, key, token, length)))
-        return BPE_NO_MEMORY;
-    if (s->count)
-        return BPE_BAD_ARGUMENT;
-    s->count = i + 1;
-    for (unsigned k = 0; k < 2; k++) {
-        r->least[k] = i && r->least[k] < token[k] ? r->least[k] : token[k];
-        r->most[k] = r->most[k] > token[k] ? r->most[k] : token[k];
-    }
-    next = r->longest + first_two(token);
-    while (*next && r->lengths[*next].length > length)
-        next = &r->lengths[*next].shorter;
-    if (!*next || r->lengths[*next].length < length) {
-        r->lengths[i + 1] = (special_length){length, *next};
-        *next = (uint32_t)i + 1;
-    }
-    return BPE_OK;
-}
-
-static int new_rules(rules *r, const uint8_t *bytes, const size_t *lengths, size_t n, int pattern,
-                     const uint64_t seed[2])
-{
-    if (pattern < 0 || pattern > BPE_QWEN2)
-        return BPE_BAD_ARGUMENT;
-    if (n >= UINT32_MAX)
-        return BPE_OVERFLOW;
+    assert(pattern >= 0 && pattern <= BPE_QWEN2);
     r->pattern = pattern;
-    if (!(r->lengths = allocate(n + 1, sizeof *r->lengths)))
-        return BPE_NO_MEMORY;
     TRY(new_table(&r->specials, seed));
-    for (size_t i = 0; i < n; bytes += lengths[i++])
-        TRY(add_special(r, bytes, lengths[i], i));
+    for (size_t i = 0; i < n; token += lengths[i++]) {
+        uint64_t key[2];
+        make_key(&r->specials, token, lengths[i], key);
+        assert(lengths[i] > 1 && !find_word(&r->specials, key, token, lengths[i])->key[1]);
+        TRY(put_word(&r->specials, key, token, lengths[i], i + 1));
+        for (unsigned k = 0; k < 2; k++) {
+            r->least[k] = i && r->least[k] < token[k] ? r->least[k] : token[k];
+            r->most[k] = r->most[k] > token[k] ? r->most[k] : token[k];
+        }
+        r->lengths[first_two(token)] |= (uint64_t)1 << lesser(lengths[i], 63);
+        r->longest = r->longest > lengths[i] ? r->longest : lengths[i];
+    }
     return BPE_OK;
 }
 
-static void free_rules(rules *r)
+/* Find the longest special token that begins at text. Returns its length, or 0, and writes 1 + its index. */
+static NOINLINE size_t special_at(const rules *r, const uint8_t *text, const uint8_t *end, size_t *special)
 {
-    free_table(&r->specials);
-    free(r->lengths);
-}
-
-typedef struct {
-    const uint8_t *at;   /* or the end of the text */
-    size_t index, length; /* 1 + the index of the special token; both are 0 if there is none */
-} found_special;
-
-/* Find the longest special token that begins at text. */
-static NOINLINE found_special special_at(const rules *r, const uint8_t *text, const uint8_t *end)
-{
-    for (uint32_t i = r->longest[first_two(text)]; i; i = r->lengths[i].shorter) {
-        const size_t length = r->lengths[i].length;
+    for (size_t length = lesser(r->longest, (size_t)(end - text)); length > 1; length--) {
         uint64_t key[2];
-        slot *s;
-        if (length > (size_t)(end - text))
+        if (!(r->lengths[first_two(text)] >> lesser(length, 63) & 1))
             continue;
         make_key(&r->specials, text, length, key);
-        s = find_word(&r->specials, key, text, length);
-        if (s->key[1])
-            return (found_special){text, (size_t)s->count, length};
+        if ((*special = (size_t)find_word(&r->specials, key, text, length)->count))
+            return length;
     }
-    return (found_special){end, 0, 0};
+    return 0;
 }
 
-/* Find the first special token from text on, the longest if several begin there. */
-ALWAYS_INLINE found_special find_special(range_finder in_range, const rules *r, const uint8_t *text,
-                                         const uint8_t *end)
+/* Find the first special token from text on, or the end. Writes its length and 1 + its index, or 0 for both. */
+ALWAYS_INLINE const uint8_t *find_special(range_finder in_range, const rules *r, const uint8_t *text,
+                                          const uint8_t *end, size_t *length, size_t *special)
 {
     const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
     const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
@@ -625,15 +549,13 @@ ALWAYS_INLINE found_special find_special(range_finder in_range, const rules *r, 
             places &= in_range(text + 1, 0, next, next_most - next + 1);
         for (; places; places &= places - 1) {
             const uint8_t *place = text + lowest_bit(places);
-            if (r->longest[first_two(place)]) {
-                const found_special found = special_at(r, place, end);
-                if (found.index)
-                    return found;
-            }
+            if (r->lengths[first_two(place)] && (*length = special_at(r, place, end, special)))
+                return place;
         }
         text += n;
     }
-    return (found_special){end, 0, 0};
+    *length = *special = 0;
+    return end;
 }
 
 /* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
@@ -671,7 +593,7 @@ void bpe_words_free(bpe_words *w)
     if (!w)
         return;
     free_table(&w->table);
-    free_rules(&w->rules);
+    free_table(&w->rules.specials);
     free(w);
 }
 
@@ -683,15 +605,6 @@ int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n,
         return BPE_NO_MEMORY;
     TRY(new_rules(&w->rules, special_bytes, lengths, n, pattern, seed));
     return new_table(&w->table, seed);
-}
-
-static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
-{
-    slot *s = get_word(t, key, word, length);
-    if (!s)
-        return BPE_NO_MEMORY;
-    s->count += count;
-    return BPE_OK;
 }
 
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
@@ -708,33 +621,25 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, c
     return finish_words(w, status);
 }
 
-void bpe_words_totals(const bpe_words *w, uint64_t min_count, bpe_totals *totals)
+int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
+                  bpe_totals *totals)
 {
     const table *t = &w->table;
     memset(totals, 0, sizeof *totals);
     for (const slot *s = t->slots; s < t->slots + t->capacity; s++) {
         size_t length;
-        (void)word_of(t, s, &length);
-        if (length && s->count >= min_count) {
-            totals->words++;
-            totals->bytes += length;
-            totals->all_words += s->count;
-            totals->all_bytes += s->count * length;
-        }
-    }
-}
-
-int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts)
-{
-    const table *t = &w->table;
-    for (const slot *s = t->slots; s < t->slots + t->capacity; s++) {
-        size_t length;
         const uint8_t *word = word_of(t, s, &length);
-        if (length && s->count >= min_count) {
-            bytes = (uint8_t *)memcpy(bytes, word, length) + length;
-            *lengths++ = length;
-            *counts++ = s->count;
+        if (!length || s->count < min_count)
+            continue;
+        if (bytes) {
+            memcpy(bytes + totals->bytes, word, length);
+            lengths[totals->words] = length;
+            counts[totals->words] = s->count;
         }
+        totals->words++;
+        totals->bytes += length;
+        totals->all_words += s->count;
+        totals->all_bytes += s->count * length;
     }
     return t->slots ? BPE_OK : BPE_USED_UP;
 }
@@ -742,13 +647,10 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 /* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
 
 /*
- * To add a pattern, which bpe.py has as an expression:
- *   1. add its name to bpe_pattern and to NAMES in build_ffi.py, and a class that only it uses to CLASSES there;
- *   2. say in walk_word what its words are, character by character: that is a complete scanner;
- *   3. let find_starts return 0 starts for it, so that walk_word reads all words, and test that;
- *   4. add the masks that it needs to ascii_masks and wide_masks, and a function like gpt2_starts that finds all starts
- *      among the first *n bytes, whatever text follows; a smaller *n leaves the rest to walk_word;
- *   5. add its traps, and an alphabet with all of its classes, to the tests, which compare with regex.
+ * To add a pattern: add its name to bpe_pattern and to NAMES in build_ffi.py, and its new classes to CLASSES there; say
+ * in walk_word what its words are; let find_starts return 0 for it, so that walk_word reads all words, and test that;
+ * then add its masks, and a function like gpt2_starts that finds all starts among the first *n bytes, whatever text
+ * follows. A smaller *n leaves the rest to walk_word. The tests compare with regex: add its traps and an alphabet.
  * cl100k, llama3 and qwen2 differ only in whitespace at the end of the text, and in the digits of a number.
  */
 
@@ -1027,27 +929,22 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
     return (size_t)(p - text);
 }
 
-/* the words of a window: all starts among its first `known` bytes */
-typedef struct {
-    uint64_t starts;
-    unsigned known;
-} cut;
-
-/* Find all starts of words except the first in a window that begins with a word; `left` bytes of text remain. */
-ALWAYS_INLINE cut find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left)
+/* Find all starts of words but the first among *known bytes of a window, which begins with a word. */
+ALWAYS_INLINE uint64_t find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left,
+                                   unsigned *known)
 {
     masks m = {0};
-    cut c = {0, left < WINDOW ? (unsigned)left : WINDOW};
+    uint64_t starts = 0;
+    unsigned n = left < WINDOW ? (unsigned)left : WINDOW;
     ascii_masks(in_range, pattern, window, &m);
-    if (m.high & bits_below(c.known))
-        c.known = wide_masks(in_range, pattern, window, c.known, left, &m);
-    if (!c.known)
-        return c;
-    c.starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, c.known, left)
-               : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &c.known, left)
-                                      : modern_starts(pattern, window, &m, &c.known, left);
-    c.starts &= ~(uint64_t)1;
-    return c;
+    if (m.high & bits_below(n))
+        n = wide_masks(in_range, pattern, window, n, left, &m);
+    if (n)
+        starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, n, left)
+                 : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &n, left)
+                                        : modern_starts(pattern, window, &m, &n, left);
+    *known = n;
+    return starts & ~(uint64_t)1;
 }
 
 /*
@@ -1104,19 +1001,19 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
         const table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
         pending *next = b->words + b->n;
         size_t at = 0; /* of the next word, in both */
-        cut c;
+        unsigned known;
+        uint64_t starts;
         if ((size_t)(b->limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, left < READABLE ? left : READABLE);
         }
-        c = find_starts(in_range, pattern, window, left);
-        for (; c.starts; c.starts &= c.starts - 1) {
-            const unsigned to = lowest_bit(c.starts);
+        for (starts = find_starts(in_range, pattern, window, left, &known); starts; starts &= starts - 1) {
+            const unsigned to = lowest_bit(starts);
             prepare(next++, &t, text + at, window + at, to - at);
             at = to;
         }
-        if (!LIKELY(at && left > c.known)) { /* a word that is longer, or the last one */
-            const size_t length = left == c.known ? left - at : walk_word(pattern, text + at, end);
+        if (!LIKELY(at && left > known)) { /* a word that is longer, or the last one */
+            const size_t length = left == known ? left - at : walk_word(pattern, text + at, end);
             if (!length)
                 return BPE_BAD_UTF8;
             prepare(next++, &t, text + at, window + at, length);
@@ -1134,10 +1031,10 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
 ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
 {
     while (b->text < end) {
-        const found_special found = find_special(in_range, b->rules, b->text, end);
-        TRY(scan_words(in_range, b, found.at));
-        TRY(end_batch(b, found.index));
-        b->text += found.length;
+        size_t length, special;
+        TRY(scan_words(in_range, b, find_special(in_range, b->rules, b->text, end, &length, &special)));
+        TRY(end_batch(b, special));
+        b->text += length;
     }
     return BPE_OK;
 }
@@ -1196,7 +1093,7 @@ int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length)
 
 /* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
 
-enum { NO_TOKEN = 0, FIRST_ID = 1, ROWS = FIRST_ID + 256 }; /* inside the learner, each id is the caller's + 1 */
+enum { NO_TOKEN, FIRST_ID, ROWS = FIRST_ID + 256 };         /* inside the learner, each id is the caller's + 1 */
 enum { BLOCK = 128 };                                       /* slots of the array that share a count */
 enum { WORK_PER_CALL = 1 << 20 };                           /* places; about 0.1 s */
 enum { LEFT, RIGHT, N_PLACES, PLACES };                     /* the header of a pair's list; its places follow */
@@ -1251,6 +1148,12 @@ struct bpe_learner {
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
+
+/* Find the slot of a pair, or an empty slot, whose count is 0. */
+static inline slot *find_pair(const bpe_learner *l, uint64_t key)
+{
+    return find_word(&l->pairs, (uint64_t[2]){key, 1}, NULL, 0);
+}
 
 /* compare two tokens by their bytes: negative, 0 or positive */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
@@ -1317,17 +1220,14 @@ static int add_token(bpe_learner *l, size_t length)
     return BPE_OK;
 }
 
-/*
- * Make room for more lists, of `needed` numbers. Before the block grows, the lists of pairs that have left the table
- * are removed.
- */
+/* Make room for lists of `needed` numbers. Before the block grows, the lists of pairs that have left are removed. */
 static int make_room_for_lists(bpe_learner *l, size_t needed)
 {
     size_t end = 0;
     if (l->n_lists + needed <= l->lists_capacity)
         return BPE_OK;
     for (size_t at = 0, size; at < l->n_lists; at += size) {
-        slot *s = find(&l->pairs, pair_key(l->lists[at + LEFT], l->lists[at + RIGHT]), 1);
+        slot *s = find_pair(l, pair_key(l->lists[at + LEFT], l->lists[at + RIGHT]));
         size = PLACES + l->lists[at + N_PLACES];
         if (s->key[1]) {
             memmove(l->lists + end, l->lists + at, size * sizeof *l->lists);
@@ -1339,21 +1239,18 @@ static int make_room_for_lists(bpe_learner *l, size_t needed)
     return grow(&l->lists, &l->lists_capacity, end + end / 4 + needed, sizeof *l->lists);
 }
 
-/*
- * Add a new pair to the table unless it is too rare or too long. Reserves its list, for which there has to be room; the
- * caller writes the places.
- */
+/* Add a new pair to the table, unless it is too rare or too long, and reserve its list, which the caller writes. */
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
 {
-    const uint64_t key = pair_key(left, right);
+    const uint64_t key[2] = {pair_key(left, right), 1};
     slot *s;
     if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold ||
         (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
         return BPE_OK;
     assert(l->n_lists + PLACES + sum->n <= l->lists_capacity);
-    assert(!find(&l->pairs, key, 1)->key[1]);
-    if (!(s = add_key(&l->pairs, key, 1)))
-        return BPE_NO_MEMORY;
+    TRY(make_room(&l->pairs, (uint64_t)l->pairs.used + 1));
+    s = find_pair(l, *key);
+    use_slot(&l->pairs, s, key);
     s->count = sum->count;
     s->where = l->n_lists;
     l->lists[l->n_lists + LEFT] = left;
@@ -1361,7 +1258,7 @@ static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum
     l->lists[l->n_lists + N_PLACES] = sum->n;
     sum->list = l->n_lists + PLACES;
     l->n_lists = sum->list + sum->n;
-    return sum->count >= l->level ? heap_push(l, (heap_entry){key, sum->count}) : BPE_OK;
+    return sum->count >= l->level ? heap_push(l, (heap_entry){*key, sum->count}) : BPE_OK;
 }
 
 /* remove a pair; later entries move up, so that no search ends too early */
@@ -1490,8 +1387,8 @@ static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t lengt
 }
 
 /*
- * Replace the pair (a, b) by c at the n places in a list, remove outdated entries from the list, and return its length.
- * *weight is the sum of the counts; the neighbors are added to l->met and l->replaced.
+ * Replace the pair (a, b) by c at the n places in a list, and add the neighbors to l->met and l->replaced. Removes
+ * outdated places from the list, and returns its length; *weight is the sum of the counts.
  */
 static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
@@ -1541,7 +1438,7 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
         for (size_t i = 0; i < l->n_met[side]; i++) {
             const uint32_t id = met[i];
             pair_sum *sum = &l->tokens[id].beside[side];
-            slot *lost = find(&l->pairs, pair_with(side, id, inner), 1);
+            slot *lost = find_pair(l, pair_with(side, id, inner));
             if (i + PAIRS_AHEAD < l->n_met[side])
                 PREFETCH(l->pairs.slots + home_of(&l->pairs, pair_with(side, met[i + PAIRS_AHEAD], inner), 1));
             if (lost->key[1] && (lost->count -= sum->count) < l->threshold)
@@ -1614,7 +1511,7 @@ static int next_pair(bpe_learner *l, slot **pair)
     for (;; heap_down(l)) {
         if (!l->n_heap)
             TRY(fill_heap(l));
-        *pair = find(&l->pairs, l->heap->key, 1); /* an empty slot, whose count is 0, if the pair has left the table */
+        *pair = find_pair(l, l->heap->key);
         assert((*pair)->count <= l->heap->count);
         if ((*pair)->count == l->heap->count)
             return BPE_OK;
@@ -1692,18 +1589,16 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
                     size_t max_token_length, int smaller_ids, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
-    int status = !w->table.slots ? BPE_USED_UP : l ? BPE_OK : BPE_NO_MEMORY;
-    if (status == BPE_OK) {
+    int status = BPE_NO_MEMORY;
+    if (l) {
         l->wanted = merges_wanted;
         l->threshold = min_frequency ? min_frequency : 1;
         l->level = UINT64_MAX; /* the heap is filled when it is first used */
         l->longest = max_token_length;
         l->smaller_ids = smaller_ids;
-        status = take_words(l, &w->table, id_of_byte);
+        status = l->status = w->table.slots ? take_words(l, &w->table, id_of_byte) : BPE_USED_UP;
     }
     free_table(&w->table);
-    if (l)
-        l->status = status;
     return status;
 }
 
@@ -1802,7 +1697,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
-    free_rules(&e->rules);
+    free_table(&e->rules.specials);
     free(e);
 }
 
@@ -1822,11 +1717,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
         return BPE_NO_MEMORY;
     if (n_ids >= NO_ID || n_merges >= NO_ID)
         return BPE_OVERFLOW;
-    if (n_ids < 256)
-        return BPE_BAD_ARGUMENT;
-    for (size_t i = 0; i < 3 * n_merges; i++)
-        if (merges[i] >= n_ids)
-            return BPE_BAD_ARGUMENT;
+    assert(n_ids >= 256);
     TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
     memcpy(e->seed, seed, sizeof e->seed);
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
@@ -1847,28 +1738,24 @@ enum { ON_STACK = 128 }; /* places of a word that needs no allocation */
 
 typedef struct { uint32_t id, before, after; } place;
 
-/* the key of a pair: first the rank, then the place, so that the least is the leftmost pair of lowest rank */
-static inline uint64_t leaf_key(uint32_t rank, size_t at) { return (uint64_t)rank << 32 | at; }
-
-/* Set a leaf of a tree in which each node is the lesser of its two children, so node 1 is the least leaf. */
-static inline void set_leaf(uint64_t *tree, size_t leaf, uint64_t key)
+/* Set the rank of the pair at a place. Each node of the tree is the lesser of its children, so node 1 is the least. */
+static inline void set_rank(uint64_t *tree, size_t places, uint32_t at, uint32_t rank)
 {
-    tree[leaf] = key;
-    for (size_t i = leaf; i > 1; i /= 2)
+    uint64_t key = tree[places + at] = (uint64_t)rank << 32 | at;
+    for (size_t i = places + at; i > 1; i /= 2)
         tree[i / 2] = key = lesser(key, tree[i ^ 1]);
 }
 
 /*
  * Merge ids, and change *n to the number that remains. They are linked, between two places with NO_ID, which is in no
- * pair; a tree has a leaf for each place, with the pair that begins there.
+ * pair. A tree has a leaf for each place: the rank of the pair that begins there and then the place, so that the least
+ * is the leftmost pair of lowest rank.
  */
 static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
     uint64_t small_tree[2 * ON_STACK], *tree = small_tree;
     place small[ON_STACK], *p = small;
-    if (*n < 2)
-        return BPE_OK;
     if (places >= UINT32_MAX)
         return BPE_OVERFLOW;
     if (places > ON_STACK) {
@@ -1882,7 +1769,7 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
     for (size_t i = 1; i < *n; i++) {
         const uint32_t left = ids[i - 1], right = ids[i];
         const uint32_t rank = (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
-        tree[places + i] = leaf_key(rank, i);
+        tree[places + i] = (uint64_t)rank << 32 | i;
     }
     for (size_t i = places - 1; i; i--)
         tree[i] = lesser(tree[2 * i], tree[2 * i + 1]);
@@ -1891,9 +1778,9 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
         const uint32_t id = p[i].id = e->made[tree[1] >> 32];
         p[i].after = after;
         p[after].before = i;
-        set_leaf(tree, places + second, UINT64_MAX);
-        set_leaf(tree, places + i, leaf_key(rank_of(e, id, p[after].id), i));
-        set_leaf(tree, places + before, leaf_key(rank_of(e, p[before].id, id), before));
+        set_rank(tree, places, second, NO_RANK);
+        set_rank(tree, places, i, rank_of(e, id, p[after].id));
+        set_rank(tree, places, before, rank_of(e, p[before].id, id));
     }
     *n = 0;
     for (size_t i = p[0].after; i < last; i = p[i].after)
@@ -1934,15 +1821,15 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
 struct bpe_cache {
     table table;
     const bpe_encoder *encoder;
-    uint32_t *out;          /* the next id of the text */
+    uint32_t *ids, *out;    /* the next id goes to *out; narrow ids of earlier batches have left `ids` */
+    uint16_t *narrow;
     const uint8_t *no_token; /* the byte without a token, after BPE_NO_TOKEN */
 };
 
 void bpe_cache_free(bpe_cache *c)
 {
-    if (!c)
-        return;
-    free_table(&c->table);
+    if (c)
+        free_table(&c->table);
     free(c);
 }
 
@@ -1957,10 +1844,7 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
 
 static inline int fits_in_slot(size_t length, size_t n_ids) { return length <= INLINE_MAX && n_ids <= IDS_IN_SLOT; }
 
-/*
- * Cache the ids of a word, if there is memory: in its slot, or, if they don't fit, the word and then its ids in the
- * arena. A table that is full is emptied.
- */
+/* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. A table that is full is emptied. */
 static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
 {
     const size_t n_bytes = fits_in_slot(p->length, n) ? 0 : p->length + n * sizeof *ids;
@@ -1973,7 +1857,8 @@ static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
     }
     if (n_bytes && (keep_bytes(t, p->word, p->length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
         return;
-    s = add_key(t, p->key[0], p->key[1]); /* there is room */
+    s = find_word(t, p->key, p->word, p->length);
+    use_slot(t, s, p->key);
     s->n_ids = (uint32_t)n;
     if (n_bytes)
         s->where = t->arena_size - n_bytes;
@@ -2018,25 +1903,27 @@ static int encode_batch(void *state, const pending *words, size_t n, size_t spec
     }
     if (special)
         *out++ = c->encoder->special_ids[special - 1];
+    if (c->narrow) { /* at once, since these ids are in the processor's cache */
+        const size_t n_ids = (size_t)(out - c->ids);
+        for (size_t i = 0; i < n_ids; i++)
+            c->narrow[i] = (uint16_t)c->ids[i];
+        c->narrow += n_ids;
+        out = c->ids;
+    }
     c->out = out;
     return BPE_OK;
 }
 
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, size_t *n)
+int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n)
 {
     pending words[BATCH_ROOM];
     batch b = {.text = text, .limit = text + length, .rules = &c->encoder->rules, .table = &c->table,
                .sink = encode_batch, .state = c, .words = words};
     int status;
-    c->out = ids;
+    c->ids = c->out = ids;
+    c->narrow = narrow;
     (void)make_room(&c->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS / 2)); /* or it stays as it is */
     status = scan_text(&b, b.limit);
-    *n = (size_t)(status == BPE_NO_TOKEN ? c->no_token - text : c->out - ids);
+    *n = (size_t)(status == BPE_NO_TOKEN ? c->no_token - text : narrow ? c->narrow - narrow : c->out - ids);
     return status;
-}
-
-void bpe_narrow(const uint32_t *ids, size_t n, uint16_t *narrow)
-{
-    for (size_t i = 0; i < n; i++)
-        narrow[i] = (uint16_t)ids[i];
 }

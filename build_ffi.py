@@ -3,7 +3,6 @@
 Building requires a C compiler and `pip install regex cffi setuptools`:
 
     python build_ffi.py                    compile bpe_fast.c; the module is installed next to this file
-    python build_ffi.py --flags="-O3"      compile with other flags
     python build_ffi.py --source FILE      only write the complete C source, for other build tools and for .ci/
 
 This is the only file that uses cffi. bpe.py calls load_engine(), which returns an Engine or raises ImportError.
@@ -11,7 +10,6 @@ This is the only file that uses cffi. bpe.py calls load_engine(), which returns 
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import functools
@@ -21,10 +19,8 @@ import itertools
 import os
 import pathlib
 import re
-import shutil
 import struct
 import sys
-import tempfile
 import types
 import warnings
 import zlib
@@ -36,10 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = pathlib.Path(HERE, "bpe_fast.c")
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 15  # of the interface: a module built for another version is not used
-
-
-# --- Using it --------------------------------------------------------------------------------------------------------
+VERSION = 16  # of the interface: a module built for another version is not used
 
 
 class Engine:
@@ -49,6 +42,7 @@ class Engine:
         self.ffi, self.lib = module.ffi, module.lib
         self.new = self.ffi.new_allocator(should_clear_after_alloc=False)
         self.seed = struct.unpack("QQ", os.urandom(16))  # keeps chosen words from colliding in the hash table
+        self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
 
     @functools.cached_property
     def patterns(self) -> Mapping[str, int]:
@@ -73,8 +67,6 @@ class Engine:
             raise OverflowError("2**63 bytes of words or more, counting every occurrence")
         if status == self.lib.BPE_TOO_MANY_WORDS:
             raise OverflowError("2**32 bytes of distinct words or more; leave out rare words with min_word_count=N")
-        if status == self.lib.BPE_BAD_ARGUMENT:
-            raise ValueError("an argument that the C engine can't use")
 
     def create(self, kind: str, *arguments: Any) -> Any:
         """Create something in C that is freed when Python no longer uses it."""
@@ -84,15 +76,8 @@ class Engine:
         self.check(status)
         return handle
 
-    def words(self, special_tokens: Sequence[str], pattern: str) -> Words:
-        """Create an empty table of words and counts."""
-        return Words(self, special_tokens, pattern)
-
     def encoder(self, tokenizer: Any) -> Encoder | None:
-        """Create an encoder that gives the ids of a bpe.Tokenizer whose pattern is one of `patterns`.
-
-        Returns None if C can't hold it (2**21 tokens, ids of 2**32), so that Python encodes.
-        """
+        """Create an encoder for a bpe.Tokenizer; None if C can't hold it (2**21 tokens, ids of 2**32)."""
         with contextlib.suppress(OverflowError):
             return Encoder(self, tokenizer)
         return None
@@ -103,8 +88,7 @@ class Engine:
     ) -> Iterator[tuple[int, int, int, int]]:  # fmt: skip
         """Learn merges as bpe.learn_merges does, and yield (left_id, right_id, count, replaced) for each.
 
-        A table of words is used up, a dict is not changed. The ids of the 256 bytes are 0 to 255. min_frequency is the
-        smallest count of a merged pair; smaller_ids breaks ties by smaller ids, and not by greater bytes.
+        A table of words is used up, a dict is not. Ties go to greater bytes, or with smaller_ids to smaller ids.
         """
         ffi, lib = self.ffi, self.lib
         table = words if isinstance(words, Words) else self.words((), "gpt2")
@@ -121,10 +105,7 @@ class Engine:
 
 
 class Words:
-    """Words and their counts inside the C engine, without a Python object for each word.
-
-    Each call that scans takes a table that no other call is using. The tables are merged when the counts are needed.
-    """
+    """Words and their counts in C. A call that scans takes a table that no other call uses; they are merged later."""
 
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
@@ -147,9 +128,7 @@ class Words:
 
     def update(self, counts: Mapping[bytes, int]) -> None:
         """Add words and their counts."""
-        if max(counts.values(), default=0) >= 1 << 63:
-            self.engine.check(self.engine.lib.BPE_OVERFLOW)
-        arrays = array("Q", map(len, counts)), array("Q", counts.values())
+        arrays = array("Q", map(len, counts)), array("Q", (min(count, 2**64 - 1) for count in counts.values()))
         numbers = (self.engine.ffi.from_buffer("uint64_t[]", numbers) for numbers in arrays)
         self.put(self.handle(), b"".join(counts), *numbers)
 
@@ -161,8 +140,14 @@ class Words:
         """The words of a table that occur at least min_count times, as put() takes them."""
         new, sums = self.engine.new, self.sums(table, min_count)
         words = new("uint8_t[]", sums.bytes), new("uint64_t[]", sums.words), new("uint64_t[]", sums.words)
-        self.engine.check(self.engine.lib.bpe_words_get(table, min_count, *words))
+        self.engine.check(self.engine.lib.bpe_words_get(table, min_count, *words, sums))
         return words
+
+    def sums(self, table: Any, min_count: int = 1) -> Any:
+        """The struct bpe_totals of the words in a table that occur at least min_count times."""
+        null, sums = [self.engine.ffi.NULL] * 3, self.engine.ffi.new("bpe_totals *")
+        self.engine.lib.bpe_words_get(table, min_count, *null, sums)
+        return sums
 
     def handle(self) -> Any:
         """Merge all tables into one. Must not run while threads are scanning."""
@@ -174,25 +159,17 @@ class Words:
         return self.tables[0]
 
     def drop_rare(self, n: int) -> tuple[int, int]:
-        """Leave out words that occur less than n times; returns (distinct words, occurrences) left out."""
+        """Leave out words that occur fewer than n times; returns (distinct words, occurrences) left out."""
         if n < 2:
             return 0, 0
-        n = min(n, 2**64 - 1)
-        before, after = self.totals(), self.totals(n)
-        words = self.get(self.tables[0], n)
+        before, words = self.totals(), self.get(self.handle(), min(n, 2**64 - 1))
         self.engine.ffi.release(self.tables.pop())
         self.put(self.handle(), *words)
-        return before[0] - after[0], before[1] - after[1]
+        return before[0] - self.totals()[0], before[1] - self.totals()[1]
 
-    def sums(self, table: Any, min_count: int = 1) -> Any:
-        """The struct bpe_totals of the words in a table that occur at least min_count times."""
-        sums = self.engine.ffi.new("bpe_totals *")
-        self.engine.lib.bpe_words_totals(table, min_count, sums)
-        return sums
-
-    def totals(self, min_count: int = 1) -> tuple[int, int, int]:
+    def totals(self) -> tuple[int, int, int]:
         """(distinct words, all words, bytes of all words)."""
-        sums = self.sums(self.handle(), min_count)
+        sums = self.sums(self.handle())
         return sums.words, sums.all_words, sums.all_bytes
 
     def copy(self) -> dict[bytes, int]:
@@ -215,56 +192,51 @@ class Encoder:
         ids = [2**32 - 1 if token_id is None else token_id for token_id in id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
         specials = *special_arguments(tokenizer.special_ids), list(tokenizer.special_ids.values())
-        pattern = engine.patterns.get(tokenizer.options.pattern, 0)
-        rows = engine.ffi.from_buffer("uint32_t[]", merges), len(merges) // 3
-        self.handle = engine.create("encoder", ids, len(ids), *rows, *specials, pattern, engine.seed)
+        arguments = *specials, engine.patterns.get(tokenizer.options.pattern, 0), engine.seed
+        rows = engine.ffi.from_buffer("uint32_t[]", merges)
+        self.handle = engine.create("encoder", ids, len(ids), rows, len(merges) // 3, *arguments)
 
     def encode(self, data: bytes) -> list[int]:
         """Encode a text. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
         call = self.run(data)
         n, ffi = call.n[0], self.engine.ffi
-        # a view is faster from about 100 ids on
-        ids: list[int] = (
-            ffi.unpack(call.ids, n) if n < 100 else memoryview(ffi.buffer(call.ids, 4 * n)).cast("I").tolist()
-        )
+        short = n < 100  # else a view is faster
+        ids = ffi.unpack(call.ids, n) if short else memoryview(ffi.buffer(call.ids, 4 * n)).cast("I").tolist()
         self.calls.append(call)
         return ids
 
     def encode_array(self, data: bytes, kind: str) -> bytes:
         """The same, as an array of 16 bits per id (kind "u2") or 32 ("u4"), in native byte order."""
-        call = self.run(data)
-        n, ids = call.n[0], call.ids
-        if kind == "u2":
-            ids = call.narrow = call.narrow or self.engine.new("uint16_t[]", call.room)
-            self.engine.lib.bpe_narrow(call.ids, n, ids)
-        result: bytes = self.engine.ffi.buffer(ids, n * int(kind[1]))[:]
+        call = self.run(data, narrow=kind == "u2")
+        ids = call.narrow if kind == "u2" else call.ids
+        result: bytes = self.engine.ffi.buffer(ids, call.n[0] * int(kind[1]))[:]
         self.calls.append(call)
         return result
 
-    def run(self, data: bytes) -> Any:
-        """Encode a text with a cache and a buffer from `calls`, which go back there when the ids have been copied.
+    def run(self, data: bytes, narrow: bool = False) -> Any:
+        """Encode a text with a cache and buffers from `calls`, which go back there when the ids have been copied.
 
         So a signal handler that encodes can't overwrite the ids of the call that it interrupts.
         """
+        engine, room = self.engine, len(data) + 2
         try:
             call = self.calls.pop()
         except IndexError:
-            cache, n = self.engine.create("cache", self.handle), self.engine.ffi.new("size_t *")
-            call = types.SimpleNamespace(cache=cache, n=n, ids=None, narrow=None, room=0)
-        if not len(data) + 2 <= call.room <= 1 << 26:
-            call.room = max(len(data) + 2, 1000)
-            call.ids, call.narrow = self.engine.new("uint32_t[]", call.room), None  # fresh memory is slower
-        if status := self.engine.lib.bpe_encode(call.cache, data, len(data), call.ids, call.n):
-            self.fail(status, data, call.n[0])
+            cache, n = engine.create("cache", self.handle), engine.ffi.new("size_t *")
+            call = types.SimpleNamespace(cache=cache, n=n, room=0)
+        if not room <= call.room <= 1 << 26:
+            call.room = max(room, 1000)
+            call.ids = engine.new("uint32_t[]", call.room * 3 // 2 + 1)  # fresh memory is slower
+            call.narrow = engine.ffi.cast("uint16_t *", call.ids + call.room)
+        ids = call.ids, call.narrow if narrow else engine.ffi.NULL
+        if status := engine.lib.bpe_encode(call.cache, data, len(data), *ids, call.n):
+            engine.check(status)
+            data.decode("utf-8")  # may raise UnicodeDecodeError
+            at = call.n[0]  # of the byte without a token
+            start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
+            place = data[start : start + 160].decode("utf-8", "ignore")[:40]
+            raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
         return call
-
-    def fail(self, status: int, data: bytes, at: int) -> None:
-        """Raise the exception for a status; `at` is the offset of a byte without a token."""
-        self.engine.check(status)
-        data.decode("utf-8")  # may raise UnicodeDecodeError
-        start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of the character
-        place = data[start : start + 160].decode("utf-8", "ignore")[:40]
-        raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
 
 
 def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int], int]:
@@ -281,19 +253,16 @@ def load_engine() -> Engine:
     try:
         module: Any = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        version = module.lib.BPE_VERSION
     except ImportError as error:
         if "_cffi_backend" in str(error):
             raise ImportError("the C engine is built, but cffi is missing: pip install cffi") from None
         raise ImportError(f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it") from None
-    if version != VERSION:
+    if module.lib.BPE_VERSION != VERSION:
         raise ImportError(f"the C engine is built, but for another version: {COMMAND} rebuilds it")
     if SOURCE.exists() and digest(SOURCE.read_bytes()) != module.ffi.string(module.lib.bpe_source_digest).decode():
         warnings.warn(f"bpe_fast.c has changed since the C engine was built: {COMMAND} rebuilds it", stacklevel=2)
     return Engine(module)
 
-
-# --- Building it -----------------------------------------------------------------------------------------------------
 
 # The classes of characters that patterns distinguish, in the order of bpe_fast.c. Everything else is class 0.
 CLASSES = [r"[\p{Lu}\p{Lt}]+", r"\p{Ll}+", r"[\p{Lm}\p{Lo}]+", r"\p{M}+", r"\p{N}+", r"[^\S\r\n]+", r"[\r\n]+"]
@@ -305,9 +274,8 @@ def character_classes() -> bytes:
     import regex
 
     everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
-    for number, expression in enumerate(CLASSES, 1):
-        for match in regex.finditer(expression, everything):
-            classes[match.start() : match.end()] = bytes([number]) * len(match[0])
+    for match in regex.finditer("|".join(f"({expression})" for expression in CLASSES), everything):
+        classes[match.start() : match.end()] = bytes([match.lastindex or 0]) * len(match[0])
     return bytes(classes)
 
 
@@ -336,8 +304,7 @@ def digest(data: bytes) -> str:
 
 def prototypes() -> str:
     """The functions and types that Python uses: the part of bpe_fast.c between two markers."""
-    code = SOURCE.read_text(encoding="utf-8")
-    _, interface, _ = re.split(r"/\* ---- (?:interface|end of the interface).*\n", code)
+    _, interface, _ = re.split(r"/\* ---- (?:interface|end of the interface).*\n", SOURCE.read_text(encoding="utf-8"))
     return f"enum {{ BPE_VERSION = {VERSION} }};\n{interface}"
 
 
@@ -364,6 +331,9 @@ def module(flags: str = FLAGS, optional: bool = True) -> Any:
 
 def build(flags: str) -> str:
     """Compile the module and install it next to this file; returns a summary line."""
+    import shutil
+    import tempfile
+
     ffi = module(flags, optional=False)
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -381,6 +351,8 @@ def build(flags: str) -> str:
 
 def main() -> None:
     """Run the command line. Raises SystemExit with one line if a requirement is missing."""
+    import argparse
+
     parser = argparse.ArgumentParser(description="Build the C engine next to bpe.py.")
     parser.add_argument("--flags", default=FLAGS, help="compiler flags (default: %(default)s)")
     parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")

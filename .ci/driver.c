@@ -89,11 +89,10 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     status = status == BPE_DONE ? BPE_OK : status;
     bpe_learner_free(learner);
     bpe_totals totals;
-    bpe_words_totals(words, 1, &totals); /* the words are used up, which every function has to notice */
+    CHECK(bpe_words_get(words, 1, NULL, NULL, NULL, &totals) == BPE_USED_UP); /* as every function has to notice */
     CHECK(!totals.words && !totals.bytes && !totals.all_words && !totals.all_bytes);
     CHECK(bpe_words_scan(words, bytes, 100) == BPE_USED_UP);
     CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP);
-    CHECK(bpe_words_get(words, 1, NULL, NULL, NULL) == BPE_USED_UP);
     return status;
 }
 
@@ -113,11 +112,23 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
     uint32_t *ids = malloc((length + 2) * sizeof *ids);
     int status;
     CHECK(ids);
-    status = bpe_encode(c, text, length, ids, n);
+    status = bpe_encode(c, text, length, ids, NULL, n);
     CHECK(c->table.used <= CACHE_WORDS && c->table.arena_size <= CACHE_BYTES);
     *sum = 0;
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
         *sum = *sum * 31 + ids[i];
+    if (status == BPE_OK) {
+        uint16_t *narrow = malloc((length + 2) * sizeof *narrow);
+        uint64_t narrow_sum = 0, low_bits = 0;
+        CHECK(narrow);
+        for (size_t i = 0; i < *n; i++)
+            low_bits = low_bits * 31 + (uint16_t)ids[i];
+        status = bpe_encode(c, text, length, ids, narrow, n);
+        for (size_t i = 0; i < *n && status == BPE_OK; i++)
+            narrow_sum = narrow_sum * 31 + narrow[i];
+        CHECK(status != BPE_OK || narrow_sum == low_bits);
+        free(narrow);
+    }
     free(ids);
     return status;
 }
@@ -150,12 +161,12 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
 static int copy_words(bpe_words *to, const bpe_words *from, uint64_t min_count)
 {
     bpe_totals totals;
-    bpe_words_totals(from, min_count, &totals);
+    (void)bpe_words_get(from, min_count, NULL, NULL, NULL, &totals);
     uint8_t *bytes = malloc(totals.bytes + 1);
     uint64_t *lengths = malloc((totals.words + 1) * sizeof *lengths);
     uint64_t *counts = malloc((totals.words + 1) * sizeof *counts);
     CHECK(bytes && lengths && counts);
-    int status = bpe_words_get(from, min_count, bytes, lengths, counts);
+    int status = bpe_words_get(from, min_count, bytes, lengths, counts, &totals);
     if (status == BPE_OK)
         status = bpe_words_put(to, bytes, lengths, counts, totals.words);
     free(bytes);
@@ -170,12 +181,12 @@ static void check_words(bpe_words *words, const uint8_t *text, size_t length, in
     const long from = fail_from;
     bpe_totals before, after;
     fail_from = -1;
-    bpe_words_totals(words, 1, &before);
+    (void)bpe_words_get(words, 1, NULL, NULL, NULL, &before);
     if (status != BPE_OK)
         CHECK(bpe_words_scan(words, text, length) == BPE_USED_UP && !before.words && !before.all_words);
     else {
         CHECK(bpe_words_scan(words, text, length) == BPE_OK);
-        bpe_words_totals(words, 1, &after);
+        CHECK(bpe_words_get(words, 1, NULL, NULL, NULL, &after) == BPE_OK);
         CHECK(after.words == before.words && after.all_words == 2 * before.all_words);
     }
     fail_from = from;

@@ -44,9 +44,16 @@ def encode(engine, data, cache):
     ffi = engine.ffi
     ids, n = ffi.new("uint32_t[]", len(data) + 3), ffi.new("size_t *")
     ids[len(data) + 2] = MARK
-    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), len(data), ids, n)
+    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), len(data), ids, ffi.NULL, n)
     assert ids[len(data) + 2] == MARK
-    return status, array.array("I", ffi.buffer(ids)[: 4 * n[0]]).tolist()
+    found = array.array("I", ffi.buffer(ids)[: 4 * n[0]]).tolist()
+    narrow = ffi.new("uint16_t[]", len(data) + 3)
+    narrow[len(data) + 2] = MARK & 0xFFFF
+    assert engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), len(data), ids, narrow, n) == status
+    assert ids[len(data) + 2] == MARK and narrow[len(data) + 2] == MARK & 0xFFFF
+    if not status:
+        assert list(narrow[0 : n[0]]) == [token_id & 0xFFFF for token_id in found]
+    return status, found
 
 
 def check(engine, tokenizer, texts):

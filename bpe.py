@@ -389,11 +389,10 @@ def check_pattern(pattern: str) -> str:
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
     if pattern in SPELLINGS:
         return SPELLINGS[pattern]
-    # a misspelled name would be a valid expression
     hint = f"use {', '.join(PATTERNS)} or a regular expression (this one contains no operators)"
-    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")
+    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # a misspelled name
     try:
-        flags = regex.compile(pattern).flags
+        flags = regex.compile(pattern.encode("utf-8").decode("utf-8")).flags  # no lone surrogates
     except regex.error as error:
         raise ValueError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
     require(not flags & regex.REVERSE, f"pattern {pattern!r} searches backward, which is not supported")
@@ -421,8 +420,7 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     for number, token in enumerate(tokens, 1):
         valid = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
         require(valid, f"special token {number} ({token!r}) must be text of at least two bytes, without U+FFFD")
-    duplicates = [token for token, count in collections.Counter(tokens).items() if count > 1]
-    require(not duplicates, f"duplicate special token: {', '.join(map(repr, duplicates))}")
+    require(len(set(tokens)) == len(tokens), f"duplicate special token among {tokens!s:.200}")
     return tokens
 
 
@@ -462,8 +460,6 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # ---------------------------------------------------------------------------------------------------------------------
 # IV. Training
 # ---------------------------------------------------------------------------------------------------------------------
-
-# Training has two halves: counting the words of a corpus (Part VII), and learning merges from the counts.
 
 
 def train_bpe(
@@ -600,8 +596,7 @@ def learn(words: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int
     id_of_byte = bytes(tokens.index(bytes([byte])) for byte in range(256))
     merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
     longest = options.max_token_length or sys.maxsize
-    engine = engine_for(options)
-    learn_ids = engine.learn if engine else learn_in_python
+    learn_ids = getattr(engine_for(options), "learn", learn_in_python)  # without an engine, in Python
     steps = learn_ids(words, id_of_byte, merges_wanted, options.min_frequency, longest, options.like is not None)
     for step in with_progress(steps, options.progress, lambda _: f"learning merges: {len(tokens) - 256:,}"):
         left, right = tokens[step[0]], tokens[step[1]]
@@ -837,8 +832,7 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
         if not isinstance(token, bytes):
-            found = f"{{{token_id!r}: {token!r:.40}}}"
-            raise TypeError(f"vocab maps ids to bytes, {{256: b' t'}}, not {found}; for files use Tokenizer.from_files")
+            raise TypeError(f"vocab maps ids to bytes, not {token_id!r} to {token!r:.40}; for files, use from_files")
         if not 0 <= token_id <= MAX_ID or token in ids:
             raise ValueError(f"the id of {token!r} must be one number from 0 to {MAX_ID}, not {token_id}")
         ids[token] = operator.index(token_id)
@@ -960,7 +954,7 @@ HARMLESS = [
     r"(padding|truncation)\..*",  # of batches: encode() returns all ids
     r".*\.trim_offsets",  # about places in text
     r"decoder\.(add_prefix_space|use_regex)",  # not used in decoding
-    r"post_processor(\.processors\.\d+)?\.(type|add_prefix_space|use_regex|(single|pair)\..*)",  # adds no tokens itself
+    r"post_processor(\.processors\.\d+)?\.(type|add_prefix_space|use_regex|(single\.0|pair\.[01])\.Seq.*)",  # no tokens
     r"pre_tokenizer\.pretokenizers\.0\.pattern\.Regex",  # it becomes the pattern
     r"added_tokens\.\d+\.(normalized|special)",  # text is not normalized
 ]
@@ -1005,7 +999,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
             raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")
-    return check_pattern(theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", GPT2 if len(steps) == 1 else ""))
+    return check_pattern(GPT2 if len(steps) == 1 else theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", ""))
 
 
 def flat(tree: Any, name: str = "") -> dict[str, Any]:
@@ -1087,11 +1081,9 @@ class Corpus:
 
     def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
         require((paths is None) != (texts is None), "pass either paths or texts, and not both")
-        if isinstance(texts, (str, bytes)):
-            raise TypeError(f"texts must be an iterable of strings, not one string: {texts[:40]!r}")
+        require(not isinstance(texts, (str, bytes)), f"texts must be an iterable of strings, not {texts!r:.40}")
         listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
         self.paths = [os.fsdecode(path) for path in listed]
-        require(self.paths or paths is None, "no corpus file given")
         require(self.paths.count("-") < 2, "standard input (-) can be read only once")
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
         self.texts = texts
@@ -1198,7 +1190,8 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     n_workers = min(workers or cores, cores, 61)  # Windows allows no more processes in a pool
     head = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(head, slices)
-    if len(head) < 2:
+    importable = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker  # processes need it
+    if len(head) < 2 or not (in_threads or importable):
         yield from ((piece, task(piece)) for piece in slices)
         return
     import concurrent.futures as futures
@@ -1306,7 +1299,7 @@ def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str
 
 def with_progress(items: Iterable[Any], show: bool, describe: Callable[[float], str]) -> Iterator[Any]:
     """Pass items on, and on a terminal print describe(seconds) in one line, which is rewritten five times a second."""
-    if not show or getattr(sys.stderr, "closed", True) or not sys.stderr.isatty():
+    if not show or getattr(sys.stderr, "closed", True) or not getattr(sys.stderr, "isatty", bool)():
         yield from items
         return
     start = shown_at = time.monotonic()
@@ -1420,7 +1413,6 @@ def run(args: Any) -> None:
     """Train, encode or show, as the command line asks."""
     given = {name: value for name, value in vars(args).items() if name in Options._fields and value is not None}
     inspected = args.explain or args.log_every
-    require(args.explain is None or args.explain > 0, f"--explain must be at least 1, not {args.explain}")
     if args.show is not None:
         require(not (args.corpus or args.encode or inspected), "--show can't be combined with a corpus or other tasks")
         check_options(["engine"], None, **given)
@@ -1430,7 +1422,7 @@ def run(args: Any) -> None:
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
     given["progress"] = not args.quiet and not inspected
-    if args.encode:
+    if args.encode is not None:
         require(size is None and not inspected, "--encode uses a saved model: train it first, with another command")
         tokenizer = Tokenizer.load(args.model)
         corpus = tokenizer.corpus(args.corpus, None, **given)
@@ -1549,15 +1541,25 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
+SIGNALS = {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal))  # Windows has no SIGHUP
+
+
+def interrupt(number: int, frame: Any) -> None:
+    """End as after Ctrl-C, which removes temporary files and workers, and can't be interrupted again."""
+    for name in SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, 1 (out of memory, a worker process killed), 2 (bad input) or 130 (Ctrl-C)."""
     for stream in filter(None, (sys.stdout, sys.stderr)):  # show a token even if the terminal lacks its letters
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
             stream.reconfigure(errors="backslashreplace")
     try:
-        for name in {"SIGTERM", "SIGHUP"} & set(dir(signal)):  # as Ctrl-C, so that temporary files and workers go
-            if signal.getsignal(getattr(signal, name)) == signal.SIG_DFL:
-                signal.signal(getattr(signal, name), signal.default_int_handler)
+        for name in SIGNALS:
+            if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # as under nohup
+                signal.signal(getattr(signal, name), interrupt)
         run(make_parser().parse_intermixed_args(argv))
         return 0
     except KeyboardInterrupt:

@@ -1,7 +1,7 @@
 """Measure training and encoding against the other tools that are installed, and print a Markdown table for each.
 
     python benchmarks/bench.py CORPUS VOCAB_SIZE [--pattern gpt2 ...] [--only training] [--tools "bpe.py, C;gigatoken"]
-                               [--repeat 3] [--json FILE]
+                               [--repeat 5] [--max-memory GB] [--json FILE]
 
 Each run is a new process. The tools take turns (A B C A B C ...), and the tables show medians. Times are for the whole
 process, from start to exit. Memory is peak anonymous memory of the largest process (mapped files do not count), sampled
@@ -14,9 +14,11 @@ Requires the C engine. Compares with each of these packages that is installed:
 from __future__ import annotations
 
 import argparse
+import codecs
 import hashlib
 import importlib.metadata
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -26,7 +28,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bpe
@@ -59,11 +61,12 @@ Trained = tuple[list[bytes], dict[str, float]]
 
 
 def train_ours(path: str, size: int, pattern: str, **given: Any) -> Trained:
-    options = bpe.check_options([END], pattern=pattern, vocab_size=size, **{"engine": "c", **given})
+    given = {"engine": "c", "pattern": pattern, "vocab_size": size, **given}
+    options = bpe.check_options(bpe.TRAINING, [END], **given)
     times = [time.perf_counter()]
-    words, _, _ = bpe.count_corpus(path, None, options)
+    words = bpe.count_corpus(bpe.Corpus(path, None, options))
     times.append(time.perf_counter())
-    tokens = [left + right for left, right, _ in bpe.Trainer(words, options)]
+    tokens = [left + right for left, right, *_ in bpe.learn(words, options)]
     times.append(time.perf_counter())
     return tokens, {"counting": times[1] - times[0], "learning": times[2] - times[1]}
 
@@ -97,7 +100,7 @@ def train_tokenizers(path: str, size: int, pattern: str) -> Trained:
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    split = Regex(bpe.PATTERNS[pattern].replace("{1,3}+", "{1,3}"))  # Oniguruma reads {1,3}+ as a repetition
+    split = Regex(bpe.JSON_PATTERNS[pattern])
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern == "gpt2")
     parts = [byte_level] if pattern == "gpt2" else [pre_tokenizers.Split(split, "isolated"), byte_level]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
@@ -105,7 +108,7 @@ def train_tokenizers(path: str, size: int, pattern: str) -> Trained:
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator(pieces(path), trainer)
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
-    return [bpe.from_printable(left) + bpe.from_printable(right) for left, right in merges], {}
+    return [codecs.charmap_encode(left + right, "strict", bpe.BYTE_OF)[0] for left, right in merges], {}
 
 
 def train_rustbpe(path: str, size: int, pattern: str) -> Trained:
@@ -163,7 +166,7 @@ def load_ours(folder: str) -> Loaded:
     tokenizer = bpe.Tokenizer.load(folder)
     encoder = tokenizer.encoder  # built before the clock starts, like the other tools' encoders
     return (
-        lambda data, text: encoder.encode(data),
+        lambda data, text: encoder.encode_array(data, "u4"),
         lambda data, text: tokenizer.encode(text),
         tokenizer.encode_files,
     )
@@ -171,7 +174,7 @@ def load_ours(folder: str) -> Loaded:
 
 def load_in_python(folder: str) -> Loaded:
     tokenizer = bpe.Tokenizer.load(folder)
-    tokenizer.encoder = None
+    tokenizer.encoder = tokenizer.python_encoder
 
     def encode(data: bytes, text: str) -> list[int]:
         return tokenizer.encode(text)
@@ -179,17 +182,18 @@ def load_in_python(folder: str) -> Loaded:
     return encode, encode, lambda path, output: tokenizer.encode_files(path, output, engine="python")
 
 
-# gigatoken recognizes named patterns by their text, and cl100k only in an older spelling.
-GIGATOKEN_CL100K = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-GIGATOKEN_CL100K += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+# gigatoken recognizes patterns by their spelling: gpt2 as bpe.py spells it, cl100k in an older spelling.
+GIGATOKEN_PATTERNS = {"gpt2": bpe.GPT2}
+GIGATOKEN_PATTERNS["cl100k"] = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+GIGATOKEN_PATTERNS["cl100k"] += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def load_gigatoken(folder: str) -> Loaded:
     import gigatoken
 
     model = json.loads(Path(folder, "tokenizer.json").read_bytes())
-    if Path(folder).name == "cl100k":
-        model["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = GIGATOKEN_CL100K
+    spelling = model["pre_tokenizer"]["pretokenizers"][0]["pattern"]
+    spelling["Regex"] = GIGATOKEN_PATTERNS.get(Path(folder).name, spelling["Regex"])
     tokenizer = gigatoken.Tokenizer.from_json(json.dumps(model))
     return (
         lambda data, text: tokenizer.encode(data),
@@ -302,6 +306,11 @@ def run_whole_file(tool: str, path: str, folder: str) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+class Limits(NamedTuple):
+    repeat: int  # runs of each tool
+    max_memory: float  # bytes
+
+
 def anonymous_bytes(pid: int) -> int:
     """Return the anonymous memory of the largest process among a process and its children (Linux only)."""
     largest = 0
@@ -314,25 +323,32 @@ def anonymous_bytes(pid: int) -> int:
     return largest
 
 
-def measure(command: list[str]) -> dict[str, Any]:
-    """Run a command; returns its elapsed time, peak memory, exit status and the fields of its last line, if JSON."""
+def measure(command: list[str], max_memory: float = math.inf) -> dict[str, Any]:
+    """Run a command; returns its elapsed time, peak memory, exit status and the fields of its last line, if JSON.
+
+    A command that takes more than max_memory bytes is stopped.
+    """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         start, peak = time.perf_counter(), 0
         process = subprocess.Popen(command, stdout=output, stderr=errors)
         while process.poll() is None:
             try:
                 peak = max(peak, anonymous_bytes(process.pid))
+                if peak > max_memory:
+                    process.kill()
             except (OSError, ValueError):  # the process or a child ended meanwhile
                 pass
             try:
                 process.wait(0.01)
             except subprocess.TimeoutExpired:
                 continue
-        wall = time.perf_counter() - start
+        seconds = time.perf_counter() - start
         lines = [last_line(file) for file in (output, errors)]
+        if peak > max_memory:
+            lines[1] = f"more than {max_memory / 1e9:.0f} GB after {seconds:.0f} s"
     told = json.loads(lines[0]) if lines[0].startswith("{") else {}
     return {
-        "wall": wall,
+        "seconds": seconds,
         "peak": peak,
         "status": process.returncode,
         "error": lines[1] * bool(process.returncode),
@@ -345,16 +361,16 @@ def last_line(file: Any) -> str:
     return (file.read().decode(errors="replace").strip().splitlines() or [""])[-1]
 
 
-def in_turns(kind: str, tools: dict[str, list[str]], repeat: int) -> dict[str, list[dict[str, Any]]]:
-    """Run the tools' commands in turn, `repeat` times; returns the runs of each tool."""
+def in_turns(kind: str, tools: dict[str, list[str]], limits: Limits) -> dict[str, list[dict[str, Any]]]:
+    """Run the tools' commands in turn, limits.repeat times; returns the runs of each tool."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in tools}
-    for number in range(repeat):
+    for number in range(limits.repeat):
         for name, command in tools.items():
             if number and runs[name][-1]["status"]:
                 continue  # would fail again
-            runs[name].append(run := measure(command))
+            runs[name].append(run := measure(command, limits.max_memory))
             failed = f" failed: {run['error']}" if run["status"] else ""
-            print(f"{kind}, {name}: {run['wall']:.2f} s{failed}", file=sys.stderr)
+            print(f"{kind}, {name}: {run['seconds']:.2f} s{failed}", file=sys.stderr)
     return runs
 
 
@@ -378,21 +394,21 @@ def cell(value: float | None, form: str = "{:.2f} s", unit: float = 1) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def training_rows(path: str, size: int, pattern: str, names: list[str], repeat: int) -> tuple[list[str], list[Any]]:
+def training_rows(path: str, size: int, pattern: str, names: list[str], limits: Limits) -> tuple[list[str], list[Any]]:
     def command(name: str) -> list[str]:
         return [sys.executable, __file__, path, str(size), "--pattern", pattern, "--run", "training", name]
 
     usable = [name for name in TRAINERS if name in names and (pattern == "gpt2" or name not in ONLY_GPT2)]
     usable = [name for name in usable if os.path.getsize(path) <= LARGEST.get(name, sys.maxsize)]
     hf = measure(command(HF))  # also warms the page cache
-    results = in_turns(f"training, {pattern}", {name: command(name) for name in usable}, repeat)
+    results = in_turns(f"training, {pattern}", {name: command(name) for name in usable}, limits)
     ours = results["bpe.py, C"]
     expected = {"bytes": ours[0].get("tokens", []), "hf": hf.get("tokens", [])}
     rows = []
     for name, runs in results.items():
-        wall = median(runs, "wall")
-        ratio = wall / (median(ours, "wall") or wall) if wall else None
-        cells = [cell(wall), *(cell(median(runs, phase)) for phase in ("counting", "learning"))]
+        seconds = median(runs, "seconds")
+        ratio = seconds / (median(ours, "seconds") or seconds) if seconds else None
+        cells = [cell(seconds), *(cell(median(runs, phase)) for phase in ("counting", "learning"))]
         cells += [cell(median(runs, "peak"), "{:,.0f} MB", 1e6), cell(ratio, "{:.1f}")]
         rows.append(f"| {pattern} | {name} | {' | '.join(cells)} | {same_merges(runs[0], expected)} |")
     return rows, [{"task": "training", "tool": name, **run} for name, runs in results.items() for run in runs]
@@ -401,7 +417,7 @@ def training_rows(path: str, size: int, pattern: str, names: list[str], repeat: 
 def same_merges(run: dict[str, Any], expected: dict[str, list[str]]) -> str:
     """'yes (hf)' or 'no (the first 2,048 merges agree)'."""
     if run["status"]:
-        return "failed"
+        return run["error"] if run["error"].startswith("more than") else "failed"
     tokens, agree = run["tokens"], 0
     for rule, other in expected.items():
         if tokens == other:
@@ -413,25 +429,25 @@ def same_merges(run: dict[str, Any], expected: dict[str, list[str]]) -> str:
     return f"no (the first {1 << agree >> 1:,} merges agree)" if agree else "no"
 
 
-def encoding_rows(path: str, size: int, pattern: str, names: list[str], repeat: int) -> tuple[list[str], list[Any]]:
+def encoding_rows(path: str, size: int, pattern: str, names: list[str], limits: Limits) -> tuple[list[str], list[Any]]:
     usable, n_bytes = [name for name in ENCODERS if name in names], os.path.getsize(path)
     with tempfile.TemporaryDirectory() as top:
         folder = f"{top}/{pattern}"
-        bpe.train_bpe(path, size, [END], pattern=pattern, output_dir=folder)
+        bpe.Tokenizer.train(path, size, [END], pattern=pattern).save(folder)
 
         def command(kind: str, name: str) -> list[str]:
             return [sys.executable, __file__, path, str(size), "--folder", folder, "--run", kind, name]
 
         whole = [name for name in usable if n_bytes <= LARGE or name not in SLOW_ENCODERS]
-        one_core = in_turns(f"one core, {pattern}", {name: command("one-core", name) for name in usable}, repeat)
-        files = in_turns(f"whole file, {pattern}", {name: command("whole-file", name) for name in whole}, repeat)
+        one_core = in_turns(f"one core, {pattern}", {name: command("one-core", name) for name in usable}, limits)
+        files = in_turns(f"whole file, {pattern}", {name: command("whole-file", name) for name in whole}, limits)
     ours, n_ids = one_core["bpe.py, C"][0], files["bpe.py, C"][0].get("n_ids")
     rows = []
     for name, runs in one_core.items():
         of_file = files.get(name, [])
-        wall = median(of_file, "wall")
+        seconds = median(of_file, "seconds")
         cells = [speed(median(runs, key)) for key in ("first", "again", "list")]
-        cells += [cell(wall), speed(n_bytes / wall if wall else None), cell(median(of_file, "peak"), "{:,.0f} MB", 1e6)]
+        cells += [cell(seconds), speed(n_bytes / seconds if seconds else None), cell(median(of_file, "peak"), "{:,.0f} MB", 1e6)]
         same = runs[0].get("ids", {}).items() <= ours.get("ids", {}).items()
         same = same and all(run.get("n_ids") == n_ids for run in of_file)
         failed = any(run["status"] for run in runs + of_file)
@@ -453,7 +469,7 @@ TASKS = {"training": (TRAINING_HEAD, training_rows), "encoding": (ENCODING_HEAD,
 def choose_tools(asked: str | None) -> list[str]:
     """Return the tools to run, bpe.py first. Raises SystemExit if a requested tool is unknown or not installed."""
     try:
-        bpe.check_options([], engine="c")
+        bpe.check_options(["engine"], [], engine="c")
     except ValueError as error:
         raise SystemExit(f"bench.py: {error}") from None
     packages = {name: package for table in (TRAINERS, ENCODERS) for name, (package, _) in table.items()}
@@ -491,7 +507,8 @@ def main() -> None:
     )
     parser.add_argument("--only", choices=list(TASKS), help="one of the two tables")
     parser.add_argument("--tools", help="names, separated by semicolons (default: all installed tools)")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--max-memory", type=float, default=math.inf, metavar="GB", help="stop a process that takes more")
     parser.add_argument("--json", metavar="FILE", help="append raw results, one line per process")
     parser.add_argument("--run", nargs=2, help=argparse.SUPPRESS)  # the task and the tool of a measured process
     parser.add_argument("--folder", help=argparse.SUPPRESS)  # ... and the folder of its model
@@ -514,7 +531,7 @@ def main() -> None:
         head, make_rows = TASKS[task]
         print(f"\n{head}", flush=True)
         for pattern in args.pattern or DEFAULT_PATTERNS:
-            rows, lines = make_rows(path, size, pattern, tools, args.repeat)
+            rows, lines = make_rows(path, size, pattern, tools, Limits(args.repeat, args.max_memory * 1e9))
             print("\n".join(rows), flush=True)
             if args.json:
                 about = {"corpus": name, "bytes": n_bytes, "vocab_size": size, "pattern": pattern}

@@ -1,8 +1,8 @@
 """Draw compression against vocabulary size: bytes per token at every size, from one training run per corpus.
 
-    python benchmarks/curve.py OUT.png NAME=CORPUS [NAME=CORPUS ...] [--vocab-size 50000] [--pattern gpt2]
+    python benchmarks/curve.py OUT.png NAME=CORPUS [NAME=CORPUS ...] [--vocab-size 32000] [--pattern gpt2]
 
-Each merge saves a known number of tokens, so the trainer's count of tokens in the corpus is exact after every merge.
+Each merge saves a known number of tokens, so the number of tokens in the corpus is exact after every merge.
 The figures are also printed as a Markdown table. Requires matplotlib.
 """
 
@@ -23,15 +23,15 @@ COLORS = ["#0072b2", "#d55e00", "#009e73", "#aa4499", "#444444"]
 
 def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     """Return the bytes per token on a corpus for each vocabulary size."""
-    options = bpe.check_options(["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
-    words, _, _ = bpe.count_corpus(corpus, None, options)
-    n_bytes = words.totals()[2]
+    options = bpe.check_options(bpe.TRAINING, ["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
+    words = bpe.count_corpus(bpe.Corpus(corpus, None, options))
+    n_bytes = n_tokens = words.totals()[2]
     if not n_bytes:
         raise SystemExit(f"curve.py: {corpus} has no words")
-    trainer = bpe.Trainer(words, options)
-    ratios = {257: n_bytes / trainer.n_tokens}  # 256 bytes and the special token
-    for size, _ in enumerate(trainer, 258):
-        ratios[size] = n_bytes / trainer.n_tokens
+    ratios = {257: 1.0}  # 256 bytes and the special token
+    for size, (_, _, _, replaced) in enumerate(bpe.learn(words, options), 258):
+        n_tokens -= replaced
+        ratios[size] = n_bytes / n_tokens
     return ratios
 
 
@@ -58,7 +58,7 @@ def draw(curves: dict[str, dict[int, float]], vocab_size: int, output: str) -> N
         color, style = COLORS[number % len(COLORS)], STYLES[number % len(STYLES)]
         axes.plot(list(ratios), list(ratios.values()), color=color, linestyle=style, linewidth=2.5)
     label_ends(axes, curves)
-    shown = [size for size in SIZES if size <= vocab_size and size not in (2_000, 20_000, 32_000)]
+    shown = [size for size in SIZES if size <= vocab_size and (size not in (2_000, 20_000, 32_000) or size == vocab_size)]
     axes.set(xscale="log", xlabel="vocabulary size (tokens)", ylabel="bytes per token on the training corpus")
     axes.set_ylim(bottom=1)
     axes.set_xticks(shown, [f"{size:,}" for size in shown])
@@ -84,7 +84,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output")
     parser.add_argument("corpora", nargs="+", metavar="NAME=CORPUS")
-    parser.add_argument("--vocab-size", type=int, default=50_000)
+    parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--pattern", default="gpt2")
     args = parser.parse_args()
     try:

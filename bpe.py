@@ -917,8 +917,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     pairs = [[printable[left], printable[right]] for left, right in merges]
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     config["model_input_names"] = ["input_ids", "attention_mask"]  # else transformers 4 adds token_type_ids
-    # One entry per line; `indent` would take ten times as long, without the C encoder of json.
-    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
+    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= takes tenfold
     model = to_json(tokenizer_json(options, ids, pairs))
     texts = model, to_json(config), to_json(ids), "\n".join(["#version: 0.2", *map(" ".join, pairs)])
     with contextlib.ExitStack() as stack:  # when all files are complete, the last one here, the model, is renamed first
@@ -1200,8 +1199,7 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     if not in_threads:
         import multiprocessing
 
-        # elsewhere than on Linux, Python's default, which imports the script again
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)  # None: the default
         pool = futures.ProcessPoolExecutor(len(head), context, start_worker, (task,))
         task = run_in_worker
     waiting: collections.deque[tuple[Slice, Any]] = collections.deque()

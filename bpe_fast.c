@@ -96,7 +96,7 @@ typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has 
 
 /*
  * Create an empty table for text with n different special tokens, concatenated, each of two bytes or more. The seed
- * should be a secret. Functions that create something write a handle even after an error: it has to be freed.
+ * should be a secret. Functions that create something write a handle, or NULL, even after an error: free it.
  */
 int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, const uint64_t seed[2],
                   bpe_words **words);
@@ -1261,7 +1261,7 @@ static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum
     return sum->count >= l->level ? heap_push(l, (heap_entry){*key, sum->count}) : BPE_OK;
 }
 
-/* remove a pair; later entries move up, so that no search ends too early */
+/* remove a pair; later entries move back into the hole, so that no search ends too early */
 static void drop_pair(bpe_learner *l, slot *s)
 {
     table *t = &l->pairs;
@@ -1489,8 +1489,8 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 }
 
 /*
- * Refill the empty heap with the pairs that occur at least half as often as the most frequent one. Most pairs never
- * become that frequent again, and a small heap is fast.
+ * Refill the empty heap with the pairs that occur at least half as often as the most frequent one. Most others lose
+ * occurrences before the level comes down to them, and a small heap is fast.
  */
 static int fill_heap(bpe_learner *l)
 {

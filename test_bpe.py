@@ -2526,7 +2526,7 @@ def test_a_full_disk_is_an_error_and_leaves_everything_as_it_was(words_txt, part
 @pytest.mark.skipif(sys.platform == "win32", reason="no limits for a process here")
 def test_running_out_of_memory_is_an_error_of_one_line(words_txt):
     with open("/dev/zero", "rb") as endless:
-        result = run("-", 300, stdin=endless, preexec_fn=limit("AS", 80_000_000))
+        result = run("-", 300, stdin=endless, preexec_fn=limit("AS", 70_000_000))
     assert (result.returncode, one_line(result.stderr)) == (1, "error: out of memory\n")
 
 

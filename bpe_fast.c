@@ -49,8 +49,8 @@
  *
  * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words. Learner: 4 bytes for each byte of
  *         distinct words and the slot after each, up to 512 for each distinct count, as much again for the first lists,
- *         and 32 bytes per slot of the table of pairs. When the block of lists is full, lists of pairs that have left
- *         are removed. Encoder: 24 bytes per merge, 1 MB; up to 64 MB per cache.
+ *         and 32 bytes per slot of the table of pairs. When the block of lists is full, those of pairs that are no
+ *         longer in the table are removed. Encoder: 24 bytes per merge, 1 MB; up to 64 MB per cache.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)
@@ -128,8 +128,8 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
 
 /*
  * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
- * and BPE_OK before that: after `most` merges, or after about 0.1 s, so that the caller can show progress and react to
- * Ctrl-C. Any other status than BPE_OK is returned by every further call.
+ * and BPE_OK before that: after `most` merges, or when a merge ends after about 0.1 s, so that the caller can show
+ * progress and react to Ctrl-C. Any other status than BPE_OK is returned by every further call.
  */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
@@ -383,8 +383,8 @@ static void long_key(const table *t, const uint8_t *word, size_t length, uint64_
     const uint8_t *p = word;
     key[0] = 0;
     key[1] = little((uint64_t)LONG_WORD << 56 | length);
-    for (size_t left = length; left; left -= left < 16 ? left : 16, p += 16) {
-        p = left < 16 ? word + length - 16 : p; /* the last 16 bytes, some of them once more */
+    for (size_t rest = length; rest; rest -= rest < 16 ? rest : 16, p += 16) {
+        p = rest < 16 ? word + length - 16 : p; /* the last 16 bytes, some of them once more */
         key[0] = fold(key[0] ^ load8(p) ^ t->seed[0], load8(p + 8) ^ t->seed[1]);
     }
 }
@@ -542,10 +542,10 @@ ALWAYS_INLINE const uint8_t *find_special(range_finder in_range, const rules *r,
     const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
     const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
     while (r->specials.used && end - text > 1) {
-        const size_t left = (size_t)(end - text) - 1;
-        const unsigned n = left < WINDOW ? (unsigned)left : WINDOW;
+        const size_t rest = (size_t)(end - text) - 1;
+        const unsigned n = rest < WINDOW ? (unsigned)rest : WINDOW;
         uint64_t places = bits_below(n);
-        if (ranges && left > WINDOW && (places = in_range(text, 0, least, most - least + 1)))
+        if (ranges && rest > WINDOW && (places = in_range(text, 0, least, most - least + 1)))
             places &= in_range(text + 1, 0, next, next_most - next + 1);
         for (; places; places &= places - 1) {
             const uint8_t *place = text + lowest_bit(places);
@@ -709,7 +709,7 @@ static inline unsigned class_of(uint32_t character)
  * Add characters beyond ASCII to the masks: all bytes of a character get its class. Returns the number of known bytes:
  * n, or fewer if an incomplete character, bytes that are not UTF-8, or a character that is for walk_word follow them.
  */
-ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint8_t *window, unsigned n, size_t left,
+ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint8_t *window, unsigned n, size_t rest,
                                   masks *m)
 {
     const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(n);
@@ -724,7 +724,7 @@ ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint
         uint32_t character;
         uint64_t bits;
         unsigned i = lowest_bit(high);
-        unsigned length = decode(window + i, window + (left < READABLE ? left : READABLE), &character);
+        unsigned length = decode(window + i, window + (rest < READABLE ? rest : READABLE), &character);
         if (!length || i + length > n) {
             n = i;
             break;
@@ -737,10 +737,10 @@ ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint
     return hard ? lowest_bit(hard) : n;
 }
 
-/* the length of 's 't 'm 'd 'll 've 're at a quote, or 0; `left` is how many bytes are left */
-static inline unsigned contraction(int pattern, const uint8_t *quote, size_t left)
+/* the length of 's 't 'm 'd 'll 've 're at a quote, or 0; `rest` is how many bytes are left */
+static inline unsigned contraction(int pattern, const uint8_t *quote, size_t rest)
 {
-    unsigned lower = pattern == BPE_GPT2 ? 0 : 0x20, a = left > 1 ? quote[1] | lower : 0, b = left > 2 ? quote[2] : 0;
+    unsigned lower = pattern == BPE_GPT2 ? 0 : 0x20, a = rest > 1 ? quote[1] | lower : 0, b = rest > 2 ? quote[2] : 0;
     if (a == 's' || a == 't' || a == 'm' || a == 'd')
         return 2;
     if ((a == 'l' && (b | lower) == 'l') || ((a == 'v' || a == 'r') && (b | lower) == 'e'))
@@ -749,11 +749,11 @@ static inline unsigned contraction(int pattern, const uint8_t *quote, size_t lef
 }
 
 /* Correct the starts at contractions, from left to right; quotes are those that can begin one. */
-ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size_t left, uint64_t quotes,
+ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size_t rest, uint64_t quotes,
                                         uint64_t starts)
 {
     for (unsigned end = 0; quotes; quotes &= quotes - 1) {
-        unsigned i = lowest_bit(quotes), length = contraction(pattern, window + i, left - i);
+        unsigned i = lowest_bit(quotes), length = contraction(pattern, window + i, rest - i);
         if (!LIKELY(length) || (pattern == BPE_O200K && i == end)) /* a word begins after a contraction */
             continue;
         end = i + length;
@@ -767,13 +767,13 @@ ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size
 }
 
 /* Find the bits at which words begin for gpt2. */
-ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t left)
+ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t rest)
 {
     uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
     uint64_t space = m->of[SPACE] & known, solid = ~space & known, other = solid & ~(letter | number);
     uint64_t same = (letter & letter << 1) | (number & number << 1) | (other & other << 1);
     uint64_t starts = (solid & ~same & ~(m->plain_space << 1)) | (space & ~(space << 1 & ~(solid >> 1))) | 1;
-    return cut_contractions(BPE_GPT2, window, left, m->quote & starts & known, starts) & known;
+    return cut_contractions(BPE_GPT2, window, rest, m->quote & starts & known, starts) & known;
 }
 
 /* every third byte of each run of numbers, which are ASCII */
@@ -805,7 +805,7 @@ ALWAYS_INLINE uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t 
  *     chain        0  1  0  0  0  0  0  0  0  0  0       belongs to the word before it; in o200k, the slash does too
  *     starts       1  0  1  1  0  0  1  0  1  1  0       words: "!\n", "/", " ab", "'s", " ", " x"
  */
-ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t left)
+ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t rest)
 {
     const int o200k = pattern == BPE_O200K;
     const uint64_t upper = m->of[UPPER], both = m->of[BOTH], line_end = m->of[LINE_END], mark = o200k ? m->of[MARK] : 0;
@@ -841,8 +841,8 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
         starts |= upper & m->of[LOWER] << 1 & known;
     starts |= space_starts(space, line_end & space, letter | number | other);
     starts |= (pattern == BPE_QWEN2 ? number : groups_of_three(number)) | 1;
-    starts = cut_contractions(pattern, window, left, quotes, starts);
-    if (space >> (*n - 1) & 1 && (left > *n || pattern == BPE_CL100K)) { /* unknown; at the end, cl100k cuts nothing */
+    starts = cut_contractions(pattern, window, rest, quotes, starts);
+    if (space >> (*n - 1) & 1 && (rest > *n || pattern == BPE_CL100K)) { /* unknown; at the end, cl100k cuts nothing */
         uint64_t before = ~space & known;
         starts &= bits_below(before ? highest_bit(before) + 2 : 1);
     }
@@ -930,19 +930,19 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
 }
 
 /* Find all starts of words but the first among *known bytes of a window, which begins with a word. */
-ALWAYS_INLINE uint64_t find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t left,
+ALWAYS_INLINE uint64_t find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t rest,
                                    unsigned *known)
 {
     masks m = {0};
     uint64_t starts = 0;
-    unsigned n = left < WINDOW ? (unsigned)left : WINDOW;
+    unsigned n = rest < WINDOW ? (unsigned)rest : WINDOW;
     ascii_masks(in_range, pattern, window, &m);
     if (m.high & bits_below(n))
-        n = wide_masks(in_range, pattern, window, n, left, &m);
+        n = wide_masks(in_range, pattern, window, n, rest, &m);
     if (n)
-        starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, n, left)
-                 : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &n, left)
-                                        : modern_starts(pattern, window, &m, &n, left);
+        starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, n, rest)
+                 : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &n, rest)
+                                        : modern_starts(pattern, window, &m, &n, rest);
     *known = n;
     return starts & ~(uint64_t)1;
 }
@@ -997,7 +997,7 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
     uint8_t copy[READABLE];
     while (b->text < end) {
         const uint8_t *const text = b->text, *window = text; /* the same bytes; READABLE of window can be read */
-        const size_t left = (size_t)(end - text);
+        const size_t rest = (size_t)(end - text);
         const table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
         pending *next = b->words + b->n;
         size_t at = 0; /* of the next word, in both */
@@ -1005,15 +1005,15 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
         uint64_t starts;
         if ((size_t)(b->limit - text) < READABLE) {
             memset(copy, 0, sizeof copy);
-            window = memcpy(copy, text, left < READABLE ? left : READABLE);
+            window = memcpy(copy, text, rest < READABLE ? rest : READABLE);
         }
-        for (starts = find_starts(in_range, pattern, window, left, &known); starts; starts &= starts - 1) {
+        for (starts = find_starts(in_range, pattern, window, rest, &known); starts; starts &= starts - 1) {
             const unsigned to = lowest_bit(starts);
             prepare(next++, &t, text + at, window + at, to - at);
             at = to;
         }
-        if (!LIKELY(at && left > known)) { /* a word that is longer, or the last one */
-            const size_t length = left == known ? left - at : walk_word(pattern, text + at, end);
+        if (!LIKELY(at && rest > known)) { /* a word that is longer, or the last one */
+            const size_t length = rest == known ? rest - at : walk_word(pattern, text + at, end);
             if (!length)
                 return BPE_BAD_UTF8;
             prepare(next++, &t, text + at, window + at, length);
@@ -1116,8 +1116,8 @@ typedef struct {
 /*
  * Counts never rise: a merge takes occurrences away from other pairs, and all pairs that it adds contain its new token.
  * So rare pairs can wait, and pairs that are too rare for any of the wanted merges can be left out:
- *   - `pairs` holds exactly the pairs that occur at least `threshold` times and are not too long. A pair leaves when
- *     its count falls below the threshold or when it is merged, and never comes back.
+ *   - `pairs` holds, between merges, exactly the pairs that occur at least `threshold` times and are not too long. A
+ *     pair leaves when its count falls below the threshold or when it is merged, and never comes back.
  *   - `heap` has one entry for each of these pairs that occurs at least `level` times, with the count of the pair or an
  *     earlier, larger one. Other entries are harmless: their pairs have left the table, or are rarer than `level`.
  * next_pair corrects the entry at the top until its count is right. Then no pair is better.
@@ -1220,11 +1220,11 @@ static int add_token(bpe_learner *l, size_t length)
     return BPE_OK;
 }
 
-/* Make room for lists of `needed` numbers. Before the block grows, the lists of pairs that have left are removed. */
-static int make_room_for_lists(bpe_learner *l, size_t needed)
+/* Make room for lists of n more numbers. Before the block grows, lists of pairs that are not in the table go. */
+static int make_room_for_lists(bpe_learner *l, size_t n)
 {
     size_t end = 0;
-    if (l->n_lists + needed <= l->lists_capacity)
+    if (l->n_lists + n <= l->lists_capacity)
         return BPE_OK;
     for (size_t at = 0, size; at < l->n_lists; at += size) {
         slot *s = find_pair(l, pair_key(l->lists[at + LEFT], l->lists[at + RIGHT]));
@@ -1236,7 +1236,7 @@ static int make_room_for_lists(bpe_learner *l, size_t needed)
         }
     }
     l->n_lists = end;
-    return grow(&l->lists, &l->lists_capacity, end + end / 4 + needed, sizeof *l->lists);
+    return grow(&l->lists, &l->lists_capacity, end + end / 4 + n, sizeof *l->lists);
 }
 
 /* Add a new pair to the table, unless it is too rare or too long, and reserve its list, which the caller writes. */
@@ -1311,13 +1311,13 @@ static void sort_words(slot *s, size_t n)
  */
 static int new_array(bpe_learner *l, const table *words)
 {
-    uint64_t left = l->wanted, count = 0;
+    uint64_t wanted = l->wanted, count = 0;
     size_t n = 2 * BLOCK, length;
     for (const slot *s = words->slots; s < words->slots + words->used; s++) {
         (void)word_of(words, s, &length);
         n += length + 1 + (s->count == count ? 0 : BLOCK);
         count = s->count;
-        if (length > 1 && length <= l->longest && --left == 0 && count > l->threshold)
+        if (length > 1 && length <= l->longest && --wanted == 0 && count > l->threshold)
             l->threshold = count;
     }
     if (n >= UINT32_MAX)
@@ -1470,8 +1470,8 @@ static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
 static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
     const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
-    const token x = l->tokens[a], y = l->tokens[b];
-    const size_t length = (size_t)x.length + y.length, end = l->n_bytes;
+    const token left = l->tokens[a], right = l->tokens[b];
+    const size_t length = (size_t)left.length + right.length, end = l->n_bytes;
     size_t list, n = l->lists[pair->where + N_PLACES];
     *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->count, 0};
     TRY(make_room_for_lists(l, 2 * n * (PLACES + 1))); /* each place makes two new pairs at most */
@@ -1479,8 +1479,8 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     drop_pair(l, pair);
     TRY(grow(&l->bytes, &l->bytes_capacity, end + length, 1));
     TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
-    memcpy(l->bytes + end, l->bytes + x.where, x.length);
-    memcpy(l->bytes + end + x.length, l->bytes + y.where, y.length);
+    memcpy(l->bytes + end, l->bytes + left.where, left.length);
+    memcpy(l->bytes + end + left.length, l->bytes + right.where, right.length);
     TRY(add_token(l, length));
     n = replace_pairs(l, l->lists + list, n, a, b, c, &merge->replaced);
     TRY(update_pairs(l, a, b, c));

@@ -60,7 +60,7 @@ bytes_per_token() { # TITLE, then the arguments of curve.py
     shift
     "$python" "$here/curve.py" "$@" >> "$report"
 }
-set -- English=english.txt Python=code.txt "100 languages"=languages.txt
+set -- English=english.txt "Source code"=code.txt "100 languages"=languages.txt
 if [ -n "${CHINESE:-}" ]; then
     bench "Chinese prose, 14 MB, vocabulary of 10,000" "$CHINESE" 10000 --pattern gpt2 --only training \
         --tools "bpe.py, Python"

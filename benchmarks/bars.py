@@ -21,7 +21,7 @@ TASKS = {  # in the results -> (title, tools)
     "encoding, whole file": ("Encoding", ["bpe.py, C", "gigatoken", "tiktoken", "bpe.py, Python", "tokenizers"]),
 }
 LABELS = {"bpe.py, C": "bpe.py with C", "bpe.py, Python": "bpe.py in Python"}
-FIELDS = {"seconds": ("time", "{:,.{}f} s"), "peak": ("memory", "{:,.0f} MB")}
+FIELDS = {"seconds": ("time, less is better", "{:,.{}f} s"), "peak": ("peak memory", "{:,.0f} MB")}
 LEFT, COLUMN, BAR, ROW, TOP = 212, 260, 150, 37, 74  # x of the bars; sizes of a column, its longest bar, a row, a head
 WIDTH = LEFT + COLUMN * len(FIELDS) + 6
 
@@ -120,7 +120,7 @@ def main() -> None:
     path = Path(results or FOLDER / "results.jsonl")
     found = medians(path, corpus)
     about = json.loads(next(line for line in path.read_text().splitlines() if json.loads(line)["corpus"] == corpus))
-    subtitle = f"{about['bytes'] / 1e6:,.0f} MB of text, vocabulary of {about['vocab_size']:,}"
+    subtitle = f"{about['bytes'] / 1e6:,.0f} MB of text, vocabulary of {about['vocab_size']:,} tokens"
     Path(output or FOLDER / "bars.svg").write_text(draw(found, subtitle), encoding="utf-8")
     print(table(found))
 

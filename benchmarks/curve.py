@@ -45,7 +45,7 @@ def table(curves: dict[str, dict[int, float]], vocab_size: int) -> str:
     return "\n".join([head, "|---|" + "---:|" * len(sizes), *others])
 
 
-def draw(curves: dict[str, dict[int, float]], vocab_size: int, output: str) -> None:
+def draw(curves: dict[str, dict[int, float]], vocab_size: int, pattern: str, output: str) -> None:
     """Draw one curve per corpus, labeled at its end."""
     import matplotlib
 
@@ -58,6 +58,7 @@ def draw(curves: dict[str, dict[int, float]], vocab_size: int, output: str) -> N
         color, style = COLORS[number % len(COLORS)], STYLES[number % len(STYLES)]
         axes.plot(list(ratios), list(ratios.values()), color=color, linestyle=style, linewidth=2.5)
     label_ends(axes, curves)
+    axes.set_title(f"more is better; pattern {pattern}", fontsize=14)
     shown = [size for size in SIZES if size <= vocab_size and (size not in (2_000, 20_000, 32_000) or size == vocab_size)]
     axes.set(xscale="log", xlabel="vocabulary size (tokens)", ylabel="bytes per token on the training corpus")
     axes.set_ylim(bottom=1)
@@ -74,10 +75,12 @@ def label_ends(axes, curves: dict[str, dict[int, float]]) -> None:
     )
     line = 0.055 * (ends[-1][0] - 1)
     height = 0.0
-    style = {"xytext": (6, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
+    style = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
     for ratio, size, number, name in ends:
         height = max(ratio, height + line)
-        axes.annotate(f"{name} {ratio:.2f}", (size, height), color=COLORS[number % len(COLORS)], **style)
+        color = COLORS[number % len(COLORS)]
+        axes.plot([size, size * 1.1], [ratio, height], color=color, linewidth=1, clip_on=False)
+        axes.annotate(f"{name} {ratio:.2f}", (size * 1.1, height), color=color, **style)
 
 
 def main() -> None:
@@ -96,7 +99,7 @@ def main() -> None:
         raise SystemExit(f"curve.py: no such file: {missing[0]}")
     curves = {name: curve(path, args.vocab_size, args.pattern) for name, path in corpora.items()}
     print(table(curves, args.vocab_size))
-    draw(curves, args.vocab_size, args.output)
+    draw(curves, args.vocab_size, args.pattern, args.output)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 #
 #     benchmarks/repeat.sh FOLDER [RUNS]
 #
-# Requires what README.md in this folder installs, 24 GB of memory and about an hour. A trainer that takes more than
+# Requires what README.md in this folder installs, 24 GB of memory and about 40 minutes. A trainer that takes more than
 # MAX_MEMORY GB (20 by default) is stopped. Finished measurements are not repeated, so an interrupted run can be
 # continued; remove results.jsonl and RESULTS.md to start again. CHINESE names a file of Chinese prose, if there is one.
 set -eu

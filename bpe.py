@@ -1378,7 +1378,7 @@ def make_parser() -> Any:
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
     help_text = "repeat for each; replaces the default, <|endoftext|>"
     add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
-    add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="train without special tokens")
+    add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="use no special tokens")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=CHOICES["errors"], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
     add("--newlines", choices=CHOICES["newlines"], help=r"lf: read \r\n as \n (default: keep)")

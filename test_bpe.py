@@ -2764,7 +2764,7 @@ def statements(code):
 
 
 def outputs_of_blocks(blocks, folder):
-    """Run blocks of (language, code); returns what each prints or, in Python, what each statement prints."""
+    """Run blocks of (language, code); returns what each one prints, in Python for each statement."""
     for path in (FIXTURES, ROOT / "bpe.py", ROOT / "build_ffi.py", ROOT / "bpe_fast.c", *ROOT.glob("_bpe_fast*.*")):
         (folder / path.name).symlink_to(path)
     variables, outputs = {}, []

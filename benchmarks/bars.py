@@ -1,4 +1,4 @@
-"""Draw speed and memory as bars, from results that bench.py has written, and print the same as a Markdown table.
+"""Draw speed and memory as bars, from results that bench.py has written.
 
     python benchmarks/bars.py [RESULTS.jsonl [CORPUS [OUT.svg]]]
 
@@ -96,22 +96,6 @@ def draw(found: dict[tuple[str, str], dict[str, float]], corpus: str) -> str:
     ])  # fmt: skip
 
 
-def table(found: dict[tuple[str, str], dict[str, float]]) -> str:
-    """Return the table of the README; × is the time divided by the time of bpe.py with C."""
-    tools = list(dict.fromkeys(tool for _, names in TASKS.values() for tool in names))
-    rows = ["| | training | × | memory | encoding | × | memory |", "|---|" + "---:|" * 6]
-    for tool in tools:
-        cells = []
-        for task in TASKS:
-            if run := found.get((task, tool)):
-                times = run["seconds"] / found[task, "bpe.py, C"]["seconds"]
-                cells += [value("seconds", run["seconds"]), f"{times:.{0 if times >= 9.5 else 1}f}", value("peak", run["peak"])]
-            else:
-                cells += ["–"] * 3
-        rows.append(f"| {LABELS.get(tool, tool)} | {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
 def main() -> None:
     if sys.argv[1:2] in (["-h"], ["--help"]):
         raise SystemExit(__doc__)
@@ -122,7 +106,6 @@ def main() -> None:
     about = json.loads(next(line for line in path.read_text().splitlines() if json.loads(line)["corpus"] == corpus))
     subtitle = f"{about['bytes'] / 1e6:,.0f} MB of text, vocabulary of {about['vocab_size']:,} tokens"
     Path(output or FOLDER / "bars.svg").write_text(draw(found, subtitle), encoding="utf-8")
-    print(table(found))
 
 
 if __name__ == "__main__":

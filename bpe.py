@@ -18,24 +18,27 @@ Training, in six lines:
 
 To encode text, split it into words and replay the merges on each word, in the same order.
 
-When two pairs have the same count, the greater pair wins, in lexicographic order: the left tokens are compared first,
-byte by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two things to get right:
+When two pairs have the same count, the greater pair wins, in lexicographic order: the left tokens
+are compared first, byte by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because
+b"s" > b"e". Two things to get right:
 
     - A pair is counted at every position, even if positions overlap. In "aaaa" the pair a a counts
       three times; but replacing goes from left to right without overlap, so "aaaa" becomes aa aa.
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"abz" > b"aba".
 
-Glossary, with a value for each term from the example below:
+Glossary. The values are those of the example that follows:
 
-    word, pre-token  b" newest"       a piece of text that the pattern splits off; no token crosses the ends of a word
+    word, pre-token  b" newest"       a piece of text that the pattern splits off; no token crosses
+                                      the ends of a word
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number: 0..255 the single bytes, then special tokens (none here), then merges
+    token id         257              its number: 0..255 the single bytes, then special tokens (none
+                                      here), then merges
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
     count            9                how often a pair, or a word, occurs in the whole corpus
-    special token    "<|endoftext|>"  text with a meaning of its own, never split and never learned. The text before it
+    special token    "<|endoftext|>"  text that is never split and never learned; the text before it
                                       and the text after it are separate texts
 
 >>> words = words_of("low low low low low lower lower widest widest widest" + 6 * " newest")
@@ -46,13 +49,29 @@ b'e' b'st'
 b'o' b'w'
 b'l' b'ow'
 
-Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich, B. Haddow and A.
-Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016; A. Radford et al., "Language Models are
-Unsupervised Multitask Learners", 2019, for the bytes and the pattern of GPT-2.
+Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich,
+B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016;
+A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, for the bytes and
+the pattern of GPT-2.
+
+The parts of this file. Each one uses only the parts above it, and one function of Part X:
+
+    I     The lesson            what byte-pair encoding is, in five functions
+    II    The same, fast        an index and a heap for training, ranks for encoding
+    III   The same, characters  the original form, from Part II
+    IV    Words                 patterns, special tokens, and where text may be cut
+    V     Options               what a user can choose, and how it is checked
+    VI    Training              train_bpe and its two halves
+    VII   The tokenizer         the class Tokenizer: encoding and decoding
+    VIII  Files of a model      our files, then the files of other programs
+    IX    Large corpora         files and streams in slices, for all cores
+    X     The C engine          where it is found, and its interface
+    XI    The command line
 """
 
 from __future__ import annotations
 
+import bisect
 import codecs
 import collections
 import contextlib
@@ -81,25 +100,28 @@ import regex
 
 __all__ = ["Tokenizer", "count_words", "learn_characters", "segment", "train_bpe", "train_from_counts"]
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
+
 Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
-Path = str | os.PathLike[str]
-Paths = Path | Iterable[Path] | None
-Strings = Iterable[str] | None  # special tokens or texts, as users give them
+FilePath = str | os.PathLike[str]
+Paths = FilePath | Iterable[FilePath] | None
+Strings = Iterable[str] | None  # special tokens or texts
 Counts = Mapping[bytes, int]  # of words
-Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges): token id -> token, and the merges in order
+Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges): token id -> token; merges in order
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
 # I. The lesson: what byte-pair encoding is
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
 
-# Text is split into words first, and no token crosses the ends of a word. Without that, the most frequent pairs would
-# soon be pieces of phrases and punctuation ("e t", "in the", "dog." next to "dog!"), and each would take up an id.
-# This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back the text. Of
-# several spaces only the last one joins the word, so " the" is the same word after one space or after ten: before a
-# word, `\s+(?!\S)` stops one character short, so one space is left for the word.
+# Text is split into words first, and no token crosses the ends of a word. Without that, the most
+# frequent pairs would soon be pieces of phrases and punctuation ("e t", "in the", "dog." next to
+# "dog!"), and each would take up an id.
+#
+# This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back
+# the text. Of several spaces, only the last belongs to the word: `\s+(?!\S)` stops one short of it.
+# So " the" is the same word after one space or ten.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -132,7 +154,8 @@ def merge_pair(word: Word, pair: Pair) -> Word:
     >>> merge_pair((b"a", b"a", b"a", b"b"), (b"a", b"a"))
     (b'aa', b'a', b'b')
     """
-    merged, at = [], 0
+    merged = []
+    at = 0
     while at < len(word):
         if word[at : at + 2] == pair:
             merged.append(word[at] + word[at + 1])
@@ -150,7 +173,9 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
     """
     merges: list[Pair] = []
     while len(merges) < merges_wanted and (counts := count_pairs(words)):
-        best = max(counts, key=lambda pair: (counts[pair], pair))  # the tie rule: tuples compare left first, then right
+        # The tie rule: of equal counts, the greater pair. Tuples compare left first, then right.
+        best = max(counts, key=lambda pair: (counts[pair], pair))
+        # No two words become equal and lose a count: their bytes still differ.
         words = {merge_pair(word, best): count for word, count in words.items()}
         merges.append(best)
     return merges
@@ -160,7 +185,7 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
     """Encode a word: replay the merges in the order in which they were learned.
 
     Here the first merge joins b and c, so a stays alone. Always taking the longest token that fits,
-    from the left, would give ab c d: another encoding, which the model never saw in training.
+    from the left, would give ab c d: a different encoding, which never occurred in training.
 
     >>> encode_by_definition((b"a", b"b", b"c", b"d"), [(b"b", b"c"), (b"a", b"b"), (b"bc", b"d")])
     (b'a', b'bcd')
@@ -170,81 +195,93 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
     return word
 
 
-# That is all. Token ids only number the tokens: 0..255 are the single bytes, then the special tokens, then one id
-# per merge, so with two special tokens the third merge makes token 256 + 2 + 2 = 260. Since every byte is a token,
-# any text can be encoded; and since a token is nothing but bytes, decoding is b"".join.
+# That is all. Token ids only number the tokens: 0..255 are the single bytes, then the special
+# tokens, then one id per merge, so with two special tokens the third merge makes token
+# 256 + 2 + 2 = 260. Since every byte is a token, any text can be encoded; and since a token is
+# nothing but bytes, decoding is b"".join.
+#
 # The rest of this file does the same for real corpora, and fast.
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
 # II. The same, fast
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
 
-# For fixtures/corpus.txt and a vocabulary of 500, train_by_definition takes 4 s, learn_merges 0.06 s, and the same in C
-# (bpe_fast.c) 0.002 s: learning alone, on one core of an AMD EPYC.
+# For fixtures/corpus.txt and a vocabulary of 500, train_by_definition takes 4 s, learn_merges
+# 0.06 s, and the same in C (bpe_fast.c) 0.002 s: learning alone, on one core of an AMD EPYC.
 
 
-def descending(token_id: int, token: bytes) -> str:
+def descending(token: bytes, token_id: int) -> str:
     """Return a sort key that reverses the order of bytes: b"st" sorts before b"s", b"s" before b"es".
 
-    On a tie the greatest bytes must win, and heapq has the smallest on top. chr(256) puts a token before its prefix.
+    On a tie the greatest bytes must win, and heapq has the smallest on top. chr(256) puts a token
+    before its prefix. The id makes no difference here; other keys may use it (see Part VI).
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
 
 def learn_merges(
-    words: Iterable[str], counts: Sequence[int], tokens: Sequence[bytes],
-    sort_key: Callable[[int, bytes], Any] = descending, longest: int = sys.maxsize,
+    words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes],
+    sort_key: Callable[[bytes, int], Any] = descending, max_length: int = sys.maxsize,
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
-    words     each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi". So a merge in
-              one word is str.replace, which works from left to right without overlap. A pair is a str of two characters
-    counts    how often each word occurs
-    tokens    the bytes of the first ids; new tokens get the ids len(tokens), len(tokens) + 1, ...
-    sort_key  a function of a token's id and bytes: of two pairs with the same count, the one with the smaller
-              (left key, right key) wins
-    longest   the most bytes that a new token may have; a pair that would make a longer one is never merged
+    words       each a str with one character per token, chr(token_id): the bytes b"hi" are the str
+                "hi". So a merge in one word is str.replace, which works from left to right without
+                overlap. A pair is a str of two characters
+    counts      how often each word occurs
+    tokens      the bytes of the first ids; new tokens get the next ids
+    sort_key    a function of a token's bytes and id: of two pairs with the same count, the one with
+                the smaller (left key, right key) wins
+    max_length  the most bytes that a new token may have; a pair that would make a longer one is
+                never merged
 
-    replaced is how many pairs were really replaced: fewer than count if the pair overlaps itself, as in "aaa".
+    replaced is how many pairs were really replaced: fewer than count if the pair overlaps itself,
+    as in "aaa".
 
-    Nothing is counted twice: a merge changes only the pairs next to the new token, so the counts are kept up to date.
-    An index says which words may contain a pair, and a heap finds the best pair.
+    Pairs are counted once, before the loop; after that, only the counts of the pairs next to a new
+    token change. An index says which words may contain a pair, and a heap finds the best pair.
     """
-    rows, tokens = list(words), list(tokens)
-    keys = [sort_key(token_id, token) for token_id, token in enumerate(tokens)]
+    words = list(words)
+    tokens = list(tokens)
+    keys = [sort_key(token, token_id) for token_id, token in enumerate(tokens)]
     pair_counts: dict[str, int] = collections.defaultdict(int)
-    words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> the numbers of words that may contain it
-    for number, row in enumerate(rows):
-        for pair in map(operator.add, row, row[1:]):
+    words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> numbers of words
+    for number, word in enumerate(words):
+        for pair in map(operator.add, word, word[1:]):
             pair_counts[pair] += counts[number]
             words_with[pair].add(number)
 
-    def heap_entry(pair: str) -> tuple[int, Any, Any, str]:  # the tie rule is the order of this tuple
-        return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
+    def heap_entry(pair: str) -> tuple[int, Any, Any, str]:
+        left_key, right_key = keys[ord(pair[0])], keys[ord(pair[1])]
+        return -pair_counts[pair], left_key, right_key, pair  # in this order: the tie rule
 
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
     while heap:
-        # Each pair has one entry. A merge creates only pairs that contain the new token, so the count of an older pair
-        # can only fall: an entry is never too low. If it is too high, it comes up early and goes back corrected.
+        # Each pair has one entry. A merge creates only pairs that contain the new token, so the
+        # count of an older pair can only go down: an entry is never too low. If it is too high, it
+        # comes up early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
             if count:
                 heapq.heappush(heap, heap_entry(pair))
             continue
-        left_id, right_id, new_id = ord(pair[0]), ord(pair[1]), len(tokens)
+
+        left_id, right_id = map(ord, pair)
         token = tokens[left_id] + tokens[right_id]
-        if len(token) > longest:
+        if len(token) > max_length:
             continue  # for good, because its length never changes
+        new = chr(len(tokens))
         tokens.append(token)
-        keys.append(sort_key(new_id, token))
-        changes, replaced = merge_in_words(rows, counts, words_with, pair, chr(new_id))
+        keys.append(sort_key(token, ord(new)))
+
+        changes, replaced = merge_in_words(words, counts, words_with, pair, new)
         del pair_counts[pair]
         for changed_pair, change in changes.items():
             pair_counts[changed_pair] += change
-            if chr(new_id) in changed_pair:
+            if new in changed_pair:
                 heapq.heappush(heap, heap_entry(changed_pair))
             elif not pair_counts[changed_pair]:
                 del pair_counts[changed_pair], words_with[changed_pair]
@@ -252,66 +289,79 @@ def learn_merges(
 
 
 def merge_in_words(
-    rows: list[str], counts: Sequence[int], words_with: dict[str, set[int]], pair: str, new: str
+    words: list[str], counts: Sequence[int], words_with: dict[str, set[int]], pair: str, new: str
 ) -> tuple[dict[str, int], int]:
-    """Replace a pair by the new token in all words; return (the change in each other pair's count, replacements).
+    """Replace a pair by the new token in all words; return (changes of other pairs' counts, replaced).
 
-    Each new token accounts for the pair on its left, unless another new token is there, and always for the pair on its
-    right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes X, which gives `a X X d`.
+    Each new token accounts for the pair on its left, unless another new token is there, and always
+    for the pair on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes
+    X, which gives `a X X d`.
 
         left X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
         right X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
 
-    The index may name words that have lost a pair to other merges; they stay as they are. A word's number is never
-    removed alone: the whole set of a pair goes, here when it is merged, in learn_merges when its count drops to 0.
+    The index may still name words that have lost a pair to other merges; replacing leaves those
+    words unchanged. A number is never taken out of a set. The whole set of a pair is deleted: here
+    when the pair is merged, in learn_merges when its count drops to 0.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
     replaced = 0
     for number in words_with.pop(pair):
-        row, count = rows[number].replace(pair, new), counts[number]
-        replaced += (len(rows[number]) - len(row)) * count
-        rows[number] = row
-        at = row.find(new)
+        word, count = words[number].replace(pair, new), counts[number]
+        replaced += (len(words[number]) - len(word)) * count
+        words[number] = word
+
+        at = word.find(new)
         while at >= 0:
-            if at > 0 and row[at - 1] != new:
-                before = row[at - 1]
+            if at > 0 and word[at - 1] != new:
+                before = word[at - 1]
                 changes[before + left] -= count
                 changes[before + new] += count
                 words_with[before + new].add(number)
-            if at + 1 < len(row):
-                after = row[at + 1]
+            if at + 1 < len(word):
+                after = word[at + 1]
                 old_after = left if after == new else after  # a new token began with `left`
                 changes[right + old_after] -= count
                 changes[new + after] += count
                 words_with[new + after].add(number)
-            at = row.find(new, at + 1)
-    changes.pop(pair, None)  # in `a a a`, the pair overlaps itself
+            at = word.find(new, at + 1)
+
+    # A pair that overlaps itself is its own neighbor: `a a a a` becomes `X X`, and the place between
+    # them was `a a`. But the pair has just been merged, so it has no count to change.
+    changes.pop(pair, None)
     return changes, replaced
 
 
-def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merged: Sequence[Any]) -> list[Any]:
+def merge_by_rank(
+    tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], new_tokens: Sequence[Any]
+) -> list[Any]:
     """Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank.
+
+    new_tokens[rank] is what a merge makes. The list `tokens` is used up.
 
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    This is fast encoding: of 50,000 merges, it looks only at the pairs in the word. It equals replaying the merges if
-    check_merges accepts them: then every pair that a merge creates has a higher rank than the merge itself, so ranks
-    come up in ascending order, as in replaying.
+    This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It
+    equals replaying the merges if check_merges accepts them: then every pair that a merge creates
+    has a higher rank than the merge itself, so ranks come up in ascending order, as in replaying.
 
-    A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was merged into the one
-    before it becomes None; links lead from each remaining token to its neighbors.
+    A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
+    merged into the one before it becomes None; links lead from each remaining token to its
+    neighbors. An entry of the heap is out of date if one of its two tokens has changed.
     """
-    following, previous = list(range(1, len(tokens) + 1)), list(range(-1, len(tokens) - 1))
+    following = list(range(1, len(tokens) + 1))
+    previous = list(range(-1, len(tokens) - 1))
     heap = [(ranks[pair], index) for index, pair in enumerate(zip(tokens, tokens[1:])) if pair in ranks]
     heapq.heapify(heap)
     while heap:
         rank, left = heapq.heappop(heap)
         right = following[left]
         if right == len(tokens) or ranks.get((tokens[left], tokens[right])) != rank:
-            continue  # another merge has used one of the two tokens
-        tokens[left], tokens[right] = merged[rank], None
+            continue  # out of date
+
+        tokens[left], tokens[right] = new_tokens[rank], None
         following[left] = after = following[right]
         if after < len(tokens):
             previous[after] = left
@@ -326,9 +376,12 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], merge
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training always gives such merges. Raises ValueError for the first merge that occurs twice, or that makes a token
-    that an earlier merge uses. With (ab, c) before (a, b), replaying turns abc into ab c, because the first merge
-    finds no ab; by rank it becomes abc.
+    Training always gives such merges. Raises ValueError for the first merge that occurs twice, or
+    that makes a token that an earlier merge uses. An example of the latter:
+
+        merges      (ab, c), then (a, b)
+        replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
+        by rank     a b c -> abc      when a and b have become ab, the pair ab c has a rank
     """
     pairs: set[tuple[Any, Any]] = set()
     used: set[Any] = set()
@@ -342,9 +395,97 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
         pairs.add((left, right))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# III. Words: patterns, special tokens, and where text may be cut
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
+# III. The same on characters
+# --------------------------------------------------
+
+# BPE as it was first used for language (Sennrich et al. 2016) and as the package subword-nmt does
+# it, built from Part II. Words are separated by spaces, and made of characters instead of bytes. A
+# word doesn't include a space; its last character carries a marker instead, so that "low" at the
+# end of a word and "low" in "lower" are different tokens.
+
+END_OF_WORD = "</w>"
+
+
+def split_at_spaces(text: str) -> list[str]:
+    r"""Split text into words: split_at_spaces("low  low\nlower") -> ["low", "low", "lower"]."""
+    return [word for line in text.split("\n") for word in line.strip("\r ").split(" ") if word]
+
+
+def spell(word: str) -> list[str]:
+    """Spell a word in characters: spell("low") -> ["l", "o", "w</w>"]."""
+    if END_OF_WORD in word:
+        raise ValueError(f"the word {word!r} contains {END_OF_WORD!r}, the marker for the end of a word")
+    return [*word[:-1], word[-1] + END_OF_WORD]
+
+
+def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple[str, str]]:
+    """Learn merges of characters from words and their counts.
+
+    >>> learn_characters(collections.Counter(split_at_spaces("low low lower")), 3)
+    [('l', 'o'), ('lo', 'w</w>'), ('w', 'e')]
+    """
+    if merges_wanted < 0:
+        raise ValueError(f"merges_wanted must not be negative: {merges_wanted}")
+    spelled = [spell(word) for word, count in words.items() if word and count]
+    counts = [count for word, count in words.items() if word and count]
+    alphabet = sorted(set(itertools.chain.from_iterable(spelled)))
+    ids = {character: chr(number) for number, character in enumerate(alphabet)}
+    numbered = ["".join(map(ids.__getitem__, characters)) for characters in spelled]
+
+    tokens = [character.encode("utf-8") for character in alphabet]
+    merges = []
+    for left_id, right_id, _, _ in itertools.islice(learn_merges(numbered, counts, tokens), merges_wanted):
+        left, right = tokens[left_id], tokens[right_id]
+        tokens.append(left + right)
+        merges.append((left.decode("utf-8"), right.decode("utf-8")))
+    return merges
+
+
+def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
+    """Split a sentence into the tokens of merges that learn_characters made.
+
+    >>> segment("low low lowest", [("l", "o"), ("lo", "w</w>"), ("lo", "w")])
+    ['low</w>', 'low</w>', 'low', 'e', 's', 't</w>']
+    """
+    merges = [(left, right) for left, right in merges]
+    new_tokens = [left + right for left, right in merges]
+    check_merges((left, right, left + right) for left, right in merges)
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    tokens = []
+    for word in split_at_spaces(sentence):
+        tokens += merge_by_rank(spell(word), ranks, new_tokens)
+    return tokens
+
+
+# --------------------------------------------------
+# IV. Words: patterns, special tokens, and where text may be cut
+# --------------------------------------------------
+
+# The named patterns, which the C engine has too. Each one
+#   - matches all of any text, and never matches nothing, so its matches are the words
+#   - has no capturing groups, which findall would return instead of the words
+#   - never continues a word where WORD_END, below, matches
+PATTERNS = {
+    "gpt2": GPT2,
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+GPT2_AS_PUBLISHED = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+SPELLINGS = {  # other ways to name a named pattern: its expression, tiktoken's names and expressions
+    **{expression: name for name, expression in PATTERNS.items()},
+    **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k", GPT2_AS_PUBLISHED: "gpt2"},
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
+}
 
 
 def require(condition: Any, message: str) -> None:
@@ -353,46 +494,16 @@ def require(condition: Any, message: str) -> None:
         raise ValueError(message)
 
 
-# The named patterns, which the C engine has too. Each one of them
-#   - matches all of any text, and never matches nothing, so its matches are the words
-#   - has no capturing groups, which findall would return instead of the words
-#   - never continues a word where WORD_END, below, matches
-PATTERNS = {
-    "gpt2": GPT2,
-    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
-    r"|\s*[\r\n]|\s+(?!\S)|\s",
-    "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
-}
-# As tokenizer.json files spell them: gpt2 as GPT-2 does, since some readers know it by this spelling only; and in
-# cl100k no {1,3}+, which tokenizers would read as one or more times {1,3}.
-JSON_PATTERNS = PATTERNS | {
-    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    "cl100k": PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"),
-}
-SPELLINGS = {  # every accepted spelling of a named pattern, also tiktoken's and those of tokenizer.json files
-    **{name: name for name in PATTERNS},
-    **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
-    **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"},
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",  # in tiktoken
-}
-
-
 def check_pattern(pattern: str) -> str:
     """Check a pattern, a name or an expression; other spellings of a named pattern become its name."""
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
-    if pattern in SPELLINGS:
-        return SPELLINGS[pattern]
+    if pattern in PATTERNS or pattern in SPELLINGS:
+        return SPELLINGS.get(pattern, pattern)
     hint = f"use {', '.join(PATTERNS)} or a regular expression (this one contains no operators)"
     require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # a misspelled name
+    pattern.encode("utf-8")  # raises an error for a lone surrogate
     try:
-        flags = regex.compile(pattern.encode("utf-8").decode("utf-8")).flags  # no lone surrogates
+        flags = regex.compile(pattern).flags
     except regex.error as error:
         raise ValueError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
     require(not flags & regex.REVERSE, f"pattern {pattern!r} searches backward, which is not supported")
@@ -405,15 +516,19 @@ def find_words(text: str, pattern: str) -> list[str]:
     >>> find_words("It's  new", "gpt2"), find_words("a-b", r"\w+")
     (['It', "'s", ' ', ' new'], ['a', '-', 'b'])
     """
-    expression = regex.compile(PATTERNS.get(pattern, pattern))
     if pattern in PATTERNS:
-        return expression.findall(text)
-    ends = [0, *itertools.chain.from_iterable(match.span() for match in expression.finditer(text)), len(text)]
-    return [text[start:end] for start, end in zip(ends, ends[1:]) if start < end]
+        return regex.findall(PATTERNS[pattern], text)
+    words = []
+    end = 0
+    for match in regex.finditer(pattern, text):
+        words += [text[end : match.start()], match[0]]
+        end = match.end()
+    words.append(text[end:])
+    return [word for word in words if word]
 
 
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
-    """Check special tokens (a single byte has an id already; U+FFFD means invalid bytes); return them as a tuple."""
+    """Check special tokens (one byte has an id already; U+FFFD means invalid bytes); return a tuple."""
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
@@ -426,26 +541,37 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=32)
 def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return an expression for the longest special token at a place; split() gives text, token, text, ..., text."""
+    """Return an expression for the longest special token at a place.
+
+    Its split() gives text, token, text, ..., text.
+    """
     longest_first = sorted(special_tokens, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
 
-# Large texts are counted and encoded in pieces, and so are streams. Text may be cut where a word surely ends: after a
-# letter or digit, before anything that is not a letter, digit, mark or apostrophe, since only these may continue a
-# word. No named pattern looks further ahead, except `\s+(?!\S)` and `\s++$` within whitespace. So cutting before every
-# newline would be wrong, because whitespace may precede it: " \n\nb" has the words " \n", "\n", "b".
+# Large texts are counted and encoded in pieces, and so are streams. A cut must not change a word, or
+# a special token. In this text, with the special token <|end|>, it may be made at each ^:
+#
+#     two cats<|end|> and it's 12 o'clock
+#        ^    ^      x   ^         ^
+#
+# A word surely ends after a letter or digit, before anything that is not a letter, digit, mark or
+# apostrophe, because no named pattern continues a word there, and none looks further ahead, except
+# within whitespace. After "it" it doesn't: in some patterns "it's" is one word. Nor before a
+# space or newline that follows another: for gpt2, " \n\nb" has the words " \n", "\n", "b". And x is
+# wrong, because it is inside a special token.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return the last index at which a part of a larger text can safely be cut, without changing its words, or else 0.
+    """Return the last index at which a window of a larger text can be cut, or 0 if none is known.
 
-    A custom pattern may match anything, so only the beginning of a special token will do. No special token may reach
-    across the cut: then the same ones are found with and without it, however they overlap. Places close to the ends
-    are left out: it is not known what reaches across them, and 3 code points may be parts of a character.
+    A custom pattern may match anything, so only the beginning of a special token will do. No special
+    token may reach across the cut: then a search of the whole text and one of its two parts find the
+    same tokens, even if they overlap. Near the ends of the window nobody knows what reaches across:
+    after "... cats<|e", the text may continue with "nd|>".
     """
-    margin = max(map(len, special_tokens), default=0) + 3
+    margin = max(map(len, special_tokens), default=0)
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
@@ -457,76 +583,13 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     return 0
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# IV. Training
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def train_bpe(
-    input_path: Paths, vocab_size: int, special_tokens: Strings = None, *, texts: Strings = None, **options: Any
-) -> Model:
-    r"""Train a byte-level BPE tokenizer; return (vocab, merges).
-
-    vocab maps token ids to bytes; merges are (left, right) in the order of creation.
-
-    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input. No word continues from
-                      one file into the next. None with texts.
-    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together. The result is
-                      smaller if no pair is left to merge.
-    special_tokens    a list of strings that get an id each, after the 256 bytes; text is split at them first.
-    texts             an iterable of strings, each a separate text. It is consumed lazily.
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or a custom pattern of the regex package. Words are
-                      its matches, and the text between them. A custom pattern may match across any place, so text
-                      is read up to a special token, and that part takes dozens of times its size in memory.
-    workers           the maximum number of threads (C engine) or processes (Python) that count words; by default, one
-                      per core. Except on Linux, a script that uses processes needs `if __name__ == "__main__":`.
-    min_word_count    words that occur less often are left out of learning, to save memory.
-    min_frequency     the lowest count at which a pair is still merged.
-    max_token_length  the most bytes that a merged token may have.
-    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
-    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves it unchanged.
-    like              "huggingface": learn the merges and ids of the BpeTrainer of tokenizers, with the byte-level
-                      alphabet and add_prefix_space=False, from an iterator over the pieces between special tokens.
-                      The smaller pair of ids wins a tie; special tokens come first.
-    engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The result is the same.
-    progress          show progress in one line, if standard error is a terminal.
-
-    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with its place), OSError for files,
-    RuntimeError if a worker process is killed, and OverflowError for 2**63 bytes in C.
-    """
-    checked = check_options(TRAINING, special_tokens, vocab_size=vocab_size, **options)
-    return model_of(count_corpus(Corpus(input_path, texts, checked)), checked)
-
-
-def count_words(paths: Paths, special_tokens: Strings = None, *, texts: Strings = None, **options: Any) -> Counts:
-    """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe.
-
-    Its options are pattern, errors, newlines, workers, engine, progress. On several machines, make one call per file.
-    """
-    corpus = Corpus(paths, texts, check_options(COUNTING, special_tokens, **options))
-    return dict(count_corpus(corpus).copy())
-
-
-def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = None, **options: Any) -> Model:
-    """Learn from counts of words, which can be added up: the second half of train_bpe, with its result.
-
-    Its options are min_word_count, min_frequency, max_token_length, like, engine and progress.
-    """
-    checked = check_options(LEARNING, special_tokens, vocab_size=vocab_size, **options)
-    if not_bytes := [word for word in words if not isinstance(word, bytes)]:
-        raise TypeError(f"words must be bytes, as in count_words, not {not_bytes[0]!r:.60}")
-    negative = {word: count for word, count in words.items() if count < 0}
-    require(not negative, f"counts must not be negative: {negative!s:.99}")
-    counts = {word: operator.index(count) for word, count in words.items() if word and count}
-    return model_of(Words(counts), checked)
+# --------------------------------------------------
+# V. Options: what a user can choose
+# --------------------------------------------------
 
 
 class Options(NamedTuple):
-    """The checked options of counting, learning and encoding; train_bpe describes them.
-
-    A new option needs a field here, its name in the lists of the calls that take it, its values in CHOICES unless it is
-    a positive integer, a line in train_bpe, and an argument in make_parser.
-    """
+    """The checked options of a call, with their defaults; train_bpe says what each one means."""
 
     special_tokens: tuple[str, ...] = ()
     pattern: str = "gpt2"  # a name from PATTERNS, or a custom pattern
@@ -537,102 +600,74 @@ class Options(NamedTuple):
     min_frequency: int = 1
     max_token_length: int | None = None
     like: str | None = None
-    engine: str = "auto"
     workers: int | None = None
+    engine: str = "auto"
     progress: bool = False
 
 
-ENCODING = ("errors", "newlines", "workers", "engine", "progress")
-COUNTING = ("pattern", *ENCODING)
-LEARNING = ("vocab_size", "min_word_count", "min_frequency", "max_token_length", "like", "engine", "progress")
-TRAINING = tuple(dict.fromkeys(COUNTING + LEARNING))
-CHOICES: dict[str, tuple[Any, ...]] = {"errors": ("strict", "replace"), "newlines": ("keep", "lf")}  # all values
-CHOICES |= {"like": (None, "huggingface"), "engine": ("auto", "python", "c"), "progress": (False, True)}
+# A new option needs a field above, a row here, a line in train_bpe, and an argument in make_parser.
+#
+# `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
+# (`lowercase`, say) would also be an argument and an attribute of Tokenizer, which __reduce__, train,
+# corpus and ordinary pass on, and it would be written to tokenizer.json and read from there. If it
+# changes text, it does so before the text is split at special tokens, and a cut must still be safe.
+CALLS = {  # the calls that take an option: count_words, train_from_counts, encode_files; train_bpe takes all
+    "pattern": "count",
+    "errors": "count encode",
+    "newlines": "count encode",
+    "vocab_size": "learn",
+    "min_word_count": "learn",
+    "min_frequency": "learn",
+    "max_token_length": "learn",
+    "like": "learn",
+    "workers": "count encode",
+    "engine": "count learn encode show",
+    "progress": "count learn encode",
+}
+INTEGERS = {"vocab_size", "min_word_count", "min_frequency", "max_token_length", "workers"}  # from 1 on
+VALUES: dict[str, tuple[Any, ...]] = {
+    "errors": ("strict", "replace"),
+    "newlines": ("keep", "lf"),
+    "like": (None, "huggingface"),
+    "engine": ("auto", "python", "c"),
+    "progress": (False, True),
+}
 
 
-def check_options(names: Sequence[str], special_tokens: Strings, /, **given: Any) -> Options:
-    """Check everything that a user passes to a call with options of these names; an error shows the bad value."""
+def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:
+    """Check everything that a user passes to these calls ("count learn"); an error shows the bad value."""
+    allowed = [name for name in CALLS if set(CALLS[name].split()) & set(calls.split())]
     for name, value in given.items():
-        if name not in names:
-            raise TypeError(f"{name!r} is not an option here; the options are {', '.join(names) or 'none'}")
+        if name not in allowed:
+            raise TypeError(f"{name!r} is not an option here; the options are {', '.join(allowed)}")
         if name == "pattern":
             given[name] = check_pattern(value)
-        elif name in CHOICES:
-            require(value in CHOICES[name], f"{name} must be one of {CHOICES[name]}, not {value!r}")
-        elif value != Options._field_defaults[name]:
-            require(hasattr(value, "__index__") and value > 0, f"{name} must be a positive integer, not {value!r}")
+        if name in VALUES:
+            require(value in VALUES[name], f"{name} must be one of {VALUES[name]}, not {value!r}")
+        if name in INTEGERS and (value is not None or Options._field_defaults[name] is not None):
+            is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
+            require(is_integer and value > 0, f"{name} must be a positive integer, not {value!r}")
     options = Options(check_special_tokens(special_tokens), **given)
-    n = len(options.special_tokens)
-    minimum = f"the minimum is {256 + n} (256 bytes + {plural(n, 'special token')})"
-    require(options.vocab_size >= 256 + n, f"vocabulary size {options.vocab_size} is too small; {minimum}")
-    line_breaks = options.newlines == "lf" and set("\r\n") & set("".join(options.special_tokens))
-    require(not line_breaks, f"special tokens can't contain line breaks when newlines='lf': {options.special_tokens}")
+    check_combination(options)
+    return options
+
+
+def check_combination(options: Options) -> None:
+    """Check options that depend on each other."""
+    n_special = len(options.special_tokens)
+    minimum = f"the minimum is {256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
+    require(options.vocab_size >= 256 + n_special, f"vocabulary size {options.vocab_size} is too small; {minimum}")
+    has_line_breaks = set("\r\n") & set("".join(options.special_tokens))
+    is_lost = options.newlines == "lf" and has_line_breaks
+    require(not is_lost, f"special tokens can't contain line breaks when newlines='lf': {options.special_tokens}")
+    if sys.maxunicode + 1 < options.vocab_size - n_special and options.vocab_size != sys.maxsize:
+        most = f"the Python engine has at most {sys.maxunicode + 1:,} ids"
+        require(engine_for(options), f"{most}, so it can't learn {options.vocab_size:,} tokens")
     if options.engine == "c":
         require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
     if options.like:
         require(options.max_token_length is None, "like='huggingface' has no max_token_length (its own is off by one)")
         check_special_names(options.special_tokens)
-    return options
-
-
-class Words(collections.Counter[bytes]):
-    """Words and their counts; the C engine has a table with the same methods."""
-
-    def totals(self) -> tuple[int, int, int]:
-        """Return (distinct words, words, bytes in words)."""
-        return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
-
-    def drop_rare(self, n: int) -> tuple[int, int]:
-        """Leave out words that occur fewer than n times; return (distinct words, occurrences) left out."""
-        rare = Words({word: count for word, count in self.items() if count < n})
-        self -= rare
-        return rare.totals()[:2]
-
-
-def learn(words: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int]]:
-    """Learn merges from a table of words; yield (left, right, count, replaced) for each, best first, as in Part II."""
-    words.drop_rare(options.min_word_count)
-    tokens = [token for token in vocab_of([], options).values() if len(token) == 1]
-    id_of_byte = bytes(tokens.index(bytes([byte])) for byte in range(256))
-    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
-    longest = options.max_token_length or sys.maxsize
-    learn_ids = getattr(engine_for(options), "learn", learn_in_python)  # without an engine, in Python
-    steps = learn_ids(words, id_of_byte, merges_wanted, options.min_frequency, longest, options.like is not None)
-    for step in with_progress(steps, options.progress, lambda _: f"learning merges: {len(tokens) - 256:,}"):
-        left, right = tokens[step[0]], tokens[step[1]]
-        tokens.append(left + right)
-        yield left, right, *step[2:]
-
-
-def model_of(words: Any, options: Options) -> Model:
-    """Learn from a table of words; return (vocab, merges)."""
-    merges = [(left, right) for left, right, _, _ in learn(words, options)]
-    return vocab_of(merges, options), merges
-
-
-def vocab_of(merges: Iterable[Pair], options: Options) -> dict[int, bytes]:
-    """Return the vocabulary: bytes, special tokens, merged tokens; or Hugging Face's order."""
-    specials = [special.encode("utf-8") for special in options.special_tokens]
-    single = [bytes([byte]) for byte in ([*PRINTABLE, *OTHER_BYTES] if options.like else range(256))]
-    start = specials + single if options.like else single + specials
-    return dict(enumerate(start + [left + right for left, right in merges]))
-
-
-def learn_in_python(
-    words: Words, id_of_byte: bytes, merges_wanted: int, min_frequency: int, longest: int, smaller_ids: bool
-) -> Iterator[tuple[int, int, int, int]]:
-    """Return the steps of learn_merges that are wanted and frequent enough, as the C engine's learn() does.
-
-    id_of_byte has the ids of the 256 bytes. With smaller_ids, as in Hugging Face, the smaller pair of ids wins a tie.
-    """
-    rows = [word.translate(id_of_byte).decode("latin-1") for word in words]
-    counts = list(words.values())
-    tokens = [bytes([id_of_byte.index(token_id)]) for token_id in range(256)]
-    words.clear()  # the learner needs memory
-    sort_key = (lambda token_id, token: token_id) if smaller_ids else descending
-    steps = learn_merges(rows, counts, tokens, sort_key, longest)
-    frequent = itertools.takewhile(lambda step: step[2] >= min_frequency, steps)  # counts never rise
-    return (step for _, step in zip(range(merges_wanted), frequent))
 
 
 def plural(n: int, noun: str) -> str:
@@ -640,9 +675,153 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# V. The tokenizer
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
+# VI. Training
+# --------------------------------------------------
+
+
+def train_bpe(
+    input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
+    texts: Strings = None, **options: Any,
+) -> Model:
+    r"""Train a byte-level BPE tokenizer; return (vocab, merges).
+
+    vocab maps token ids to bytes; merges are (left, right) in the order of creation.
+
+    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input. No
+                      word continues from one file into the next.
+    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together.
+                      The result is smaller if no pair is left to merge.
+    special_tokens    a list of strings that get an id each, after the 256 bytes; text is split at
+                      them first.
+    texts             instead of input_path, an iterable of strings, each a separate text. It is
+                      consumed lazily.
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or a custom pattern of the regex
+                      package. Words are its matches, and the text between them. A custom pattern may
+                      match across any place, so text is read up to a special token, and that part
+                      takes dozens of times its size in memory.
+    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
+    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves it unchanged.
+    min_word_count    words that occur less often are left out of learning, to save memory.
+    min_frequency     the lowest count at which a pair is still merged.
+    max_token_length  the most bytes that a merged token may have.
+    like              "huggingface": learn the merges and ids of the BpeTrainer of tokenizers, with
+                      the byte-level alphabet and add_prefix_space=False, from an iterator over the
+                      pieces between special tokens. The smaller pair of ids wins a tie; special
+                      tokens come first.
+    workers           the maximum number of threads (C engine) or processes (Python) that count
+                      words; by default, one per core. Except on Linux, a script that uses processes
+                      needs `if __name__ == "__main__":`.
+    engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The
+                      result is the same.
+    progress          show progress on standard error, in one line.
+
+    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with its place),
+    OSError for files, RuntimeError if a worker process is killed, and OverflowError if the C engine
+    would count 2**63 bytes.
+    """
+    checked = check_options("count learn", special_tokens, vocab_size=vocab_size, **options)
+    return model_of(count_corpus(Corpus(input_path, texts, checked)), checked)
+
+
+def count_words(
+    paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None, **options: Any
+) -> Counts:
+    """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe.
+
+    On several machines, make one call per file.
+    """
+    corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
+    return dict(count_corpus(corpus).copy())  # a dict, whichever engine counted
+
+
+def train_from_counts(
+    words: Counts, vocab_size: int, special_tokens: Strings = None, **options: Any
+) -> Model:
+    """Learn from counts of words, which can be added up: the second half of train_bpe, with its result."""
+    checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
+    counts = WordTable()
+    for word, count in words.items():
+        if not isinstance(word, bytes):
+            raise TypeError(f"words must be bytes, as in count_words, not {word!r:.60}")
+        require(count >= 0, f"counts must not be negative: {count} for {word!r:.60}")
+        if word and count:
+            counts[word] = operator.index(count)
+    return model_of(counts, checked)
+
+
+class WordTable(collections.Counter[bytes]):
+    """Words and their counts; the C engine has a table with the same methods."""
+
+    def totals(self) -> tuple[int, int, int]:
+        """Return (distinct words, words, bytes in words)."""
+        n_bytes = sum(len(word) * count for word, count in self.items())
+        return len(self), sum(self.values()), n_bytes
+
+    def drop_rare(self, n: int) -> tuple[int, int]:
+        """Leave out words that occur fewer than n times; return (distinct words, occurrences) left out."""
+        rare = [word for word, count in self.items() if count < n]
+        return len(rare), sum(map(self.pop, rare))
+
+
+def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int]]:
+    """Learn merges from a table of words; yield (left, right, count, replaced) for each, best first."""
+    table.drop_rare(options.min_word_count)
+    tokens = [token for token in vocab_of([], options).values() if len(token) == 1]
+    byte_ids = bytes(tokens.index(bytes([byte])) for byte in range(256))  # special tokens have no ids here
+    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
+    max_length = options.max_token_length or sys.maxsize
+    engine = engine_for(options)
+    learn_ids = engine.learn if engine else learn_in_python
+    merges = learn_ids(table, byte_ids, merges_wanted, options.min_frequency, max_length, options.like is not None)
+    merges = with_progress(merges, options.progress, lambda _: f"learning merges: {len(tokens) - 256:,}")
+    for left_id, right_id, count, replaced in merges:
+        left, right = tokens[left_id], tokens[right_id]
+        tokens.append(left + right)
+        yield left, right, count, replaced
+
+
+def model_of(table: Any, options: Options) -> Model:
+    """Learn from a table of words; return (vocab, merges)."""
+    merges = [(left, right) for left, right, _, _ in learn(table, options)]
+    return vocab_of(merges, options), merges
+
+
+def vocab_of(merges: Iterable[Pair], options: Options) -> dict[int, bytes]:
+    """Return the vocabulary: bytes, special tokens, merged tokens; or Hugging Face's order."""
+    specials = [special.encode("utf-8") for special in options.special_tokens]
+    if options.like:
+        tokens = specials + [bytes([byte]) for byte in PRINTABLE + OTHER_BYTES]
+    else:
+        tokens = [bytes([byte]) for byte in range(256)] + specials
+    tokens += [left + right for left, right in merges]
+    return dict(enumerate(tokens))
+
+
+def learn_in_python(
+    table: WordTable, byte_ids: bytes, merges_wanted: int, min_frequency: int, max_length: int, smaller_ids: bool
+) -> Iterator[tuple[int, int, int, int]]:
+    """Return the results of learn_merges that are wanted and frequent enough; the table is used up.
+
+    byte_ids[byte] is the id of a byte. With smaller_ids, as in Hugging Face, the smaller pair of ids
+    wins a tie.
+    """
+    # Latin-1 decodes the byte n as chr(n), so a word whose bytes are replaced by their ids becomes the
+    # str of ids that learn_merges takes.
+    words = [word.translate(byte_ids).decode("latin-1") for word in table]
+    counts = list(table.values())
+    tokens = [bytes([byte_ids.index(token_id)]) for token_id in range(256)]
+    table.clear()  # the learner needs the memory
+    sort_key = (lambda token, token_id: token_id) if smaller_ids else descending
+    merges = itertools.islice(
+        learn_merges(words, counts, tokens, sort_key, max_length), min(merges_wanted, sys.maxsize)
+    )
+    return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
+
+
+# --------------------------------------------------
+# VII. The tokenizer
+# --------------------------------------------------
 
 MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "no token" there
 
@@ -650,9 +829,11 @@ MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "n
 class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
-    vocab           {token id: token}; any ids from 0 on, but each byte that occurs in text needs one
+    vocab           {token id: token}; ids need not be consecutive; a byte without an id can't be
+                    encoded
     merges          [(left, right), ...] in the order of training
-    special_tokens  strings that get one id each, the next ones if they are not in the vocabulary; the longest wins
+    special_tokens  strings with one id each; one that is not in the vocabulary gets the next free id.
+                    Where several match, the longest wins
     pattern         the pattern that the vocabulary was trained with
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
@@ -660,19 +841,23 @@ class Tokenizer:
     >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4]), tokenizer
     ([3, 2, 4], 'ababab<end>', Tokenizer(5 tokens, 1 of them special, pattern 'gpt2'))
 
-    Raises ValueError if vocabulary and merges contradict each other, or can't be encoded by rank (check_merges).
+    Raises ValueError if vocabulary and merges contradict each other, or can't be encoded by rank
+    (check_merges).
     """
 
     def __init__(
         self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2"
     ) -> None:
-        self.options = check_options(["pattern"], special_tokens, pattern=pattern)
+        self.options = check_options("count", special_tokens, pattern=pattern)
         self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
         self.ids = ids_of(vocab)
-        specials = {special: special.encode("utf-8") for special in self.options.special_tokens}
-        new_ids = itertools.count(max(self.ids.values(), default=-1) + 1)
-        self.ids.update((token, next(new_ids)) for token in specials.values() if token not in self.ids)
-        self.special_ids = {special: self.ids[token] for special, token in specials.items()}
+        self.special_ids: dict[str, int] = {}
+        next_id = max(self.ids.values(), default=-1) + 1
+        for special in self.options.special_tokens:
+            token_id = self.ids.setdefault(special.encode("utf-8"), next_id)
+            next_id += token_id == next_id
+            self.special_ids[special] = token_id
+        require(next_id <= MAX_ID + 1, f"no id is left for all special tokens: the greatest id is {MAX_ID}")
         self.vocab = {token_id: token for token, token_id in self.ids.items()}
         try:
             self.rules = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.merges]
@@ -689,29 +874,28 @@ class Tokenizer:
         return len(self.vocab)
 
     def __repr__(self) -> str:
-        kind = f"{len(self.special_ids)} of them special, pattern {self.options.pattern!r}"
-        return f"Tokenizer({len(self):,} tokens, {kind})"
+        special = f"{len(self.special_ids)} of them special"
+        return f"Tokenizer({len(self):,} tokens, {special}, pattern {self.options.pattern!r})"
 
     @classmethod
-    def train(cls, input_path: Paths, vocab_size: int, special_tokens: Strings = None, **options: Any) -> Tokenizer:
-        """Train a tokenizer on a file, a list of files or, if input_path is None, on texts=[...].
-
-        The options are those of train_bpe: texts, pattern, workers, min_word_count, min_frequency, max_token_length,
-        errors, newlines, like, engine and progress.
-        """
+    def train(
+        cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, **options: Any
+    ) -> Tokenizer:
+        """Train a tokenizer, as train_bpe does with the same arguments."""
         specials = check_special_tokens(special_tokens)
-        return cls(*train_bpe(input_path, vocab_size, specials, **options), specials, options.get("pattern", "gpt2"))
+        vocab, merges = train_bpe(input_path, vocab_size, specials, **options)
+        return cls(vocab, merges, specials, options.get("pattern", "gpt2"))
 
     @classmethod
-    def load(cls, path: Path) -> Tokenizer:
-        """Load a tokenizer.json, or the one in a folder; raises ValueError if something in it is not supported."""
+    def load(cls, path: FilePath) -> Tokenizer:
+        """Load a tokenizer.json, or the one in a folder; raises ValueError if it isn't supported."""
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
             return cls(*read_tokenizer_json(json.load(file)))
 
     @classmethod
     def from_files(
-        cls, vocab_filepath: Path, merges_filepath: Path, special_tokens: Strings = None, pattern: str = "gpt2"
+        cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Strings = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them."""
         with open(merges_filepath, encoding="utf-8") as file, error_prefix(merges_filepath):
@@ -720,20 +904,22 @@ class Tokenizer:
             vocab, merges = to_bytes(json.load(file), pairs)
         return cls(vocab, merges, special_tokens, pattern)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: FilePath) -> None:
         """Save the model in a folder, which is created if it does not exist.
 
-        tokenizer.json is the model; vocab.json and merges.txt, GPT-2's two files, and tokenizer_config.json are for
-        other programs. Each file is complete before it replaces an earlier one.
+        tokenizer.json is the model; vocab.json and merges.txt, GPT-2's two files, and
+        tokenizer_config.json are for other programs. Each file is complete before it replaces an
+        earlier one.
         """
         check_savable(self.options, folder)
         save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
     def encoder(self) -> Any:
-        """The encoder of the C engine, or the one in Python if C is not built or can't be used for this model."""
+        """The encoder of the C engine, or the one in Python if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
-        return (engine and engine.encoder(self)) or self.python_encoder
+        encoder = engine.encoder(self) if engine else None
+        return encoder or self.python_encoder
 
     @functools.cached_property
     def python_encoder(self) -> PythonEncoder:
@@ -745,41 +931,45 @@ class Tokenizer:
         return self.encoder.encode(to_utf8(text))  # type: ignore[no-any-return]
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """Encode text in which special tokens are plain text, for text that other people wrote."""
-        return self._without_special_tokens.encode(text)
+        """Encode text in which special tokens are plain text, for untrusted text."""
+        return self.ordinary.encode(text)
 
     @functools.cached_property
-    def _without_special_tokens(self) -> Tokenizer:
+    def ordinary(self) -> Tokenizer:
+        """The same tokenizer without special tokens, for untrusted text."""
         return Tokenizer(self.vocab, self.merges, None, self.options.pattern)
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, for streams of any size, split anywhere.
 
-        Text is kept until it can be cut: little with a named pattern, up to the next special token with a custom one.
+        The first ids come after about 1 KB of text, the next ones after up to 64 KB. With a custom
+        pattern, text is kept up to the next special token.
         """
-        for data in cut_stream(map(to_utf8, iterable), self.options):
+        for data in cut_stream(map(to_utf8, iterable), self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
 
-    def encode_files(self, paths: Paths, output: Path, *, texts: Strings = None, **options: Any) -> int:
+    def encode_files(
+        self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any
+    ) -> int:
         """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
 
-        Ids are uint16 if all fit, else uint32; numpy.load opens the file (also with mmap_mode="r"), which replaces an
-        earlier one when it is complete. No word continues from one text into the next, and no token is put between
-        them. Memory does not grow with the corpus, except with a custom pattern. The options are workers, progress,
-        errors, newlines and engine, as in train_bpe.
+        Ids are uint16 if all fit, else uint32. numpy.load opens the file (also with mmap_mode="r"). An
+        earlier file is replaced when the new one is complete. No word continues from one text into
+        the next, and no token is put between them. Memory does not grow with the corpus, except with
+        a custom pattern.
         """
         return encode_corpus(self, self.corpus(paths, texts, **options), output)
 
     def corpus(self, paths: Paths, texts: Strings, **options: Any) -> Corpus:
         """Return a corpus that is split into words as this tokenizer does."""
-        checked = check_options(ENCODING, self.options.special_tokens, **options)
+        checked = check_options("encode", self.options.special_tokens, **options)
         return Corpus(paths, texts, checked._replace(pattern=self.options.pattern))
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
         skipped = set(self.special_ids.values()) if skip_special_tokens else ()
-        ids = [token_id for token_id in ids if token_id not in skipped]
-        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+        kept = [token_id for token_id in ids if token_id not in skipped]
+        return self.decode_bytes(kept).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Decode token ids to bytes; raises ValueError for an id that is not in the vocabulary."""
@@ -787,22 +977,23 @@ class Tokenizer:
         try:
             return b"".join(map(self.vocab.__getitem__, ids))
         except KeyError as error:
-            raise ValueError(f"unknown token id {error} at index {ids.index(*error.args)}") from None
+            unknown = error.args[0]
+            raise ValueError(f"unknown token id {unknown} at index {ids.index(unknown)}") from None
 
 
 class PythonEncoder:
-    """Encode with a vocabulary and merges. The C engine has a twin with the same two methods, which is faster."""
+    """Encode with a vocabulary and merges; the C engine has a faster twin, with encode and encode_array."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.special_ids = tokenizer.special_ids
         self.pattern = tokenizer.options.pattern
-        self.id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
+        self.byte_ids = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]  # None without a token
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
-        self.merged = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
+        self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def encode(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8, and raise UnicodeDecodeError if it is not."""
+        """Encode text in UTF-8; raises UnicodeDecodeError if it is invalid."""
         ids: list[int] = []
         pieces = special_token_finder(tuple(self.special_ids)).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
@@ -820,45 +1011,52 @@ class PythonEncoder:
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word; raises ValueError if one of its bytes has no token."""
         data = word.encode("utf-8")
-        ids = [self.id_of_byte[byte] for byte in data]
+        ids = [self.byte_ids[byte] for byte in data]
         if None in ids:
             at = ids.index(None)
             raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {word[:40]!r}")
-        return tuple(merge_by_rank(ids, self.ranks, self.merged))
+        return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
-    """Return the id of each token; the vocabulary must map different ids, from 0 to MAX_ID, to different bytes."""
+    """Return the id of each token; ids and tokens must be unique, and ids from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
         if not isinstance(token, bytes):
             raise TypeError(f"vocab maps ids to bytes, not {token_id!r} to {token!r:.40}; for files, use from_files")
-        if not 0 <= token_id <= MAX_ID or token in ids:
-            raise ValueError(f"the id of {token!r} must be one number from 0 to {MAX_ID}, not {token_id}")
+        if not 0 <= token_id <= MAX_ID:
+            raise ValueError(f"the id of {token!r:.40} must be from 0 to {MAX_ID}, not {token_id}")
+        if token in ids:
+            raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
         ids[token] = operator.index(token_id)
     return ids
 
 
 def to_utf8(text: str) -> bytes:
-    """Encode text as UTF-8; raises TypeError if it is not a str."""
+    """Encode text as UTF-8."""
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
     return text.encode("utf-8")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# VI. Files of a model
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
+# VIII. Files of a model: our own, then those of other programs
+# --------------------------------------------------
 
-# tokenizer.json is the model, in the format of Hugging Face's tokenizers package. GPT-2's two files, vocab.json and
-# merges.txt, have no pattern and no special tokens. All write each byte as a printable character: bytes that are
-# printable in Latin-1 as themselves, the 68 others as U+0100, U+0101, ...: the space is "Ġ", the newline "Ċ".
+# tokenizer.json is the model, in the format of Hugging Face's tokenizers package. GPT-2's two files,
+# vocab.json and merges.txt, have no pattern and no special tokens. All write each byte as a printable
+# character: bytes that are printable in Latin-1 as themselves, the 68 others as U+0100, U+0101, ...:
+# the space is "Ġ", the newline "Ċ".
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
 CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
-BYTE_OF = codecs.charmap_build(CHARACTERS)
+BYTE_OF = codecs.charmap_build(CHARACTERS)  # a table for charmap_encode, the fastest way back to bytes
 
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
+
+# In cl100k, tokenizers would read {1,3}+ as one or more times {1,3}. Some programs recognize GPT-2's
+# pattern only as it was published.
+JSON_PATTERNS = PATTERNS | {"gpt2": GPT2_AS_PUBLISHED, "cl100k": PATTERNS["cl100k"].replace("{1,3}+", "{1,3}")}
 
 
 def to_printable(token: bytes) -> str:
@@ -867,13 +1065,14 @@ def to_printable(token: bytes) -> str:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Check that no special token looks like another token in tokenizer.json, where "é" is the byte E9."""
+    """Check that no special token looks like another token in tokenizer.json: "é" is the byte E9 there."""
     for special in special_tokens:
-        alike = set(special) <= set(CHARACTERS) and not special.isascii()
-        require(not alike, f"special token {special!r} can't be saved: it looks like bytes in printable characters")
+        looks_like_bytes = set(special) <= set(CHARACTERS) and not special.isascii()
+        text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
+        require(not looks_like_bytes, text)
 
 
-def check_savable(options: Options, folder: Path, inputs: Iterable[str] = ()) -> None:
+def check_savable(options: Options, folder: FilePath, inputs: Iterable[str] = ()) -> None:
     """Try everything that could keep a model from being saved, before an hour of training."""
     require(os.fspath(folder), "the folder's name must not be empty")
     check_special_names(options.special_tokens)
@@ -881,7 +1080,7 @@ def check_savable(options: Options, folder: Path, inputs: Iterable[str] = ()) ->
         check_writable(os.path.join(folder, name), inputs)
 
 
-def check_writable(path: Path, inputs: Iterable[str]) -> None:
+def check_writable(path: FilePath, inputs: Iterable[str]) -> None:
     """Check that a file can be written, and is not one of the inputs."""
     for other in inputs:
         same = os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
@@ -891,7 +1090,7 @@ def check_writable(path: Path, inputs: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
+def new_file(path: FilePath, keep: bool = True) -> Iterator[Any]:
     """Open a file under a temporary name, and rename it on success; nothing is left behind if it is not kept."""
     path = pathlib.Path(path).resolve()  # to follow a link instead of replacing it
     require(not path.exists() or path.is_file(), f"refusing to overwrite {path}: not a regular file")
@@ -910,17 +1109,23 @@ def new_file(path: Path, keep: bool = True) -> Iterator[Any]:
                 folder.rmdir()
 
 
-def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: Path) -> None:
+def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
     """Write the files of a model; Tokenizer.save describes them."""
     printable = {token: to_printable(token) for token in vocab.values()}
     ids = {printable[token]: token_id for token_id, token in vocab.items()}
     pairs = [[printable[left], printable[right]] for left, right in merges]
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    config["model_input_names"] = ["input_ids", "attention_mask"]  # else transformers 4 adds token_type_ids
-    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= takes tenfold
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
+    }
+    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= is slower
     model = to_json(tokenizer_json(options, ids, pairs))
     texts = model, to_json(config), to_json(ids), "\n".join(["#version: 0.2", *map(" ".join, pairs)])
-    with contextlib.ExitStack() as stack:  # when all files are complete, the last one here, the model, is renamed first
+
+    # All files are written before one is renamed. The stack renames them in reverse: tokenizer.json,
+    # opened last, comes first, because it alone is the model.
+    with contextlib.ExitStack() as stack:
         for name, text in reversed(list(zip(MODEL_FILES, texts))):
             file = stack.enter_context(new_file(os.path.join(folder, name)))
             file.write(text.encode("utf-8") + b"\n")
@@ -929,7 +1134,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
 
 
 def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
-    """Return the contents of tokenizer.json; the library that reads it may match a custom pattern differently."""
+    """Return the contents of tokenizer.json; other libraries may match a custom pattern differently."""
     specials = {to_printable(special.encode("utf-8")): special for special in options.special_tokens}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
@@ -948,7 +1153,10 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
     }  # fmt: skip
 
 
-# A tokenizer.json of any program is compared with the one that save() would write. These differences change no id:
+# Here our own format ends. A tokenizer.json of another program is compared with the one that save()
+# would write for its tokens. flat() names each value, such as "model.dropout", and leaves out null,
+# false, 0 and "", which mean the same there as an entry that is absent. Each difference must be one of
+# these, which change no id; any other is an error that names it.
 HARMLESS = [
     r"(padding|truncation)\..*",  # of batches: encode() returns all ids
     r".*\.trim_offsets",  # about places in text
@@ -959,13 +1167,26 @@ HARMLESS = [
 ]
 
 
+def flat(tree: Any, name: str = "") -> dict[str, Any]:
+    """Name each value of a tree, except empty ones: {"a": {"b": [1, null]}} -> {"a.b.0": 1}."""
+    if not isinstance(tree, (dict, list)):
+        return {name: tree} if tree else {}
+    values: dict[str, Any] = {}
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        values |= flat(value, f"{name}.{key}" if name else str(key))
+    return values
+
+
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
-    """Return (vocab, merges, special tokens, pattern) of a tokenizer.json, if Tokenizer does all that it asks for."""
-    vocab, pairs = (content["model"].pop(name, {}) for name in ("vocab", "merges"))
+    """Return (vocab, merges, special tokens, pattern); raises ValueError if Tokenizer lacks something."""
+    vocab = content["model"].pop("vocab", {})
+    pairs = content["model"].pop("merges", [])
     if pairs and isinstance(pairs[0], str):  # as older versions write them
         pairs = [pair.split(" ") for pair in pairs]
+
     specials = check_special_tokens([token["content"] for token in content["added_tokens"]])
     check_special_names(specials)
+    check_overlap(content["added_tokens"])
     new_ids = itertools.count(len(vocab))  # for tokens that are not in the vocabulary, as tokenizers numbers them
     ids = {}
     for text in specials:
@@ -974,16 +1195,31 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[dict[int, bytes], list
     require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
     vocab.update(ids)
     pattern = check_supported(content, vocab, specials)
-    first = [token["content"] for token in content["added_tokens"] if not token.get("normalized")]
-    others = [text for text in specials if text not in first]
-    for a, b in [*itertools.product(first, others), *itertools.product(others, first)]:  # tokenizers finds them in turn
-        overlap = any(a[at] == b[0] and a.startswith(b[: len(a) - at], at) for at in range(len(a)))
-        require(not overlap, f"the added tokens {a!r:.99} and {b!r:.99} overlap, and only one is normalized")
     return *to_bytes(vocab, pairs), list(specials), pattern
 
 
+def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
+    """Check that no normalized added token overlaps another one: tokenizers searches for those later."""
+    normalized = sorted(token["content"] for token in added_tokens if token.get("normalized"))
+    others = sorted(token["content"] for token in added_tokens if not token.get("normalized"))
+    for group, other_group in ((normalized, others), (others, normalized)):
+        for token in group:
+            overlaps = ends_with_a_beginning(token, other_group) or any(other in token for other in other_group)
+            require(not overlaps, f"the added token {token!r:.99} overlaps another one, and only one is normalized")
+
+
+def ends_with_a_beginning(token: str, others: list[str]) -> bool:
+    """Return whether a token ends with the beginning of one of the others, which are sorted."""
+    for start in range(len(token)):
+        end = token[start:]
+        at = bisect.bisect_left(others, end)  # if one begins with `end`, this one does
+        if at < len(others) and others[at].startswith(end):
+            return True
+    return False
+
+
 def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
-    """Check that a tokenizer.json asks for nothing that save() would not write for these tokens; return its pattern."""
+    """Check that a tokenizer.json needs nothing that save() would not write; return its pattern."""
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
     steps[-1].setdefault("use_regex", True)
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
@@ -992,22 +1228,18 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     del expected["model"]["vocab"]
     if len(steps) == 1:  # a ByteLevel that splits text by itself, with GPT-2's pattern
         expected["pre_tokenizer"]["pretokenizers"] = [{**expected["decoder"], "use_regex": True}]
+
     ours, theirs = flat(expected), flat(content)
     if all(character in ids for character in CHARACTERS):  # no byte is unknown
         theirs.pop("model.unk_token", None)
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
             raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")
-    return check_pattern(GPT2 if len(steps) == 1 else theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", ""))
-
-
-def flat(tree: Any, name: str = "") -> dict[str, Any]:
-    """Name each value of a tree: {"a": {"b": [1]}} -> {"a.b.0": 1}. null, false, 0 and "" are left out, like absent."""
-    if not isinstance(tree, (dict, list)):
-        return {name: tree} if tree else {}
-    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    parts = (flat(value, f"{name}.{key}" if name else str(key)) for key, value in items)
-    return dict(itertools.chain.from_iterable(part.items() for part in parts))
+    if len(steps) == 1:
+        return "gpt2"
+    expression = theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", "")
+    names = {spelling: name for name, spelling in JSON_PATTERNS.items()}
+    return check_pattern(names.get(expression, expression))
 
 
 def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:
@@ -1030,28 +1262,27 @@ def read_merges(text: str) -> list[list[str]]:
 
 
 @contextlib.contextmanager
-def error_prefix(place: Path) -> Iterator[None]:
-    """Put the name of a model's file before any error; other errors than ValueError mean another kind of file."""
+def error_prefix(path: FilePath) -> Iterator[None]:
+    """Put the name of a model's file before any error; any but ValueError means that the file is of another kind."""
     try:
         yield
     except Exception as error:
         text = str(error) if isinstance(error, ValueError) else f"not a byte-level BPE model ({error!r:.99})"
-        raise ValueError(f"{os.fspath(place)}: {text}") from None
+        raise ValueError(f"{os.fspath(path)}: {text}") from None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# VII. Large corpora
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
+# IX. Large corpora
+# --------------------------------------------------
 
-# A corpus is read in slices that split into the same words on their own as they do within the whole text. Workers count
-# or encode slices at the same time. Results are used in order, because ids are written as they arrive.
+# A corpus is read in slices that split into the same words on their own as they do within the whole
+# text. Workers count or encode slices at the same time. Results are used in order, because ids are
+# written as they arrive.
 
 SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time: some 0.2 s in Python
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text with lone surrogates for the bytes that are not UTF-8
-NOT_UTF8_HINT = "if it is compressed: zcat FILE | bpe.py - ...; in another encoding, such as GB18030 or Latin-1: "
-NOT_UTF8_HINT += "iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"
+NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of bytes that are not UTF-8
 
 
 class Slice(NamedTuple):
@@ -1060,7 +1291,7 @@ class Slice(NamedTuple):
     name: str
     start_byte: int
     end_byte: int
-    texts: tuple[bytes, ...] = ()  # none: they are the bytes of the file
+    texts: tuple[bytes, ...] = ()  # if empty, read() takes the bytes from the file
 
     def read(self, options: Options) -> Iterable[bytes]:
         """Return the texts in UTF-8, with line endings as `newlines` says."""
@@ -1070,20 +1301,25 @@ class Slice(NamedTuple):
                 file.seek(self.start_byte)
                 texts = (file.read(self.end_byte - self.start_byte),)
             require(len(texts[0]) == self.end_byte - self.start_byte, "the file has changed: it has fewer bytes now")
-        if options.errors == "replace" or options.newlines == "lf":
+        if options.errors == "replace" or options.newlines == "lf":  # check first, while offsets are right
             texts = tuple(text.decode("utf-8", options.errors).encode("utf-8") for text in texts)
-        return [text.replace(b"\r\n", b"\n") for text in texts] if options.newlines == "lf" else texts
+        if options.newlines == "lf":
+            texts = tuple(text.replace(b"\r\n", b"\n") for text in texts)
+        return texts
 
 
 class Corpus:
     """The files or texts of a call, which are checked at once; sizes are in bytes, 0 for pipes and /proc."""
 
     def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
-        require((paths is None) != (texts is None), "pass either paths or texts, and not both")
+        require(paths is not None or texts is not None, "either the path of a file or texts=... is missing")
+        require(paths is None or texts is None, "pass either paths or texts, and not both")
         require(not isinstance(texts, (str, bytes)), f"texts must be an iterable of strings, not {texts!r:.40}")
         listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
         self.paths = [os.fsdecode(path) for path in listed]
         require(self.paths.count("-") < 2, "standard input (-) can be read only once")
+        for path in self.paths:
+            require(not os.path.isdir(path), f"{path} is a folder; name its files ({os.path.join(path, '*.txt')})")
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
         self.texts = texts
         self.options = options
@@ -1115,15 +1351,19 @@ class Corpus:
 
 def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> Iterator[Slice]:
     """Cut a file into slices that the workers read themselves."""
-    start, end = 0, slice_bytes
+    start = 0
+    end = slice_bytes
     with open(path, "rb") as file:
         while end < size:
             begin = max(start, end - WINDOW_BYTES)
             file.seek(begin)
-            if cut := last_cut_in_bytes(file.read(end - begin), options):
+            cut = last_cut_in_bytes(file.read(end - begin), options)
+            if cut:
                 yield Slice(path, start, begin + cut)
                 start = begin + cut
-            end = start + slice_bytes if cut else end + WINDOW_BYTES // 2  # the windows overlap
+                end = start + slice_bytes
+            else:
+                end += WINDOW_BYTES // 2  # the windows overlap
     yield Slice(path, start, size)
 
 
@@ -1139,7 +1379,8 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
         n_bytes += len(collected[-1])
         if n_bytes >= slice_bytes:
             yield Slice(f"texts up to {number}", 0, n_bytes, tuple(collected))
-            collected, n_bytes = [], 0
+            collected = []
+            n_bytes = 0
     if collected:
         yield Slice("the last texts", 0, n_bytes, tuple(collected))
 
@@ -1148,75 +1389,94 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
     """Cut a pipe, or standard input, into slices that carry their text."""
     start = 0
     with open(0 if path == "-" else path, "rb", closefd=path != "-") as pipe:
-        for data in cut_stream(iter(functools.partial(pipe.read, WINDOW_BYTES // 2), b""), options, slice_bytes):
+        blocks = iter(functools.partial(pipe.read, WINDOW_BYTES // 2), b"")
+        for data in cut_stream(blocks, options, slice_bytes, slice_bytes):
             yield Slice(path, start, start + len(data), (data,))
             start += len(data)
 
 
-def cut_stream(blocks: Iterable[bytes], options: Options, least: int = 1) -> Iterator[bytes]:
-    """Join the blocks of a text, and cut it into pieces of about `least` bytes, where that is safe."""
-    data, enough = bytearray(), least
+def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
+    """Join the blocks of a text, and cut it where that changes no word.
+
+    The first piece has about `first` bytes, and each following one up to twice as many, up to `most`:
+    the first ids come soon, and later pieces don't cost a call for a few words.
+    """
+    data = bytearray()
+    piece_bytes = wanted = first
     for block in blocks:
         data += block
-        if len(data) >= enough:
-            window = bytes(data[-WINDOW_BYTES:])
-            cut = last_cut_in_bytes(window, options)
-            # A retry after each small block would take quadratic time; a longer wait would skip places to cut.
-            enough = least if cut else len(data) + min(len(data), WINDOW_BYTES // 2)
-            if cut:
-                cut += len(data) - len(window)
-                yield bytes(data[:cut])
-                del data[:cut]
+        if len(data) < wanted:
+            continue
+        window = bytes(data[-WINDOW_BYTES:])
+        cut = last_cut_in_bytes(window, options)
+        if cut:
+            cut += len(data) - len(window)
+            yield bytes(data[:cut])
+            del data[:cut]
+            piece_bytes = wanted = min(2 * piece_bytes, most)
+        else:  # wait for more text: a search after each small block would take quadratic time
+            wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
         yield bytes(data)
 
 
 def last_cut_in_bytes(window: bytes, options: Options) -> int:
-    """Do the same as last_cut, for bytes. If they are an error, any place will do: reading reports it."""
+    """Do what last_cut does, for bytes. Invalid bytes are cut anywhere, because reading them is an error."""
     text = window.decode("utf-8", "surrogateescape")
-    if options.errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):  # the ends may divide a character
+    inner = text[3:-3]  # each end may have up to 3 bytes of a character that the window divides
+    if options.errors == "strict" and NOT_UTF8.search(inner):
         return len(window)
-    place = last_cut(text, options.pattern, options.special_tokens)
-    return len(text[:place].encode("utf-8", "surrogateescape"))
+    place = last_cut(inner, options.pattern, options.special_tokens)
+    return len(text[: 3 + place].encode("utf-8", "surrogateescape")) if place else 0
 
 
-TASK: Any = None  # of a worker process: set once, because it may hold a tokenizer
-
-
-def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[Any]:
-    """Yield (slice, task(slice)) in order. One slice or worker needs no pool; threads are for C."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    n_workers = min(workers or cores, cores, 61)  # Windows allows no more processes in a pool
-    head = list(itertools.islice(slices, n_workers))
-    slices = itertools.chain(head, slices)
-    importable = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker  # processes need it
-    if len(head) < 2 or not (in_threads or importable):
-        yield from ((piece, task(piece)) for piece in slices)
+def run_tasks(
+    task: Any, slices: Iterator[Slice], in_threads: bool, workers: int | None
+) -> Generator[tuple[Slice, Any], None, None]:
+    """Yield (slice, task(slice)) in order. Threads are used with C, processes with Python."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_workers = min(workers or n_cores, n_cores, 61)  # Windows allows no more processes in a pool
+    first_slices = list(itertools.islice(slices, n_workers))
+    slices = itertools.chain(first_slices, slices)
+    n_workers = len(first_slices)
+    # Processes find run_in_worker by the name of this module, which may have been loaded without one.
+    has_name = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
+    if n_workers < 2 or not (in_threads or has_name):
+        for piece in slices:
+            yield piece, task(piece)
         return
-    import concurrent.futures as futures
 
-    pool: futures.Executor = futures.ThreadPoolExecutor(len(head))
-    if not in_threads:
-        import multiprocessing
-
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)  # None: the default
-        pool = futures.ProcessPoolExecutor(len(head), context, start_worker, (task,))
-        task = run_in_worker
+    pool = make_pool(task, n_workers, in_threads)
+    task = task if in_threads else run_in_worker
     waiting: collections.deque[tuple[Slice, Any]] = collections.deque()
     try:
         for piece in slices:
             waiting.append((piece, pool.submit(task, piece)))
-            if len(waiting) > len(head):
-                first, future = waiting.popleft()
-                yield first, future.result()
-        for first, future in waiting:
-            yield first, future.result()
+            if len(waiting) > n_workers:
+                piece, future = waiting.popleft()
+                yield piece, future.result()
+        for piece, future in waiting:
+            yield piece, future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
 
+def make_pool(task: Any, n_workers: int, in_threads: bool) -> Any:
+    """Return a pool of threads, or of processes, each of which gets the task once: it may be large."""
+    import concurrent.futures
+    import multiprocessing
+
+    if in_threads:
+        return concurrent.futures.ThreadPoolExecutor(n_workers)
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)  # None: the default
+    return concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
+
+
+TASK: Any = None  # of a worker process
+
+
 def start_worker(task: Any) -> None:
-    """Prepare a worker process, which the parent ends cleanly on signals, and which ends when the parent has died."""
+    """Prepare a worker process: leave signals to the parent, and exit when it dies."""
     import multiprocessing
     import threading
 
@@ -1228,7 +1488,7 @@ def start_worker(task: Any) -> None:
     TASK = task
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.name == "posix":
-        os.setsid()  # so Ctrl-C reaches the parent only: a worker that dies while sending a result blocks the pool
+        os.setsid()  # so Ctrl-C reaches the parent only: a worker that dies while sending blocks the pool
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
@@ -1238,29 +1498,29 @@ def run_in_worker(piece: Slice) -> Any:
 
 
 def run_task(task: Any, piece: Slice) -> Any:
-    """Return task(piece); its errors get the file and the place."""
+    """Return task(piece); add the file and the place to its errors."""
     try:
         return task(piece)
     except UnicodeDecodeError as error:
         place = f"byte {piece.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
-        raise ValueError(f"{piece.name}: not valid UTF-8 at {place}; {NOT_UTF8_HINT}") from None
+        raise ValueError(f"{piece.name}: not valid UTF-8 at {place}") from None
     except ValueError as error:
         raise ValueError(f"{piece.name}, bytes {piece.start_byte} to {piece.end_byte}: {error}") from None
 
 
 def count_corpus(corpus: Corpus) -> Any:
-    """Count the words of a corpus, in a table of the C engine if it supports the pattern, else in a Words."""
+    """Count words in a table of the C engine, or in a WordTable if C doesn't support the pattern."""
     engine = engine_for(corpus.options, scanning=True)
-    words = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else Words()
-    task = functools.partial(count_slice, options=corpus.options, table=words if engine else None)
+    table = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
+    task = functools.partial(count_slice, options=corpus.options, table=table if engine else None)
     with contextlib.closing(corpus.map(task, engine is not None, "counting words")) as results:
-        for counts in filter(None, results):  # C counts by itself
-            words.update(counts)
-    return words
+        for counts in filter(None, results):  # none from C, which has counted them in its table
+            table.update(counts)
+    return table
 
 
 def count_slice(piece: Slice, options: Options, table: Any) -> dict[bytes, int]:
-    """Return the count of each word of a slice, unless a table of the C engine takes them."""
+    """Return the count of each word of a slice, or count in a table of the C engine."""
     counts: collections.Counter[str] = collections.Counter()
     for utf8 in piece.read(options):
         if table is not None:
@@ -1271,14 +1531,15 @@ def count_slice(piece: Slice, options: Options, table: Any) -> dict[bytes, int]:
     return {word.encode("utf-8"): count for word, count in counts.items()}
 
 
-def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: Path) -> int:
+def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int:
     """Write the token ids of a corpus into a .npy file (format 1.0); return how many there are."""
     require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
     check_writable(output, corpus.paths)
     kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
-    in_python = corpus.options.engine == "python" or isinstance(tokenizer.encoder, PythonEncoder)
+    encoder = tokenizer.python_encoder if corpus.options.engine == "python" else tokenizer.encoder
+    in_c = not isinstance(encoder, PythonEncoder)
     task = functools.partial(encode_slice, options=corpus.options, tokenizer=tokenizer, kind=kind)
-    with new_file(output) as file, contextlib.closing(corpus.map(task, not in_python, "encoding")) as results:
+    with new_file(output) as file, contextlib.closing(corpus.map(task, in_c, "encoding")) as results:
         file.seek(128)  # the header's size
         file.writelines(results)
         n_ids: int = (file.tell() - 128) // int(kind[1])
@@ -1295,42 +1556,18 @@ def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str
     return b"".join(encoder.encode_array(utf8, kind) for utf8 in piece.read(options))
 
 
-def with_progress(items: Iterable[Any], show: bool, describe: Callable[[float], str]) -> Iterator[Any]:
-    """Pass items on, and on a terminal print describe(seconds) in one line, which is rewritten five times a second."""
-    if not show or getattr(sys.stderr, "closed", True) or not getattr(sys.stderr, "isatty", bool)():
-        yield from items
-        return
-    start = shown_at = time.monotonic()
-    try:
-        for item in items:
-            yield item
-            if time.monotonic() - shown_at > 0.2:
-                shown_at = time.monotonic()
-                say(f"\r{describe(shown_at - start)}\x1b[K", sys.stderr)
-    finally:
-        say("\r\x1b[K", sys.stderr)
+# --------------------------------------------------
+# X. The C engine
+# --------------------------------------------------
 
-
-def say(text: str, stream: Any) -> None:
-    """Write text to a stream; if it is closed, full or replaced, training goes on all the same."""
-    try:
-        stream.write(text)
-        stream.flush()
-    except Exception:
-        with contextlib.suppress(Exception):  # else Python tries again at its end, fails, and changes the exit status
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# VIII. The C engine
-# ---------------------------------------------------------------------------------------------------------------------
-
-# build_ffi.py wraps the C library as an Engine with these methods and attributes; text is bytes, in UTF-8:
+# build_ffi.py wraps the C library as an Engine with these methods and attributes; text is bytes, in
+# UTF-8:
 #   patterns                        the names of the patterns that it supports
-#   words(special_tokens, pattern)  an empty table with the methods of Words that are used here, and scan(text), which
-#                                   counts the words of a text in any thread
-#   learn(words, ...)               the steps of learn_in_python, with its arguments; the table is used up
-#   encoder(tokenizer)              an encoder with the methods of PythonEncoder; None for too many tokens
+#   words(special_tokens, pattern)  an empty table with the methods of WordTable that are used here,
+#                                   and scan(text), which counts the words of a text in any thread
+#   learn(table, ...)               does what learn_in_python does
+#   encoder(tokenizer)              an encoder with the methods of PythonEncoder; None for too many
+#                                   tokens
 
 
 def find_engine() -> tuple[Any, str]:
@@ -1355,16 +1592,21 @@ def load_engine(folder: str) -> Any:
 def engine_for(options: Options, scanning: bool = False) -> Any:
     """Return the C engine, or None if Python does the work; for `scanning`, C has to support the pattern."""
     engine = find_engine()[0] if options.engine != "python" else None
-    return None if scanning and engine and options.pattern not in engine.patterns else engine
+    if engine and scanning and options.pattern not in engine.patterns:
+        return None
+    return engine
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# IX. The command line
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------
+# XI. The command line
+# --------------------------------------------------
 
 USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and write a model
        %(prog)s CORPUS [CORPUS ...] --encode FILE [options]  write token ids
        %(prog)s --show TEXT [options]                        show how the model splits TEXT"""
+NOT_UTF8_HINT = """; if it is compressed: zcat FILE | bpe.py - ...; in another encoding, such as GB18030 \
+or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"""
+SIGNALS = {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal))  # Windows has no SIGHUP
 
 
 def make_parser() -> Any:
@@ -1380,8 +1622,8 @@ def make_parser() -> Any:
     add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
     add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="use no special tokens")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
-    add("--errors", choices=CHOICES["errors"], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
-    add("--newlines", choices=CHOICES["newlines"], help=r"lf: read \r\n as \n (default: keep)")
+    add("--errors", choices=VALUES["errors"], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
+    add("--newlines", choices=VALUES["newlines"], help=r"lf: read \r\n as \n (default: keep)")
     add = parser.add_argument_group("training").add_argument
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
     add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
@@ -1389,13 +1631,14 @@ def make_parser() -> Any:
     add("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
     add = parser.add_argument_group("inspection").add_argument
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
-    add("--explain", type=int, metavar="N", help="say why the first N merges are made")
+    add("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
     add("--log-every", type=int, metavar="N", help="print every Nth merge")
+    add("--pair", metavar="PAIR", help='with --explain: the count of one more pair, written as there ("e ␣t")')
     add = parser.add_argument_group("running").add_argument
-    add("--model", "--output-dir", default="bpeModel", metavar="FOLDER", help="the model's folder (default: bpeModel)")
+    add("--model", "--output-dir", metavar="FOLDER", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
     add("--workers", type=int, metavar="N", help="processes or threads that count or encode (default: all cores)")
-    add("--engine", choices=CHOICES["engine"], help="auto: the C engine if it is built (default)")
+    add("--engine", choices=VALUES["engine"], help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
     add("--version", action="version", version=f"%(prog)s {__version__}")
     add("--help", "-h", action="help", help="print this")
@@ -1410,91 +1653,156 @@ def refuse(message: str) -> None:
 def run(args: Any) -> None:
     """Train, encode or show, as the command line asks."""
     given = {name: value for name, value in vars(args).items() if name in Options._fields and value is not None}
-    inspected = args.explain or args.log_every
+    inspected = args.explain or args.pair or args.log_every
     if args.show is not None:
         require(not (args.corpus or args.encode or inspected), "--show can't be combined with a corpus or other tasks")
-        check_options(["engine"], None, **given)
-        show(args.show, Tokenizer.load(args.model))
+        check_options("show", None, **given)
+        show(args.show, load_model(args))
         return
+
     last = args.corpus[-1] if args.corpus else ""
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
-    given["progress"] = not args.quiet and not inspected
+    given["progress"] = not args.quiet and not inspected and is_terminal(sys.stderr)
     if args.encode is not None:
         require(size is None and not inspected, "--encode uses a saved model: train it first, with another command")
-        tokenizer = Tokenizer.load(args.model)
-        corpus = tokenizer.corpus(args.corpus, None, **given)
-        n_ids = encode_corpus(tokenizer, corpus, args.encode)
-        per_token = f"{corpus.bytes_read / max(n_ids, 1):.2f} bytes per token"
-        report(args, "encoded", f"{corpus.bytes_read:,} bytes: {plural(n_ids, 'token')}, {per_token}")
-        report(args, "saved", args.encode)
+        corpus = encode(args, given)
     else:
-        require(size is not None, "the vocabulary size is missing: bpe.py corpus.txt 10000 (or 10k)")
-        options = check_options(TRAINING, given.pop("special_tokens", ["<|endoftext|>"]), vocab_size=size, **given)
-        corpus = Corpus(args.corpus, None, options)
-        train(args, corpus, options)
-    why_not = find_engine()[1] if corpus.options.engine != "python" else "as chosen"
-    in_c = "C" if engine_for(corpus.options, scanning=True) else "Python for the words of this pattern"
-    report(args, "engine", f"Python ({why_not})" if why_not else in_c)
+        require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
+        specials = given.pop("special_tokens", ["<|endoftext|>"])
+        corpus = train(args, check_options("count learn", specials, vocab_size=size, **given))
+
+    engine = "C"
+    if not engine_for(corpus.options, scanning=True):
+        reason = "as chosen" if corpus.options.engine == "python" else find_engine()[1]
+        engine = f"Python ({reason})" if reason else "Python for the words of this pattern"
+    report(args, "engine", engine)
 
 
-def train(args: Any, corpus: Corpus, options: Options) -> None:
+def load_model(args: Any) -> Tokenizer:
+    """Load the model that the command line names."""
+    folder = "bpeModel" if args.model is None else args.model
+    require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
+    return Tokenizer.load(folder)
+
+
+def encode(args: Any, given: Mapping[str, Any]) -> Corpus:
+    """Encode the corpus, and print how many ids it has."""
+    tokenizer = load_model(args)
+    corpus = tokenizer.corpus(args.corpus, None, **given)
+    n_ids = encode_corpus(tokenizer, corpus, args.encode)
+    per_token = f"{corpus.bytes_read / max(n_ids, 1):.2f} bytes per token"
+    report(args, "encoded", f"{corpus.bytes_read:,} bytes: {plural(n_ids, 'token')}, {per_token}")
+    report(args, "saved", args.encode)
+    return corpus
+
+
+def train(args: Any, options: Options) -> Corpus:
     """Train on the corpus, print what was learned, and save the model."""
-    check_savable(options, args.model, corpus.paths)
+    corpus = Corpus(args.corpus, None, options)
+    rounds = rounds_of(args.explain) if args.explain is not None else None
+    require(rounds or args.pair is None, "--pair needs --explain")
+    folder = "bpeModel" if args.model is None and not rounds else args.model  # --explain alone saves none
+    if folder is not None:
+        check_savable(options, folder, corpus.paths)
     if any(path.endswith((".jsonl", ".json")) for path in corpus.paths):
         report(args, "note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
-    words = count_corpus(corpus)
-    rare, occurrences = words.drop_rare(options.min_word_count)
-    distinct, n_words, n_bytes = words.totals()
+
+    table = count_corpus(corpus)
+    rare, occurrences = table.drop_rare(options.min_word_count)
+    distinct, n_words, n_bytes = table.totals()
     require(n_words, "the corpus has no words, so there is nothing to learn from; nothing was saved")
     report(args, "read", f"{corpus.bytes_read:,} bytes")
     if rare:
         report(args, "left out", f"{plural(rare, 'word')}, {occurrences / (n_words + occurrences):.2%} of pre-tokens")
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
-    counts = words.copy() if args.explain else {}
+
+    words = table.copy() if rounds else {}
     merges = []
     n_tokens = n_bytes
-    for number, (left, right, count, replaced) in enumerate(learn(words, options), 1):
+    for number, (left, right, count, replaced) in enumerate(learn(table, options), 1):
         merges.append((left, right))
         n_tokens -= replaced
         if args.log_every and number % args.log_every == 0:
-            say(f"{number}\t{in_line([left, right])} -> {in_line([left + right])}\t{count}\n", sys.stdout)
-    if args.explain:
-        explain(args.explain, counts, merges, options)
+            say(f"{number}\t{in_line([left, right])} -> {in_line([left + right])}\t{count}\n", "stdout")
+    if rounds:
+        explain(rounds, args.pair, words, merges, options)
     vocab = vocab_of(merges, options)
-    made_of = f"256 bytes + {plural(len(options.special_tokens), 'special token')} + {plural(len(merges), 'merge')}"
-    limited = "min_frequency or max_token_length stopped it" if n_tokens > n_words else ""
-    smaller = f"; {options.vocab_size:,} requested; {limited or 'every word is a single token now'}"
-    report(args, "vocabulary", f"{len(vocab):,} = {made_of}{smaller if len(vocab) < options.vocab_size else ''}")
-    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token on this corpus")
-    save_model(vocab, merges, options, args.model)
-    report(args, "saved", args.model)
+    report(args, "vocabulary", size_of(vocab, merges, options, n_tokens > n_words))
+    of_what = "the words that were kept" if rare else "this corpus"
+    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token on {of_what}")
+    if folder is None:
+        report(args, "saved", "nothing: --explain saves a model only with --model FOLDER")
+    else:
+        save_model(vocab, merges, options, folder)
+        report(args, "saved", folder)
+    return corpus
+
+
+def size_of(vocab: Mapping[int, bytes], merges: Sequence[Pair], options: Options, pairs_left: bool) -> str:
+    """Say what a vocabulary is made of, and why it is smaller than requested."""
+    specials = plural(len(options.special_tokens), "special token")
+    text = f"{len(vocab):,} = 256 bytes + {specials} + {plural(len(merges), 'merge')}"
+    if len(vocab) < options.vocab_size:
+        reason = "min_frequency or max_token_length stopped it" if pairs_left else "every word is a single token now"
+        text += f"; {options.vocab_size:,} requested; {reason}"
+    return text
 
 
 def report(args: Any, name: str, text: str) -> None:
     """Print a line of the summary, after the time since the beginning."""
     if not args.quiet:
-        say(f"{time.perf_counter() - args.start:6.2f} s  {name:14} {visible(text)}\n", sys.stderr)
+        say(f"{time.perf_counter() - args.start:6.2f} s  {name:14} {visible(text)}\n")
 
 
-def explain(rounds: int, words: Counts, merges: Sequence[Pair], options: Options) -> None:
-    """Print why the first merges were made, and two words that each one changed."""
+def rounds_of(text: str) -> range:
+    """Return the rounds of "5" (1 to 5) or "5-7", as indexes from 0."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)", text)
+    rounds = range(int(match[1] or 1) - 1, int(match[2])) if match else range(0)
+    require(len(rounds) and rounds[0] >= 0, f"--explain takes a number from 1 on, or a range such as 5-7, not {text!r}")
+    return rounds
+
+
+def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair], options: Options) -> None:
+    """Print why some merges are made, two words that each one changes, and the count of a watched pair."""
+    require(rounds[0] < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
     ids = {token: token_id for token_id, token in vocab_of(merges, options).items()}
-    rows = {tuple(bytes([byte]) for byte in word): count for word, count in words.items()}
-    longest = options.max_token_length or sys.maxsize
-    for number, pair in enumerate(merges[:rounds], 1):
-        counts = {pair: n for pair, n in count_pairs(rows).items() if len(pair[0] + pair[1]) <= longest}
-        order = {pair: (-ids[pair[0]], -ids[pair[1]]) if options.like else pair for pair in counts}
-        best = heapq.nlargest(3, counts, key=lambda pair: (counts[pair], order[pair]))
-        shown = ", ".join(f"{in_line(pair)} ({plural(counts[pair], 'time')})" for pair in best)
-        ties = list(counts.values()).count(counts[pair])
-        rule = "smaller ids" if options.like else "greater bytes"
-        why = f" ({ties} pairs tie at {counts[pair]:,}; the {rule} win)" if ties > 1 else ""
-        say(f"round {number}: {shown}\n    merge {in_line(pair)}{why}\n", sys.stdout)
-        changed = {row: new for row in rows if (new := merge_pair(row, pair)) != row}
-        for row in heapq.nlargest(2, changed, key=rows.__getitem__):
-            say(f"    {in_line(row)} -> {in_line(changed[row])} ({plural(rows[row], 'time')})\n", sys.stdout)
-        rows = {changed.get(row, row): n for row, n in rows.items()}
+    ranks = {pair: rank for rank, pair in enumerate(merges[: rounds[0]])}
+    new_tokens = [left + right for left, right in ranks]
+    words: dict[Word, int] = {}
+    for data, count in counts.items():
+        tokens = [bytes([byte]) for byte in data]
+        words[tuple(merge_by_rank(tokens, ranks, new_tokens))] = count
+
+    for number in range(rounds[0], min(rounds[-1] + 1, len(merges))):
+        best = merges[number]
+        say(f"round {number + 1}: {reasons(words, best, watched, ids, options)}\n", "stdout")
+        changed = {word: new for word in words if (new := merge_pair(word, best)) != word}
+        for word in heapq.nlargest(2, changed, key=words.__getitem__):
+            say(f"    {in_line(word)} -> {in_line(changed[word])} ({plural(words[word], 'time')})\n", "stdout")
+        words = {changed.get(word, word): count for word, count in words.items()}
+
+
+def reasons(
+    words: Mapping[Word, int], best: Pair, watched: str | None, ids: Mapping[bytes, int], options: Options
+) -> str:
+    """Say which pairs are the most frequent, and why the best one wins."""
+    max_length = options.max_token_length or sys.maxsize
+    counts = {pair: count for pair, count in count_pairs(words).items() if len(pair[0] + pair[1]) <= max_length}
+
+    def order(pair: Pair) -> Any:
+        return (counts[pair], -ids[pair[0]], -ids[pair[1]]) if options.like else (counts[pair], pair)
+
+    first = [f"{in_line(pair)} ({plural(counts[pair], 'time')})" for pair in heapq.nlargest(3, counts, key=order)]
+    text = f"{', '.join(first)}\n    merge {in_line(best)}"
+    ties = list(counts.values()).count(counts[best])
+    if ties > 1:
+        rule = "smaller ids win" if options.like else "greater left token wins, then the greater right one"
+        text += f" ({ties} pairs tie at {counts[best]:,}; the {rule})"
+    if watched is not None:
+        n = sum(count for pair, count in counts.items() if in_line(pair) == watched)
+        text += f"\n    {watched} ({plural(n, 'time')})"
+    return text
 
 
 def show(text: str, tokenizer: Tokenizer) -> None:
@@ -1503,35 +1811,54 @@ def show(text: str, tokenizer: Tokenizer) -> None:
     tokens = [tokenizer.vocab[token_id] for token_id in ids]
     n_bytes = sum(map(len, tokens))
     per_token = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
-    print("|".join(readable(tokens, {"\n": "\\n\n"})))
-    print(" ".join(map(str, ids)))
-    print(f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}", flush=True)
+    lines = [
+        "|".join(readable(tokens, {"\n": "\\n\n"})),
+        " ".join(map(str, ids)),
+        f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}",
+    ]
+    say("\n".join(lines) + "\n", "stdout")
 
 
-def readable(tokens: Sequence[bytes], marks: Mapping[str, str]) -> list[str]:
-    r"""Spell tokens, with marks for some characters. Tokens that divide a character are joined, and followed by bytes.
+def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
+    r"""Spell tokens, with marks for some characters; tokens that share a character are spelled together.
 
-    >>> readable([b"a\n", b"\xe5\x9b", b"\xad", b"b", b"\xff"], {"\n": "\\n"})
-    ['a\\n', '园[e5 9b|ad]', 'b', '[ff]']
+    Here 8a is a byte without its character, and two tokens share 园, so their bytes follow it:
+
+    >>> readable([b"a\n", b"\x8a", b"\xe5\x9b", b"\xad", b"b"], {"\n": "\\n"})
+    ['a\\n', '[8a]', '园[e5 9b|ad]', 'b']
     """
-    shown: list[str] = []
+    text = b"".join(tokens).decode("utf-8", "surrogateescape")
+    sizes = (len(character.encode("utf-8", "surrogateescape")) for character in text)
+    character_ends = set(itertools.accumulate(sizes))
+    spelled = []
     group: list[bytes] = []
-    for number, token in enumerate(tokens, 1):
+    end = 0
+    for token in tokens:
         group.append(token)
-        data = b"".join(group)
-        text = data.decode("utf-8", "ignore")
-        complete = text.encode("utf-8") == data
-        if complete or number == len(tokens):
-            shown.append("".join(marks.get(character) or visible(character) for character in text))
-            if len(group) > 1 or not complete:
-                shown[-1] += "[" + "|".join(part.hex(" ") for part in group) + "]"
+        end += len(token)
+        if end in character_ends:
+            spelled.append(spell_bytes(b"".join(group), marks))
+            if len(group) > 1:
+                spelled[-1] += "[" + "|".join(part.hex(" ") for part in group) + "]"
             group = []
-    return shown
+    return spelled
 
 
-def in_line(tokens: Sequence[bytes]) -> str:
+def spell_bytes(data: bytes, marks: Mapping[str, str]) -> str:
+    r"""Spell bytes: spell_bytes(b"\xe7\xbd\x91\xe7\xbb", {}) -> "网[e7 bb]"."""
+    text = ""
+    parts = re.split("([\udc80-\udcff]+)", data.decode("utf-8", "surrogateescape"))
+    for number, part in enumerate(parts):
+        if number % 2:
+            text += "[" + part.encode("utf-8", "surrogateescape").hex(" ") + "]"
+        else:
+            text += "".join(marks.get(character) or visible(character) for character in part)
+    return text
+
+
+def in_line(tokens: Iterable[bytes]) -> str:
     """Spell tokens in one line: in_line([b"a", b" the"]) -> "a ␣the"."""
-    return " ".join(readable(tokens, {"\n": "\\n", " ": "␣"}))
+    return " ".join(readable(list(tokens), {"\n": "\\n", " ": "␣"}))
 
 
 def visible(text: str) -> str:
@@ -1539,11 +1866,42 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-SIGNALS = {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal))  # Windows has no SIGHUP
+def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[float], str]) -> Iterator[Any]:
+    """Pass items on, and print describe(seconds) in one line, which is rewritten five times a second."""
+    if not wanted:
+        yield from items
+        return
+    start = shown_at = time.monotonic()
+    try:
+        for item in items:
+            yield item
+            if time.monotonic() - shown_at > 0.2:
+                shown_at = time.monotonic()
+                say(f"\r{describe(shown_at - start):<70}")
+    finally:
+        say(f"\r{'':70}\r")
+
+
+def say(text: str, name: str = "stderr") -> None:
+    """Print to sys.stderr or sys.stdout. One that is closed or full is replaced: training continues."""
+    try:
+        stream = getattr(sys, name)
+        stream.write(text)
+        stream.flush()
+    except Exception:
+        setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def is_terminal(stream: Any) -> bool:
+    """Return whether a stream, which may be closed or replaced, is a terminal."""
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):
+        return False
 
 
 def interrupt(number: int, frame: Any) -> None:
-    """End as after Ctrl-C, which removes temporary files and workers, and can't be interrupted again."""
+    """Ignore further signals, then end as after Ctrl-C, so that temporary files and workers are removed."""
     for name in SIGNALS:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -1551,9 +1909,9 @@ def interrupt(number: int, frame: Any) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, 1 (out of memory, a worker process killed), 2 (bad input) or 130 (Ctrl-C)."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # show a token even if the terminal lacks its letters
+    for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal lacks its letters
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         for name in SIGNALS:
             if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # as under nohup
@@ -1562,68 +1920,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
-    except (ValueError, TypeError, OSError) as error:
+    except OSError as error:
         status, text = 2, f"error: {error}"
-        if isinstance(error, OSError) and error.filename is not None:
+        if error.filename is not None:
             text = f"error: {error.filename}: {error.strerror}"
+    except (ValueError, TypeError) as error:
+        status, text = 2, f"error: {error}"
+        if "not valid UTF-8 at" in text:
+            text += NOT_UTF8_HINT
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"
-    say(f"{visible(text)}\n", sys.stderr)
+    say(f"{visible(text)}\n")
     return status
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# X. The same on characters
-# ---------------------------------------------------------------------------------------------------------------------
-
-# BPE as it was first used for language (Sennrich et al. 2016), and as the subword-nmt package does it, with Part II.
-# Words are separated by spaces, and made of characters instead of bytes. No word has its space; its last character
-# carries a marker instead, so that "low" at the end of a word and "low" in "lower" are different tokens.
-
-END_OF_WORD = "</w>"
-
-
-def split_at_spaces(text: str) -> list[str]:
-    r"""Split text into words: split_at_spaces("low  low\nlower") -> ["low", "low", "lower"]."""
-    return [word for line in text.split("\n") for word in line.strip("\r ").split(" ") if word]
-
-
-def spell(word: str) -> list[str]:
-    """Spell a word in characters: spell("low") -> ["l", "o", "w</w>"]; ValueError if it contains "</w>"."""
-    if END_OF_WORD in word:
-        raise ValueError(f"the word {word!r} contains {END_OF_WORD!r}, the marker for the end of a word")
-    return [*word[:-1], word[-1] + END_OF_WORD]
-
-
-def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple[str, str]]:
-    """Learn merges of characters from words and their counts.
-
-    >>> learn_characters(collections.Counter(split_at_spaces("low low lower")), 3)
-    [('l', 'o'), ('lo', 'w</w>'), ('w', 'e')]
-    """
-    spelled = [(spell(word), count) for word, count in words.items() if word and count]
-    alphabet = sorted({character for characters, _ in spelled for character in characters})
-    ids = {character: chr(number) for number, character in enumerate(alphabet)}
-    rows = ["".join(ids[character] for character in characters) for characters, _ in spelled]
-    tokens = [character.encode("utf-8") for character in alphabet]
-    steps, merges = learn_merges(rows, [count for _, count in spelled], tokens), []
-    for left_id, right_id, _, _ in itertools.islice(steps, merges_wanted):
-        left, right = tokens[left_id], tokens[right_id]
-        tokens.append(left + right)
-        merges.append((left.decode("utf-8"), right.decode("utf-8")))
-    return merges
-
-
-def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
-    """Split a sentence into the tokens of merges that learn_characters made.
-
-    >>> segment("low low lowest", [("l", "o"), ("lo", "w</w>"), ("lo", "w")])
-    ['low</w>', 'low</w>', 'low', 'e', 's', 't</w>']
-    """
-    merges = [(left, right) for left, right in merges]
-    check_merges((left, right, left + right) for left, right in merges)
-    ranks, merged = {pair: rank for rank, pair in enumerate(merges)}, [left + right for left, right in merges]
-    return [token for word in split_at_spaces(sentence) for token in merge_by_rank(spell(word), ranks, merged)]
 
 
 if __name__ == "__main__":

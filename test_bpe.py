@@ -831,7 +831,11 @@ def test_rare_words_are_left_out_of_learning(main, least):
 def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
     words, both = {b"ab": 2**61, b"cd": 5}, [(b"a", b"b"), (b"c", b"d")]
     assert bpe.train_from_counts(words, 300, [], min_frequency=number)[1] == both[: number <= 2**61]
-    assert bpe.train_from_counts(words, number)[1] == both
+    if bpe.find_engine()[0]:
+        assert bpe.train_from_counts(words, number)[1] == both
+    else:  # at once, not after an hour
+        with pytest.raises(ValueError, match="the Python engine has at most 1,114,112 ids"):
+            bpe.train_from_counts(words, number)
     assert bpe.train_from_counts(words, 300, max_token_length=number)[1] == both
     words = {b"ab": 2**59, b"cd": 2**59 + 1, b"ef": 2**59 - 1, b"xef": 2**59}
     assert bpe.train_from_counts(words, 300)[1] == pairs("e f, c d, x ef, a b")  # e f occurs 2**60 - 1 times
@@ -871,7 +875,9 @@ def test_an_overflow_is_reported_and_not_wrapped(words):
     *[({"input_path": None, "texts": ["a", wrong, "b"]}, f"must be a str, not {type(wrong).__name__}")
       for wrong in (b"b", None, 5)],
     ({"input_path": None, "texts": "hello"}, "texts must be an iterable of strings"),
-    ({"texts": ["a"]}, "pass either paths or texts"), ({"input_path": None}, "pass either paths or texts"),
+    ({"texts": ["a"]}, "pass either paths or texts, and not both"), ({"input_path": None}, r"path of a file or texts=.* is missing"),
+    *[({"vocab_size": 300, name: True}, f"{name} must be a positive integer, not True") for name in ("workers", "min_frequency")],
+    ({"min_frequency": 1.0}, "min_frequency must be a positive integer, not 1.0"),
 ])  # fmt: skip
 def test_bad_arguments_are_errors_that_show_them(arguments, text):
     with pytest.raises((ValueError, TypeError), match=text):
@@ -898,8 +904,8 @@ def test_an_option_that_has_no_effect_on_a_call_is_an_error_that_names_the_other
         with pytest.raises(TypeError, match=f"^'{option}' is not an option here; the options are ") as caught:
             call(**{option: value})
         assert sorted(regex.findall(r"\w+", str(caught.value).split(" are ")[1])) == sorted(allowed.split())
-    for function in (bpe.count_words, bpe.Tokenizer.train):
-        assert {"pattern", "workers", "texts"} <= set(regex.findall(r"\w+", function.__doc__))
+    described = set(regex.findall(r"(?m)^    (\w+)  ", bpe.train_bpe.__doc__))  # the one list of all options
+    assert described == {"input_path", "texts", *bpe.Options._fields}
 
 
 def huggingface(pieces, size, special_tokens):
@@ -929,6 +935,17 @@ def test_like_huggingface_on_random_corpora_full_of_ties(train, seed):
 def test_like_huggingface_on_the_fixture():
     ours = bpe.train_bpe(CORPUS, 1500, [END, "<pad>"], like="huggingface")
     assert_like_huggingface(ours, FIXTURE.split(END), 1500, [END, "<pad>"])
+
+
+def test_texts_need_no_path():
+    texts = ["low lower", "lowest"]
+    expected = bpe.train_bpe(None, 260, texts=texts)
+    assert bpe.train_bpe(texts=texts, vocab_size=260) == expected
+    assert contents(bpe.Tokenizer.train(texts=texts, vocab_size=260))[:2] == expected
+    assert bpe.count_words(texts=texts) == {b"low": 1, b" lower": 1, b"lowest": 1}
+    for call in (bpe.train_bpe, bpe.Tokenizer.train):
+        with pytest.raises(ValueError, match="vocab_size must be a positive integer, not None"):
+            call(texts=texts)
 
 
 def test_texts_are_separate_and_used_as_they_come(tmp_path, cut):
@@ -1072,7 +1089,7 @@ def test_a_byte_without_a_token_is_named():
 
 @only_python
 @pytest.mark.parametrize("vocab, merges, special_tokens, text", [
-    ({0: b"a", 1: b"a"}, "", [], "ids 0 and 1 have the same bytes|id of b'a' must be one number"),
+    ({0: b"a", 1: b"a"}, "", [], "the token b'a' has two ids, 0 and 1"),
     ({0: b"a", 1: b"b"}, "a b", [], "merge .* is not in the vocabulary"),
     ({0: b"a", 1: b"ab"}, "a b", [], "merge .* b'b'.* is not in the vocabulary"),
     ({0: b"a", 1: b"aa"}, "a a, a a", [], r"merge 1 \(from 0\).* duplicate"),
@@ -1141,11 +1158,11 @@ def test_a_stream_of_blocks_is_encoded_like_the_whole():
 def test_a_stream_is_lazy_and_takes_little_memory():
     tokenizer, seen = bpe.Tokenizer(*trained(600), [END]), []
     ids = tokenizer.encode_iterable(seen.append(1) or "some words and more words\n" for _ in itertools.count())
-    assert [next(ids) for _ in range(5)] and len(seen) < 4
+    assert [next(ids) for _ in range(5)] and len(seen) < 50  # about 1 KB
     tracemalloc.start()
-    for _ in itertools.islice(ids, 20_000):
+    for _ in itertools.islice(ids, 1_000_000):
         pass
-    assert tracemalloc.get_traced_memory()[1] < 100_000  # the text alone, or a list of the ids, takes more
+    assert tracemalloc.get_traced_memory()[1] < 2_500_000  # the text alone, or a list of the ids, takes more
     tracemalloc.stop()
 
 
@@ -1696,8 +1713,8 @@ def test_bytes_that_are_not_utf8_are_named_by_file_and_offset_with_a_hint(train,
     workers = 2 if bad == b"\xff" else 1  # one case with workers, which take time to start
     with pytest.raises(UnicodeDecodeError) as expected:
         data.decode()
-    found = rf"byte {expected.value.start} \(0x{data[expected.value.start]:02x}, {expected.value.reason}\); "
-    with pytest.raises(ValueError, match=rf"text\.txt: not valid UTF-8 at {found}.*{HINT}"):
+    found = rf"byte {expected.value.start} \(0x{data[expected.value.start]:02x}, {expected.value.reason}\)$"
+    with pytest.raises(ValueError, match=rf"text\.txt: not valid UTF-8 at {found}"):
         train(data, 300, workers=workers)
     assert train(data, 300, errors="replace", workers=workers) == train(data.decode(errors="replace"), 300, workers=1)
 
@@ -1939,7 +1956,7 @@ def test_text_that_cannot_be_encoded_is_an_error_and_leaves_the_earlier_file(tmp
     path.write_bytes(data)
     output.write_bytes(b"earlier")
     tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
-    with pytest.raises(ValueError, match=rf"text\.txt: not valid UTF-8 at byte 12345 \(0xff.*{HINT}"):
+    with pytest.raises(ValueError, match=r"text\.txt: not valid UTF-8 at byte 12345 \(0xff, [a-z ]+\)$"):
         tokenizer.encode_files(path, output, workers=workers)
     without_d = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [], [], pattern)
     with pytest.raises(ValueError, match=r"text\.txt, bytes 0 to \d+: .* the byte b'd'"):
@@ -2330,7 +2347,7 @@ def test_an_explanation_is_of_the_merges_that_are_made(main, options, rounds):
     merges = model_in("model")[1]
     words = naive_words(corpus.read_bytes().decode(), [END], bpe.PATTERNS["o200k" if "o200k" in options else "gpt2"])
     show = lambda token: token.decode(errors="backslashreplace").replace(" ", "␣")  # noqa: E731
-    rule = "smaller ids" if "huggingface" in options else "greater bytes"
+    rule = "smaller ids win" if "huggingface" in options else "greater left token wins, then the greater right one"
     expected = []
     for number, pair in enumerate(merges[:rounds], 1):
         counts = naive_counts(words)
@@ -2340,7 +2357,7 @@ def test_an_explanation_is_of_the_merges_that_are_made(main, options, rounds):
         ties = list(counts.values()).count(count)
         shown = " ".join(map(show, pair))
         first_line = f"round {number}: {shown} ({count:,} time{'s' * (count > 1)})"
-        why = f" ({ties} pairs tie at {count:,}; the {rule} win)" if ties > 1 else ""
+        why = f" ({ties} pairs tie at {count:,}; the {rule})" if ties > 1 else ""
         expected.append((first_line, f"    merge {shown}{why}"))
         words = {naive_merge(word, pair): count for word, count in words.items()}
     found = regex.findall(r"(?m)^(round \d+: .+? times?\)).*\n(    merge .*)$", stdout)
@@ -2353,15 +2370,48 @@ def test_an_explanation_groups_the_bytes_of_a_character_and_shows_newlines(main)
     Path("text.txt").write_text("あ\nあ\nab")
     arguments = ["text.txt", 260, "--explain", 4, "--quiet", "--no-special-tokens", "--pattern", r"あ\n|\w+"]
     assert main(*arguments)[1] == (
-        "round 1: [e3|81] (2 times), \\n[82|0a] (2 times), [81|82] (2 times)\n"
-        "    merge [e3|81] (3 pairs tie at 2; the greater bytes win)\n"
+        "round 1: [e3] [81] (2 times), [82] \\n (2 times), [81] [82] (2 times)\n"
+        "    merge [e3] [81] (3 pairs tie at 2; the greater left token wins, then the greater right one)\n"
         "    あ[e3|81|82] \\n -> あ[e3 81|82] \\n (2 times)\n"
-        "round 2: あ[e3 81|82] (2 times), \\n[82|0a] (2 times), a b (1 time)\n"
-        "    merge あ[e3 81|82] (2 pairs tie at 2; the greater bytes win)\n"
+        "round 2: あ[e3 81|82] (2 times), [82] \\n (2 times), a b (1 time)\n"
+        "    merge あ[e3 81|82] (2 pairs tie at 2; the greater left token wins, then the greater right one)\n"
         "    あ[e3 81|82] \\n -> あ \\n (2 times)\n"
         "round 3: あ \\n (2 times), a b (1 time)\n    merge あ \\n\n    あ \\n -> あ\\n (2 times)\n"
         "round 4: a b (1 time)\n    merge a b\n    a b -> ab (1 time)\n"
     )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_range_of_rounds_is_explained_as_if_from_the_first(main, seed):
+    """The counts of --pair are those of the oracle in each round."""
+    rng = random.Random(seed)
+    text = " ".join("".join(rng.choices("ab é", k=rng.randrange(1, 9))) for _ in range(60))
+    Path("text.txt").write_text(text)
+    options = ["text.txt", 300, "--quiet", "--no-special-tokens", *rng.choice([[], ["--like", "huggingface"]])]
+    n_merges = len(bpe.train_bpe("text.txt", 300, like="huggingface" if "--like" in options else None)[1])
+    rounds = main(*options, "--explain", n_merges)[1].split("round ")[1:]
+    assert len(rounds) == n_merges and not os.path.exists("bpeModel")
+    first = rng.randrange(n_merges)
+    last = rng.randrange(first, n_merges)
+    status, stdout, _ = main(*options, "--explain", f"{first + 1}-{last + 1}", "--pair", "a b")
+    found = stdout.split("round ")[1:]
+    watched = [int(n) for n in regex.findall(r"(?m)^    a b \((\d+) times?\)$", stdout)]
+    assert status == 0 and [regex.sub(r"    a b \(\d+ times?\)\n", "", text, 1) for text in found] == rounds[first : last + 1]
+
+    words, expected = naive_words(text), []
+    for merge in bpe.train_bpe("text.txt", 300, like="huggingface" if "--like" in options else None)[1][: last + 1]:
+        expected.append(naive_counts(words).get((b"a", b"b"), 0))
+        words = Counter({naive_merge(word, merge): count for word, count in words.items()})
+    assert watched == expected[first:]
+
+
+@pytest.mark.parametrize("arguments, saved", [
+    ([], "bpeModel"), (["--explain", 1], None), (["--explain", 1, "--model", "other"], "other"),
+])  # fmt: skip
+def test_explain_alone_replaces_no_model_and_says_so(main, arguments, saved):
+    status, _, stderr = main("words.txt", 262, *arguments)
+    assert status == 0 and sorted(os.listdir()) == sorted(filter(None, ["words.txt", saved]))
+    assert summary(stderr)["saved"] == (saved or "nothing: --explain saves a model only with --model FOLDER")
 
 
 # --- IX. The command line: show --------------------------------------------------------------------------------------
@@ -2428,13 +2478,13 @@ def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_erro
     shown = sys.stderr.getvalue()
     assert regex.search(r"\r\W*counting words: \d+ MB \(\d+%\), \d+ MB/s", shown)
     assert regex.search(r"\r\W*learning merges: \d+", shown)
-    assert "left" not in shown and "\n" not in shown and shown.endswith("\r\x1b[K")
+    assert "left" not in shown and "\n" not in shown and shown.endswith(" \r")
     for error, last in ((TypeError, 5), (UnicodeEncodeError, "\ud800")):
         monkeypatch.setattr(sys, "stderr", Terminal())
         texts = ["low lower " * 20] * 9 + [last]
         with pytest.raises((ValueError, error)):
             bpe.train_bpe(None, 300, texts=texts, progress=True, workers=1)
-        assert sys.stderr.getvalue().endswith("\r\x1b[K") and "counting" in sys.stderr.getvalue()
+        assert sys.stderr.getvalue().endswith(" \r") and "counting" in sys.stderr.getvalue()
 
 
 # --- IX. The command line: encoding ----------------------------------------------------------------------------------
@@ -2476,7 +2526,7 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
 
 @only_python
 @pytest.mark.parametrize("arguments, text", [
-    *[(wrong, "vocabulary size") for wrong in ("c.txt", "c.txt many", "c.txt 10kk", "300 c.txt", "c.txt 1,000")],
+    *[(wrong, "vocabulary size|no such file|No such") for wrong in ("c.txt", "c.txt many", "c.txt 10kk", "300 c.txt", "c.txt 1,000")],
     ("300", "corpus"), ("", "corpus"), ("--encode ids.npy", "corpus"), ("c.txt -10", "a positive integer, not -10"),
     ("c.txt 10", r"vocabulary size 10 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
     ("c.txt --vocab-size 300", "--vocab-size"), ("c.txt 300 --special-tokens <x>", "--special-tokens|size"),
@@ -2484,7 +2534,13 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
     ("c.txt 300 --pattern ([", "regular expression"), ("c.txt 300 --pattern ''", "pattern"),
     *[(f"c.txt 300 --{name.replace('_', '-')} 0", f"{name} must be a positive integer, not 0")
       for name in ("workers", "min_frequency", "max_token_length")],
-    *[(f"c.txt 300 --explain {wrong}", "explain") for wrong in ("x", "1.5")],
+    *[(f"c.txt 300 --explain {wrong}", "--explain takes a number from 1 on, or a range such as 5-7, not")
+      for wrong in ("x", "1.5", "0", "-3", "5-4", "0-3", "1-", "''")],
+    ("c.txt 300 --explain 5-6", "there are only 4 merges"), ("c.txt 300 --pair 'a b'", "--pair needs --explain"),
+    ("c.txt 300 --special-token a b", "the last argument must be the vocabulary size, such as 10000 or 10k, not 'b'"),
+    ("--show x", "no model in bpeModel: train one first, or name it with --model"),
+    ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),
+    ("docs 300", r"docs is a folder; name its files \(docs/\*.txt\)"),
     ("c.txt 300 --log-every x", "--log-every"), ("c.txt 300 --special-token \udcff", "surrogates"),
     ("c.txt 300 --special-token ''", r"special token 1 \(''\)"), ("'' 300", "name|No such file"),
     ("c.txt 300 --model ''", "must not be empty"), ("c.txt --encode ids.txt", r"\.npy|bpeModel"),
@@ -2557,7 +2613,7 @@ def test_a_closed_or_replaced_standard_error_does_not_cost_the_training(words_tx
 
 
 @only_python
-@pytest.mark.parametrize("options", [["--log-every", "1"], ["--explain", "3"]])
+@pytest.mark.parametrize("options", [["--log-every", "1"], ["--explain", "3", "--model", "bpeModel"]])
 def test_a_closed_pipe_does_not_cost_the_training(words_txt, options):
     reading, writing = os.pipe()
     os.close(reading)  # as `head -1` does, only earlier

@@ -23,7 +23,7 @@ COLORS = ["#0072b2", "#d55e00", "#009e73", "#aa4499", "#444444"]
 
 def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     """Return the bytes per token on a corpus for each vocabulary size."""
-    options = bpe.check_options(bpe.TRAINING, ["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
+    options = bpe.check_options("count learn", ["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
     words = bpe.count_corpus(bpe.Corpus(corpus, None, options))
     n_bytes = n_tokens = words.totals()[2]
     if not n_bytes:

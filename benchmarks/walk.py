@@ -53,8 +53,8 @@ def rounds() -> list[tuple[str, str, bytes, list[bpe.Word]]]:
     """Return (pair, its count, new token, all words after the merge) for each round; round 0 has no merge yet."""
     words = [tuple(bytes([byte]) for byte in word) for word in WORDS]
     found = [("", "", b"", words)]
-    options = bpe.check_options(bpe.LEARNING, [], vocab_size=256 + ROUNDS)
-    for left, right, count, _ in bpe.learn(bpe.Words(WORDS), options):
+    options = bpe.check_options("learn", [], vocab_size=256 + ROUNDS)
+    for left, right, count, _ in bpe.learn(bpe.WordTable(WORDS), options):
         words = [bpe.merge_pair(word, (left, right)) for word in words]
         found.append((f"{left.decode()} + {right.decode()}", f"{count} times", left + right, words))
     return found

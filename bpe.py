@@ -211,7 +211,7 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 # 0.06 s, and the same in C (bpe_fast.c) 0.002 s: learning alone, on one core of an AMD EPYC.
 
 
-def descending(token: bytes, token_id: int) -> str:
+def descending(token_id: int, token: bytes) -> str:
     """Return a sort key that reverses the order of bytes: b"st" sorts before b"s", b"s" before b"es".
 
     On a tie the greatest bytes must win, and heapq has the smallest on top. chr(256) puts a token
@@ -222,7 +222,7 @@ def descending(token: bytes, token_id: int) -> str:
 
 def learn_merges(
     words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes],
-    sort_key: Callable[[bytes, int], Any] = descending, max_length: int = sys.maxsize,
+    sort_key: Callable[[int, bytes], Any] = descending, max_length: int = sys.maxsize,
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
@@ -231,7 +231,7 @@ def learn_merges(
                 overlap. A pair is a str of two characters
     counts      how often each word occurs
     tokens      the bytes of the first ids; new tokens get the next ids
-    sort_key    a function of a token's bytes and id: of two pairs with the same count, the one with
+    sort_key    a function of a token's id and bytes: of two pairs with the same count, the one with
                 the smaller (left key, right key) wins
     max_length  the most bytes that a new token may have; a pair that would make a longer one is
                 never merged
@@ -244,7 +244,7 @@ def learn_merges(
     """
     words = list(words)
     tokens = list(tokens)
-    keys = [sort_key(token, token_id) for token_id, token in enumerate(tokens)]
+    keys = [sort_key(token_id, token) for token_id, token in enumerate(tokens)]
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> numbers of words
     for number, word in enumerate(words):
@@ -275,7 +275,7 @@ def learn_merges(
             continue  # for good, because its length never changes
         new = chr(len(tokens))
         tokens.append(token)
-        keys.append(sort_key(token, ord(new)))
+        keys.append(sort_key(ord(new), token))
 
         changes, replaced = merge_in_words(words, counts, words_with, pair, new)
         del pair_counts[pair]
@@ -812,7 +812,7 @@ def learn_in_python(
     counts = list(table.values())
     tokens = [bytes([byte_ids.index(token_id)]) for token_id in range(256)]
     table.clear()  # the learner needs the memory
-    sort_key = (lambda token, token_id: token_id) if smaller_ids else descending
+    sort_key = (lambda token_id, token: token_id) if smaller_ids else descending
     merges = itertools.islice(
         learn_merges(words, counts, tokens, sort_key, max_length), min(merges_wanted, sys.maxsize)
     )

@@ -1036,6 +1036,61 @@ def test_encode_ordinary_takes_special_tokens_for_text(pattern, special_tokens):
     assert not set(tokenizer.special_ids.values()) & set(tokenizer.encode_ordinary("".join(special_tokens)))
 
 
+def test_a_batch_gives_a_list_for_each_text_in_order():
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    texts = [PART[at : at + at % 97] + END * (at % 2) for at in range(0, 15_000, 50)]  # several parts of 64 texts
+    for workers in (None, 1, 2):
+        assert tokenizer.encode_batch(iter(texts), workers=workers) == [tokenizer.encode(text) for text in texts]
+        assert tokenizer.ordinary.encode_batch(texts, workers) == [tokenizer.encode_ordinary(text) for text in texts]
+    assert tokenizer.encode_batch([]) == [] and tokenizer.ordinary.special_ids == {}
+    for bad in (5, "\ud800", b"low"):
+        with pytest.raises(ValueError, match=r"^texts\[201\]: "):
+            tokenizer.encode_batch([*texts[:201], bad, *texts])
+    with pytest.raises(ValueError, match="workers must be a positive integer, not 0"):
+        tokenizer.encode_batch(texts, workers=0)
+
+
+@only_c
+def test_lists_share_the_numbers_of_ids_and_give_them_back():
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    numbers = tokenizer.encoder.numbers
+    before = [sys.getrefcount(number) for number in numbers]
+    lists = [tokenizer.encode(PART) for _ in range(3)]
+    assert {id(number) for ids in lists for number in ids} <= set(map(id, numbers))
+    for token_id in (300, 400, 599):
+        uses = sum(ids.count(token_id) for ids in lists)
+        assert sys.getrefcount(numbers[token_id]) == before[token_id] + uses > before[token_id]
+    del lists
+    assert [sys.getrefcount(number) for number in itertools.islice(numbers, 300, None)] == before[300:]
+    without_d = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
+    for _ in range(100):
+        with pytest.raises(ValueError, match="the byte b'd'"):
+            without_d.encode("abcd")
+    assert len(without_d.encoder.calls) == 1
+    ids = tokenizer.encode(PART)
+    del tokenizer.__dict__["encoder"], tokenizer
+    assert ids == bpe.Tokenizer(*trained(600), [END]).python_encoder.encode(PART.encode())  # lists outlive their encoder
+
+
+@only_c
+def test_encoding_takes_no_memory_that_stays():
+    tokenizer, memory = bpe.Tokenizer(*trained(600), [END]), []
+    tracemalloc.start()
+    for n in (1000, 100_000):
+        for _ in range(n):
+            tokenizer.encode("low lower")
+        memory.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert memory[1] < memory[0] + 1000
+
+
+@pytest.mark.parametrize("largest", [2**20 - 1, 2**20, 2**32 - 2])
+def test_ids_of_any_size_are_encoded_alike(largest):
+    vocab = {**with_merges([(b"a", b"b")]), largest: b"abc"}
+    tokenizer = bpe.Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")])
+    assert tokenizer.encode("abcab" * 200) == [largest, 256] * 200
+
+
 def test_special_tokens_and_decoding():
     tokenizer = bpe.Tokenizer({97: b"a", 98: b"b", 300: b"ab", 7: b"\xe5"}, [(b"a", b"b")], [END, "ab<x>"])
     assert len(tokenizer) == 6 and tokenizer.special_ids == {END: 301, "ab<x>": 302}

@@ -483,6 +483,7 @@ PATTERNS = {
 GPT2_AS_PUBLISHED = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SPELLINGS = {  # other ways to name a named pattern: its expression, tiktoken's names and expressions
     **{expression: name for name, expression in PATTERNS.items()},
+    PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json until version 0.4.0
     **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k", GPT2_AS_PUBLISHED: "gpt2"},
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
 }
@@ -1073,9 +1074,14 @@ BYTE_OF = codecs.charmap_build(CHARACTERS)  # a table for charmap_encode, the fa
 
 MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
 
-# In cl100k, tokenizers would read {1,3}+ as one or more times {1,3}. Some programs recognize GPT-2's
-# pattern only as it was published.
-JSON_PATTERNS = PATTERNS | {"gpt2": GPT2_AS_PUBLISHED, "cl100k": PATTERNS["cl100k"].replace("{1,3}+", "{1,3}")}
+# As tokenizer.json spells the patterns: GPT-2's as it was published, since some programs recognize it
+# only so, and cl100k without possessive quantifiers and $. These change no match, but JavaScript has no
+# possessive quantifiers, $ means the end of any line there, and tokenizers reads {1,3}+ as repeated.
+JSON_PATTERNS = PATTERNS | {
+    "gpt2": GPT2_AS_PUBLISHED,
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
+}
 
 
 def to_printable(token: bytes) -> str:
@@ -1138,6 +1144,8 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
+    with contextlib.suppress(OSError, ValueError, TypeError):  # keep what transformers wrote there, such as eos_token
+        config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= is slower
     model = to_json(tokenizer_json(options, ids, pairs))
     texts = model, to_json(config), to_json(ids), "\n".join(["#version: 0.2", *map(" ".join, pairs)])

@@ -1354,6 +1354,32 @@ def test_tokenizer_json_has_the_spelling_of_gpt2s_pattern_that_other_programs_kn
 
 
 @only_python
+def test_roles_in_an_existing_tokenizer_config_are_kept(tmp_path):
+    tokenizer, path = bpe.Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
+    tokenizer.save(tmp_path)
+    ours = json.loads(path.read_text())
+    path.write_text(json.dumps({"eos_token": END, "tokenizer_class": "GPT2TokenizerFast"}))
+    tokenizer.save(tmp_path)
+    assert json.loads(path.read_text()) == {**ours, "eos_token": END, "tokenizer_class": "GPT2TokenizerFast"}
+    for damaged in ("", "[1]", "nothing"):
+        path.write_text(damaged)
+        tokenizer.save(tmp_path)
+        assert json.loads(path.read_text()) == ours
+
+
+def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tmp_path):
+    """There, possessive quantifiers are dropped or an error, and $ is the end of any line."""
+    bpe.Tokenizer(*trained(300), [], "cl100k").save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    split = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]
+    assert not regex.search(r"[+*?]\+|\d}\+|\$", split["Regex"])
+    for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
+        assert regex.findall(split["Regex"], text) == regex.findall(bpe.PATTERNS["cl100k"], text)
+    split["Regex"] = bpe.PATTERNS["cl100k"].replace("{1,3}+", "{1,3}")  # as version 0.4.0 wrote it
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert bpe.Tokenizer.load(tmp_path).options.pattern == "cl100k"
+
+
 def test_tokenizer_json_alone_is_the_model(tmp_path):
     tokenizer = bpe.Tokenizer(*trained(600), [END])
     tokenizer.save(tmp_path)
@@ -2591,7 +2617,7 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
       for name in ("workers", "min_frequency", "max_token_length")],
     *[(f"c.txt 300 --explain {wrong}", "--explain takes a number from 1 on, or a range such as 5-7, not")
       for wrong in ("x", "1.5", "0", "-3", "5-4", "0-3", "1-", "''")],
-    ("c.txt 300 --explain 5-6", "there are only 4 merges"), ("c.txt 300 --pair 'a b'", "--pair needs --explain"),
+    ("c.txt 300 --quiet --explain 5-6", "there are only 4 merges"), ("c.txt 300 --pair 'a b'", "--pair needs --explain"),
     ("c.txt 300 --special-token a b", "the last argument must be the vocabulary size, such as 10000 or 10k, not 'b'"),
     ("--show x", "no model in bpeModel: train one first, or name it with --model"),
     ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),

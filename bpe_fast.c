@@ -67,9 +67,6 @@
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)
 #include <immintrin.h>
 #define AVX2 __attribute__((target("avx2,bmi,bmi2"))) /* for functions that only some processors can run */
-#if !defined(NO_AVX512) /* for tests */
-#define AVX512 __attribute__((target("avx512bw,avx2,bmi,bmi2")))
-#endif
 #elif defined(__GNUC__) && defined(__AARCH64EL__) && !defined(PLAIN_C)
 #include <arm_neon.h>
 #define NEON 1 /* all processors of this kind have it */
@@ -314,7 +311,7 @@ static inline size_t home_of(const table *t, uint64_t key0, uint64_t key1)
 /* Make room for n keys in all: at most 3/4 of the slots are used. On failure, the table is unchanged. */
 static int make_room(table *t, uint64_t n)
 {
-    const slot *const old = t->slots, *const old_end = old + t->capacity;
+    const slot *const old = t->slots, *const old_end = old ? old + t->capacity : old;
     size_t capacity = t->capacity ? t->capacity : FIRST_SLOTS;
     slot *slots;
     for (; n > capacity / 4 * 3; capacity *= 2)
@@ -481,22 +478,14 @@ ALWAYS_INLINE AVX2 uint64_t in_range_avx2(const uint8_t *p, unsigned with, unsig
 }
 #endif
 
-#if defined(AVX512)
-ALWAYS_INLINE AVX512 uint64_t in_range_avx512(const uint8_t *p, unsigned with, unsigned first, unsigned n)
-{
-    const __m512i v = _mm512_or_si512(_mm512_loadu_si512(p), _mm512_set1_epi8((char)with));
-    return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8((char)first)), _mm512_set1_epi8((char)n));
-}
-#endif
-
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
 typedef struct { /* how text is cut into words */
     int pattern;
     table specials;             /* the special tokens; the count of each is 1 + its index */
-    size_t longest;             /* of their lengths */
+    size_t *lengths;            /* their different lengths, longest first, then 0 */
     unsigned least[2], most[2]; /* of their first and second bytes */
-    uint64_t lengths[1 << 16];  /* by the two first bytes: a bit for each length, the last one for all from 63 on */
+    uint8_t begins[1 << 16];    /* by two bytes: whether a special token begins with them */
 } rules;
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
@@ -506,6 +495,8 @@ static int new_rules(rules *r, const uint8_t *token, const size_t *lengths, size
     assert(pattern >= 0 && pattern <= BPE_QWEN2);
     r->pattern = pattern;
     TRY(new_table(&r->specials, seed));
+    if (!(r->lengths = calloc(n + 1, sizeof *r->lengths)))
+        return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; token += lengths[i++]) {
         uint64_t key[2];
         make_key(&r->specials, token, lengths[i], key);
@@ -515,22 +506,29 @@ static int new_rules(rules *r, const uint8_t *token, const size_t *lengths, size
             r->least[k] = i && r->least[k] < token[k] ? r->least[k] : token[k];
             r->most[k] = r->most[k] > token[k] ? r->most[k] : token[k];
         }
-        r->lengths[first_two(token)] |= (uint64_t)1 << lesser(lengths[i], 63);
-        r->longest = r->longest > lengths[i] ? r->longest : lengths[i];
+        r->begins[first_two(token)] = 1;
+        size_t moved = lengths[i];
+        for (size_t *place = r->lengths; *place != moved; place++) {
+            const size_t here = *place;
+            *place = here > moved ? here : moved;
+            moved = here > moved ? moved : here;
+        }
     }
     return BPE_OK;
 }
 
+static void free_rules(rules *r) { free_table(&r->specials), free(r->lengths); }
+
 /* Find the longest special token that begins at text. Returns its length, or 0, and writes 1 + its index. */
 static NOINLINE size_t special_at(const rules *r, const uint8_t *text, const uint8_t *end, size_t *special)
 {
-    for (size_t length = lesser(r->longest, (size_t)(end - text)); length > 1; length--) {
+    for (const size_t *length = r->lengths; *length; length++) {
         uint64_t key[2];
-        if (!(r->lengths[first_two(text)] >> lesser(length, 63) & 1))
+        if (*length > (size_t)(end - text))
             continue;
-        make_key(&r->specials, text, length, key);
-        if ((*special = (size_t)find_word(&r->specials, key, text, length)->count))
-            return length;
+        make_key(&r->specials, text, *length, key);
+        if ((*special = (size_t)find_word(&r->specials, key, text, *length)->count))
+            return *length;
     }
     return 0;
 }
@@ -549,7 +547,7 @@ ALWAYS_INLINE const uint8_t *find_special(range_finder in_range, const rules *r,
             places &= in_range(text + 1, 0, next, next_most - next + 1);
         for (; places; places &= places - 1) {
             const uint8_t *place = text + lowest_bit(places);
-            if (r->lengths[first_two(place)] && (*length = special_at(r, place, end, special)))
+            if (r->begins[first_two(place)] && (*length = special_at(r, place, end, special)))
                 return place;
         }
         text += n;
@@ -593,7 +591,7 @@ void bpe_words_free(bpe_words *w)
     if (!w)
         return;
     free_table(&w->table);
-    free_table(&w->rules.specials);
+    free_rules(&w->rules);
     free(w);
 }
 
@@ -626,7 +624,7 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 {
     const table *t = &w->table;
     memset(totals, 0, sizeof *totals);
-    for (const slot *s = t->slots; s < t->slots + t->capacity; s++) {
+    for (const slot *s = t->slots; s && s < t->slots + t->capacity; s++) {
         size_t length;
         const uint8_t *word = word_of(t, s, &length);
         if (!length || s->count < min_count)
@@ -1045,17 +1043,9 @@ static NOINLINE int scan_baseline(batch *b, const uint8_t *end) { return scan_wi
 static NOINLINE AVX2 int scan_avx2(batch *b, const uint8_t *end) { return scan_with(in_range_avx2, b, end); }
 #endif
 
-#if defined(AVX512)
-static NOINLINE AVX512 int scan_avx512(batch *b, const uint8_t *end) { return scan_with(in_range_avx512, b, end); }
-#endif
-
 /* Give the words of a batch's text and its special tokens, up to end, to its sink. */
 static int scan_text(batch *b, const uint8_t *end)
 {
-#if defined(AVX512)
-    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi2"))
-        return scan_avx512(b, end);
-#endif
 #if defined(AVX2)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
         return scan_avx2(b, end);
@@ -1697,7 +1687,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->made);
     free(e->outside);
     free(e->special_ids);
-    free_table(&e->rules.specials);
+    free_rules(&e->rules);
     free(e);
 }
 

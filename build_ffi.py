@@ -183,8 +183,7 @@ class Encoder:
     """The vocabulary of a bpe.Tokenizer inside the C engine, which any number of threads can share."""
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
-        self.engine = engine
-        self.encode_list = engine.lib.bpe_encode_list
+        self.engine, self.encode_list = engine, engine.lib.bpe_encode_list
         self.calls: list[Any] = []  # caches and buffers that no call is using
         id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
         numbers: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
@@ -241,13 +240,12 @@ class Encoder:
 
     def check(self, status: int, data: bytes, at: int) -> None:
         """Raise an error for text that can't be encoded; `at` is the byte without a token."""
-        if not status:
-            return
         self.engine.check(status)
-        data.decode("utf-8")  # may raise UnicodeDecodeError
-        start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
-        place = data[start : start + 160].decode("utf-8", "ignore")[:40]
-        raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
+        if status:
+            data.decode("utf-8")  # may raise UnicodeDecodeError
+            start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
+            place = data[start : start + 160].decode("utf-8", "ignore")[:40]
+            raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
 
 
 def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int], int]:
@@ -330,8 +328,7 @@ def source() -> str:
 # address of the object of each id. Creating them anew takes longer than encoding does, and 33 bytes per id, not 8.
 ENCODE_LIST = """int bpe_encode_list(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, size_t *n,
                     const uintptr_t *numbers, uintptr_t list)"""
-GLUE = """
-{
+GLUE = """{
     int status = bpe_encode(c, text, length, ids, NULL, n);
     if (status) return status;
     PyGILState_STATE state = PyGILState_Ensure(); /* cffi has released the GIL */

@@ -754,6 +754,16 @@ def test_the_tests_of_cutting_do_cut(tmp_path, monkeypatch, cut, text, pattern, 
     assert len(slices) >= n_slices
 
 
+@pytest.mark.parametrize("length", [1000, 10_000])
+def test_a_long_special_token_that_almost_matches_everywhere_costs_little(length):
+    """Version 0.4.0 tried every length from the longest down: 99 s for the longer one."""
+    tokenizer = bpe.Tokenizer(with_merges([]), [], ["<|" + "y" * length, "<|", "<|y"])
+    start = time.process_time()
+    assert tokenizer.decode(tokenizer.encode("<|" * 10_000 + "<|yy")) == "<|" * 10_000 + "<|yy"
+    assert tokenizer.encode("<|<|y<|" + "y" * length) == [257, 258, 256]
+    assert time.process_time() - start < 2
+
+
 @pytest.mark.parametrize("special_tokens, piece", [
     (["a a"], "a "), (["a a", *(f"a a{n}" for n in range(100))], "a "), (["aa ", "a a"], "a "),
 ], ids=["one", "many", "two"])  # fmt: skip

@@ -34,7 +34,7 @@ PATTERNS = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
 LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS}
 EXPRESSIONS = {pattern: regex.compile(KNOWN[pattern]) for pattern in PATTERNS}
-BUILDS = {"default": ["-O2"], "avx2": ["-O2", "-DNO_AVX512"], "plain": ["-O1", "-DPLAIN_C"]}
+BUILDS = {"default": ["-O2"], "plain": ["-O1", "-DPLAIN_C"]}
 
 # Texts lie one after the other. Each is scanned as if memory ended behind it, or as if the other texts followed behind a
 # wall, or by walk_word alone, which reads character by character.

@@ -9,15 +9,17 @@ so small that it forgets all the time. The short and the long version, where TRI
 
 import array
 import functools
+import importlib.machinery
+import importlib.util
 import os
 import random
 import threading
 import time
 
 import pytest
-from test_scanners import compile_engine
 
 import bpe
+import build_ffi
 
 BUILT, WHY = bpe.find_engine()
 assert BUILT, WHY
@@ -32,7 +34,11 @@ PARTS += ["low", " lower", " newest", "x" * 70, "ab" * 40, "字" * 30, "aaa", "-
 def engine(request, tmp_path_factory):
     if request.param == "as it is built":
         return BUILT
-    return compile_engine(tmp_path_factory.mktemp("forgets"), ["-O2", "-DCACHE_WORDS=48"])
+    ffi = build_ffi.module("-O2 -DCACHE_WORDS=48", optional=False)
+    loader = importlib.machinery.ExtensionFileLoader("_bpe_fast", ffi.compile(tmpdir=tmp_path_factory.mktemp("forgets")))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("_bpe_fast", loader))
+    loader.exec_module(module)
+    return build_ffi.Engine(module)
 
 
 def new_cache(encoder):

@@ -71,7 +71,6 @@ The parts of this file. Each one uses only the parts above it, and one function 
 
 from __future__ import annotations
 
-import bisect
 import codecs
 import collections
 import contextlib
@@ -85,9 +84,9 @@ import operator
 import os
 import pathlib
 import re
-import signal
 import sys
 import time
+import types
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple  # modules that few runs need are imported in functions
@@ -211,30 +210,25 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 # 0.06 s, and the same in C (bpe_fast.c) 0.002 s: learning alone, on one core of an AMD EPYC.
 
 
-def descending(token_id: int, token: bytes) -> str:
+def descending(token: bytes) -> str:
     """Return a sort key that reverses the order of bytes: b"st" sorts before b"s", b"s" before b"es".
 
     On a tie the greatest bytes must win, and heapq has the smallest on top. chr(256) puts a token
-    before its prefix. The id makes no difference here; other keys may use it (see Part VI).
+    before its prefix.
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
 
 def learn_merges(
-    words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes],
-    sort_key: Callable[[int, bytes], Any] = descending, max_length: int = sys.maxsize,
+    words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]
 ) -> Iterator[tuple[int, int, int, int]]:
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
-    words       each a str with one character per token, chr(token_id): the bytes b"hi" are the str
-                "hi". So a merge in one word is str.replace, which works from left to right without
-                overlap. A pair is a str of two characters
-    counts      how often each word occurs
-    tokens      the bytes of the first ids; new tokens get the next ids
-    sort_key    a function of a token's id and bytes: of two pairs with the same count, the one with
-                the smaller (left key, right key) wins
-    max_length  the most bytes that a new token may have; a pair that would make a longer one is
-                never merged
+    words   each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi".
+            So a merge in one word is str.replace, which works from left to right without overlap. A
+            pair is a str of two characters
+    counts  how often each word occurs
+    tokens  the bytes of the first ids; new tokens get the next ids
 
     replaced is how many pairs were really replaced: fewer than count if the pair overlaps itself,
     as in "aaa".
@@ -244,7 +238,7 @@ def learn_merges(
     """
     words = list(words)
     tokens = list(tokens)
-    keys = [sort_key(token_id, token) for token_id, token in enumerate(tokens)]
+    keys = list(map(descending, tokens))
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> numbers of words
     for number, word in enumerate(words):
@@ -252,7 +246,7 @@ def learn_merges(
             pair_counts[pair] += counts[number]
             words_with[pair].add(number)
 
-    def heap_entry(pair: str) -> tuple[int, Any, Any, str]:
+    def heap_entry(pair: str) -> tuple[int, str, str, str]:
         left_key, right_key = keys[ord(pair[0])], keys[ord(pair[1])]
         return -pair_counts[pair], left_key, right_key, pair  # in this order: the tie rule
 
@@ -270,12 +264,9 @@ def learn_merges(
             continue
 
         left_id, right_id = map(ord, pair)
-        token = tokens[left_id] + tokens[right_id]
-        if len(token) > max_length:
-            continue  # for good, because its length never changes
         new = chr(len(tokens))
-        tokens.append(token)
-        keys.append(sort_key(ord(new), token))
+        tokens.append(tokens[left_id] + tokens[right_id])
+        keys.append(descending(tokens[-1]))
 
         changes, replaced = merge_in_words(words, counts, words_with, pair, new)
         del pair_counts[pair]
@@ -333,9 +324,7 @@ def merge_in_words(
     return changes, replaced
 
 
-def merge_by_rank(
-    tokens: list[Any], ranks: Mapping[tuple[Any, Any], int], new_tokens: Sequence[Any]
-) -> list[Any]:
+def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Sequence[Any]) -> list[Any]:
     """Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank.
 
     new_tokens[rank] is what a merge makes. The list `tokens` is used up.
@@ -589,66 +578,46 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # --------------------------------------------------
 
 
-class Options(NamedTuple):
-    """The checked options of a call, with their defaults; train_bpe says what each one means."""
+Options = types.SimpleNamespace  # the checked options of a call; train_bpe says what each one means
 
-    special_tokens: tuple[str, ...] = ()
-    pattern: str = "gpt2"  # a name from PATTERNS, or a custom pattern
-    errors: str = "strict"
-    newlines: str = "keep"
-    vocab_size: int = sys.maxsize
-    min_word_count: int = 1
-    min_frequency: int = 1
-    max_token_length: int | None = None
-    like: str | None = None
-    workers: int | None = None
-    engine: str = "auto"
-    progress: bool = False
-
-
-# A new option needs a field above, a row here, a line in train_bpe, and an argument in make_parser.
+# The calls that take an option (count_words, train_from_counts, encode_files, and --show; train_bpe takes
+# those of the first two), its default, and its values. A new option needs a row here, a line in
+# train_bpe, and an argument in make_parser.
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument and an attribute of Tokenizer, which __reduce__, train,
 # corpus and ordinary pass on, and it would be written to tokenizer.json and read from there. If it
 # changes text, it does so before the text is split at special tokens, and a cut must still be safe.
-CALLS = {  # the calls that take an option: count_words, train_from_counts, encode_files; train_bpe takes all
-    "pattern": "count",
-    "errors": "count encode",
-    "newlines": "count encode",
-    "vocab_size": "learn",
-    "min_word_count": "learn",
-    "min_frequency": "learn",
-    "max_token_length": "learn",
-    "like": "learn",
-    "workers": "count encode",
-    "engine": "count learn encode show",
-    "progress": "count learn encode",
-}
-INTEGERS = {"vocab_size", "min_word_count", "min_frequency", "max_token_length", "workers"}  # from 1 on
-VALUES: dict[str, tuple[Any, ...]] = {
-    "errors": ("strict", "replace"),
-    "newlines": ("keep", "lf"),
-    "like": (None, "huggingface"),
-    "engine": ("auto", "python", "c"),
-    "progress": (False, True),
+POSITIVE = "a positive integer"
+OPTIONS: dict[str, tuple[str, Any, Any]] = {
+    "pattern": ("count", "gpt2", str),
+    "errors": ("count encode", "strict", ["strict", "replace"]),
+    "vocab_size": ("learn", sys.maxsize, POSITIVE),
+    "min_word_count": ("learn", 1, POSITIVE),
+    "min_frequency": ("learn", 1, POSITIVE),
+    "workers": ("count encode", None, POSITIVE),
+    "engine": ("count learn encode show", "auto", ["auto", "python", "c"]),
+    "progress": ("count learn encode", False, [False, True]),
 }
 
 
 def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:
     """Check everything that a user passes to these calls ("count learn"); an error shows the bad value."""
-    allowed = [name for name in CALLS if set(CALLS[name].split()) & set(calls.split())]
-    for name, value in given.items():
+    allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
+    for name in given:
         if name not in allowed:
             raise TypeError(f"{name!r} is not an option here; the options are {', '.join(allowed)}")
+    options = Options(special_tokens=check_special_tokens(special_tokens))
+    for name, (_, default, values) in OPTIONS.items():
+        value = given.get(name, default)
         if name == "pattern":
-            given[name] = check_pattern(value)
-        if name in VALUES:
-            require(value in VALUES[name], f"{name} must be one of {VALUES[name]}, not {value!r}")
-        if name in INTEGERS and (value is not None or Options._field_defaults[name] is not None):
+            value = check_pattern(value)
+        elif values is not POSITIVE:
+            require(value in values, f"{name} must be one of {values}, not {value!r}")
+        elif value is not default:
             is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-            require(is_integer and value > 0, f"{name} must be a positive integer, not {value!r}")
-    options = Options(check_special_tokens(special_tokens), **given)
+            require(is_integer and value > 0, f"{name} must be {POSITIVE}, not {value!r}")
+        setattr(options, name, value)
     check_combination(options)
     return options
 
@@ -658,17 +627,11 @@ def check_combination(options: Options) -> None:
     n_special = len(options.special_tokens)
     minimum = f"the minimum is {256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
     require(options.vocab_size >= 256 + n_special, f"vocabulary size {options.vocab_size} is too small; {minimum}")
-    has_line_breaks = set("\r\n") & set("".join(options.special_tokens))
-    is_lost = options.newlines == "lf" and has_line_breaks
-    require(not is_lost, f"special tokens can't contain line breaks when newlines='lf': {options.special_tokens}")
-    if sys.maxunicode + 1 < options.vocab_size - n_special and options.vocab_size != sys.maxsize:
+    if options.vocab_size != sys.maxsize and options.vocab_size > sys.maxunicode + 1 + n_special:
         most = f"the Python engine has at most {sys.maxunicode + 1:,} ids"
         require(engine_for(options), f"{most}, so it can't learn {options.vocab_size:,} tokens")
     if options.engine == "c":
         require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
-    if options.like:
-        require(options.max_token_length is None, "like='huggingface' has no max_token_length (its own is off by one)")
-        check_special_names(options.special_tokens)
 
 
 def plural(n: int, noun: str) -> str:
@@ -702,14 +665,8 @@ def train_bpe(
                       match across any place, so text is read up to a special token, and that part
                       takes dozens of times its size in memory.
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
-    newlines          "lf" turns "\r\n" into "\n" before anything else; "keep" leaves it unchanged.
     min_word_count    words that occur less often are left out of learning, to save memory.
     min_frequency     the lowest count at which a pair is still merged.
-    max_token_length  the most bytes that a merged token may have.
-    like              "huggingface": learn the merges and ids of the BpeTrainer of tokenizers, with
-                      the byte-level alphabet and add_prefix_space=False, from an iterator over the
-                      pieces between special tokens. The smaller pair of ids wins a tie; special
-                      tokens come first.
     workers           the maximum number of threads (C engine) or processes (Python) that count
                       words; by default, one per core. Except on Linux, a script that uses processes
                       needs `if __name__ == "__main__":`.
@@ -736,9 +693,7 @@ def count_words(
     return dict(count_corpus(corpus).copy())  # a dict, whichever engine counted
 
 
-def train_from_counts(
-    words: Counts, vocab_size: int, special_tokens: Strings = None, **options: Any
-) -> Model:
+def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = None, **options: Any) -> Model:
     """Learn from counts of words, which can be added up: the second half of train_bpe, with its result."""
     checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
     counts = WordTable()
@@ -768,13 +723,11 @@ class WordTable(collections.Counter[bytes]):
 def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int]]:
     """Learn merges from a table of words; yield (left, right, count, replaced) for each, best first."""
     table.drop_rare(options.min_word_count)
-    tokens = [token for token in vocab_of([], options).values() if len(token) == 1]
-    byte_ids = bytes(tokens.index(bytes([byte])) for byte in range(256))  # special tokens have no ids here
     merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
-    max_length = options.max_token_length or sys.maxsize
     engine = engine_for(options)
     learn_ids = engine.learn if engine else learn_in_python
-    merges = learn_ids(table, byte_ids, merges_wanted, options.min_frequency, max_length, options.like is not None)
+    merges = learn_ids(table, merges_wanted, options.min_frequency)
+    tokens = [bytes([byte]) for byte in range(256)]  # special tokens have no ids here
     merges = with_progress(merges, options.progress, lambda _: f"learning merges: {len(tokens) - 256:,}")
     for left_id, right_id, count, replaced in merges:
         left, right = tokens[left_id], tokens[right_id]
@@ -782,42 +735,28 @@ def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int
         yield left, right, count, replaced
 
 
+def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[tuple[int, int, int, int]]:
+    """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
+    words = [word.decode("latin-1") for word in table]  # the byte n becomes chr(n)
+    counts = list(table.values())
+    table.clear()  # the learner needs the memory
+    merges = learn_merges(words, counts, [bytes([byte]) for byte in range(256)])
+    merges = itertools.islice(merges, min(merges_wanted, sys.maxsize))
+    return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
+
+
 def model_of(table: Any, options: Options) -> Model:
     """Learn from a table of words; return (vocab, merges)."""
     merges = [(left, right) for left, right, _, _ in learn(table, options)]
-    return vocab_of(merges, options), merges
+    return vocab_of(merges, options.special_tokens), merges
 
 
-def vocab_of(merges: Iterable[Pair], options: Options) -> dict[int, bytes]:
-    """Return the vocabulary: bytes, special tokens, merged tokens; or Hugging Face's order."""
-    specials = [special.encode("utf-8") for special in options.special_tokens]
-    if options.like:
-        tokens = specials + [bytes([byte]) for byte in PRINTABLE + OTHER_BYTES]
-    else:
-        tokens = [bytes([byte]) for byte in range(256)] + specials
+def vocab_of(merges: Iterable[Pair], special_tokens: Iterable[str]) -> dict[int, bytes]:
+    """Return the vocabulary: bytes, special tokens, merged tokens."""
+    tokens = [bytes([byte]) for byte in range(256)]
+    tokens += [special.encode("utf-8") for special in special_tokens]
     tokens += [left + right for left, right in merges]
     return dict(enumerate(tokens))
-
-
-def learn_in_python(
-    table: WordTable, byte_ids: bytes, merges_wanted: int, min_frequency: int, max_length: int, smaller_ids: bool
-) -> Iterator[tuple[int, int, int, int]]:
-    """Return the results of learn_merges that are wanted and frequent enough; the table is used up.
-
-    byte_ids[byte] is the id of a byte. With smaller_ids, as in Hugging Face, the smaller pair of ids
-    wins a tie.
-    """
-    # Latin-1 decodes the byte n as chr(n), so a word whose bytes are replaced by their ids becomes the
-    # str of ids that learn_merges takes.
-    words = [word.translate(byte_ids).decode("latin-1") for word in table]
-    counts = list(table.values())
-    tokens = [bytes([byte_ids.index(token_id)]) for token_id in range(256)]
-    table.clear()  # the learner needs the memory
-    sort_key = (lambda token_id, token: token_id) if smaller_ids else descending
-    merges = itertools.islice(
-        learn_merges(words, counts, tokens, sort_key, max_length), min(merges_wanted, sys.maxsize)
-    )
-    return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
 
 
 # --------------------------------------------------
@@ -912,7 +851,7 @@ class Tokenizer:
         tokenizer_config.json are for other programs. Each file is complete before it replaces an
         earlier one.
         """
-        check_savable(self.options, folder)
+        check_savable(self.options.special_tokens, folder)
         save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
@@ -968,9 +907,7 @@ class Tokenizer:
         for data in cut_stream(map(to_utf8, iterable), self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
 
-    def encode_files(
-        self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any
-    ) -> int:
+    def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any) -> int:
         """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
 
         Ids are uint16 if all fit, else uint32. numpy.load opens the file (also with mmap_mode="r"). An
@@ -983,7 +920,8 @@ class Tokenizer:
     def corpus(self, paths: Paths, texts: Strings, **options: Any) -> Corpus:
         """Return a corpus that is split into words as this tokenizer does."""
         checked = check_options("encode", self.options.special_tokens, **options)
-        return Corpus(paths, texts, checked._replace(pattern=self.options.pattern))
+        checked.pattern = self.options.pattern
+        return Corpus(paths, texts, checked)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
@@ -1097,41 +1035,28 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
         require(not looks_like_bytes, text)
 
 
-def check_savable(options: Options, folder: FilePath, inputs: Iterable[str] = ()) -> None:
-    """Try everything that could keep a model from being saved, before an hour of training."""
+def check_savable(special_tokens: Iterable[str], folder: FilePath) -> None:
+    """Check what could keep a model from being saved, before an hour of training."""
     require(os.fspath(folder), "the folder's name must not be empty")
-    check_special_names(options.special_tokens)
-    for name in MODEL_FILES:
-        check_writable(os.path.join(folder, name), inputs)
-
-
-def check_writable(path: FilePath, inputs: Iterable[str]) -> None:
-    """Check that a file can be written, and is not one of the inputs."""
-    for other in inputs:
-        same = os.path.exists(path) and os.path.exists(other) and os.path.samefile(path, other)
-        require(not same, f"refusing to overwrite {os.fspath(path)}: it is one of the files to read")
-    with new_file(path, keep=False):
-        pass
+    check_special_names(special_tokens)
+    path = pathlib.Path(folder).resolve()
+    place = next(place for place in (path, *path.parents) if place.exists())
+    require(place.is_dir() and os.access(place, os.W_OK), f"{place} is not a folder that can be written to")
 
 
 @contextlib.contextmanager
-def new_file(path: FilePath, keep: bool = True) -> Iterator[Any]:
-    """Open a file under a temporary name, and rename it on success; nothing is left behind if it is not kept."""
+def new_file(path: FilePath) -> Iterator[Any]:
+    """Open a file under a temporary name, and rename it on success."""
     path = pathlib.Path(path).resolve()  # to follow a link instead of replacing it
     require(not path.exists() or path.is_file(), f"refusing to overwrite {path}: not a regular file")
-    new_folders = [folder for folder in path.parents if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.urandom(6).hex()}.tmp")
     try:
         with open(temporary, "wb") as file:
             yield file
-        if keep:
-            temporary.replace(path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-        for folder in new_folders:
-            with contextlib.suppress(OSError):  # it is not empty
-                folder.rmdir()
 
 
 def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
@@ -1227,22 +1152,14 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[dict[int, bytes], list
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
     """Check that no normalized added token overlaps another one: tokenizers searches for those later."""
-    normalized = sorted(token["content"] for token in added_tokens if token.get("normalized"))
-    others = sorted(token["content"] for token in added_tokens if not token.get("normalized"))
+    normalized = [token["content"] for token in added_tokens if token.get("normalized")]
+    others = [token["content"] for token in added_tokens if not token.get("normalized")]
     for group, other_group in ((normalized, others), (others, normalized)):
+        beginnings = {hash(other[:end]) for other in other_group for end in range(1, len(other) + 1)}
         for token in group:
-            overlaps = ends_with_a_beginning(token, other_group) or any(other in token for other in other_group)
+            ends = {hash(token[start:]) for start in range(len(token))}
+            overlaps = ends & beginnings or any(other in token for other in other_group)
             require(not overlaps, f"the added token {token!r:.99} overlaps another one, and only one is normalized")
-
-
-def ends_with_a_beginning(token: str, others: list[str]) -> bool:
-    """Return whether a token ends with the beginning of one of the others, which are sorted."""
-    for start in range(len(token)):
-        end = token[start:]
-        at = bisect.bisect_left(others, end)  # if one begins with `end`, this one does
-        if at < len(others) and others[at].startswith(end):
-            return True
-    return False
 
 
 def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
@@ -1251,7 +1168,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     steps[-1].setdefault("use_regex", True)
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
     content["model"].setdefault("type", "BPE")
-    expected = tokenizer_json(Options(special_tokens), ids, [])
+    expected = tokenizer_json(check_options("count", special_tokens), ids, [])
     del expected["model"]["vocab"]
     if len(steps) == 1:  # a ByteLevel that splits text by itself, with GPT-2's pattern
         expected["pre_tokenizer"]["pretokenizers"] = [{**expected["decoder"], "use_regex": True}]
@@ -1321,17 +1238,15 @@ class Slice(NamedTuple):
     texts: tuple[bytes, ...] = ()  # if empty, read() takes the bytes from the file
 
     def read(self, options: Options) -> Iterable[bytes]:
-        """Return the texts in UTF-8, with line endings as `newlines` says."""
+        """Return the texts in UTF-8."""
         texts = self.texts
         if not texts:
             with open(self.name, "rb") as file:
                 file.seek(self.start_byte)
                 texts = (file.read(self.end_byte - self.start_byte),)
             require(len(texts[0]) == self.end_byte - self.start_byte, "the file has changed: it has fewer bytes now")
-        if options.errors == "replace" or options.newlines == "lf":  # check first, while offsets are right
-            texts = tuple(text.decode("utf-8", options.errors).encode("utf-8") for text in texts)
-        if options.newlines == "lf":
-            texts = tuple(text.replace(b"\r\n", b"\n") for text in texts)
+        if options.errors == "replace":
+            texts = tuple(text.decode("utf-8", "replace").encode("utf-8") for text in texts)
         return texts
 
 
@@ -1513,7 +1428,6 @@ def start_worker(task: Any) -> None:
 
     global TASK
     TASK = task
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.name == "posix":
         os.setsid()  # so Ctrl-C reaches the parent only: a worker that dies while sending blocks the pool
     threading.Thread(target=end_with_parent, daemon=True).start()
@@ -1561,7 +1475,6 @@ def count_slice(piece: Slice, options: Options, table: Any) -> dict[bytes, int]:
 def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int:
     """Write the token ids of a corpus into a .npy file (format 1.0); return how many there are."""
     require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
-    check_writable(output, corpus.paths)
     kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
     encoder = tokenizer.python_encoder if corpus.options.engine == "python" else tokenizer.encoder
     in_c = not isinstance(encoder, PythonEncoder)
@@ -1633,11 +1546,10 @@ USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and writ
        %(prog)s --show TEXT [options]                        show how the model splits TEXT"""
 NOT_UTF8_HINT = """; if it is compressed: zcat FILE | bpe.py - ...; in another encoding, such as GB18030 \
 or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"""
-SIGNALS = {"SIGINT", "SIGTERM", "SIGHUP"} & set(dir(signal))  # Windows has no SIGHUP
 
 
 def make_parser() -> Any:
-    """Return the parser of all options; each field of Options is set under its own name."""
+    """Return the parser of all options; each one of OPTIONS is set under its own name."""
     import argparse
 
     parser = argparse.ArgumentParser(usage=USAGE, add_help=False)
@@ -1649,23 +1561,19 @@ def make_parser() -> Any:
     add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
     add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="use no special tokens")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
-    add("--errors", choices=VALUES["errors"], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
-    add("--newlines", choices=VALUES["newlines"], help=r"lf: read \r\n as \n (default: keep)")
+    add("--errors", choices=OPTIONS["errors"][2], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
     add = parser.add_argument_group("training").add_argument
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
     add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
-    add("--max-token-length", type=int, metavar="BYTES", help="merge no pair into a longer token")
-    add("--like", choices=["huggingface"], help="the merges and ids of Hugging Face's trainer")
     add = parser.add_argument_group("inspection").add_argument
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
-    add("--log-every", type=int, metavar="N", help="print every Nth merge")
     add("--pair", metavar="PAIR", help='with --explain: the count of one more pair, written as there ("e ␣t")')
     add = parser.add_argument_group("running").add_argument
     add("--model", "--output-dir", metavar="FOLDER", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
     add("--workers", type=int, metavar="N", help="processes or threads that count or encode (default: all cores)")
-    add("--engine", choices=VALUES["engine"], help="auto: the C engine if it is built (default)")
+    add("--engine", choices=OPTIONS["engine"][2], help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
     add("--version", action="version", version=f"%(prog)s {__version__}")
     add("--help", "-h", action="help", help="print this")
@@ -1679,10 +1587,11 @@ def refuse(message: str) -> None:
 
 def run(args: Any) -> None:
     """Train, encode or show, as the command line asks."""
-    given = {name: value for name, value in vars(args).items() if name in Options._fields and value is not None}
-    inspected = args.explain or args.pair or args.log_every
+    names = ["special_tokens", *OPTIONS]
+    given = {name: value for name, value in vars(args).items() if name in names and value is not None}
     if args.show is not None:
-        require(not (args.corpus or args.encode or inspected), "--show can't be combined with a corpus or other tasks")
+        other = args.corpus or args.encode or args.explain or args.pair
+        require(not other, "--show can't be combined with a corpus or other tasks")
         check_options("show", None, **given)
         show(args.show, load_model(args))
         return
@@ -1690,9 +1599,10 @@ def run(args: Any) -> None:
     last = args.corpus[-1] if args.corpus else ""
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
-    given["progress"] = not args.quiet and not inspected and is_terminal(sys.stderr)
+    explaining = args.explain is not None or args.pair is not None
+    given["progress"] = not args.quiet and not explaining and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
-        require(size is None and not inspected, "--encode uses a saved model: train it first, with another command")
+        require(size is None and not explaining, "--encode uses a saved model: train it first, with another command")
         corpus = encode(args, given)
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
@@ -1700,9 +1610,10 @@ def run(args: Any) -> None:
         corpus = train(args, check_options("count learn", specials, vocab_size=size, **given))
 
     engine = "C"
-    if not engine_for(corpus.options, scanning=True):
-        reason = "as chosen" if corpus.options.engine == "python" else find_engine()[1]
-        engine = f"Python ({reason})" if reason else "Python for the words of this pattern"
+    if corpus.options.engine == "python":
+        engine = "Python (as chosen)"
+    elif not engine_for(corpus.options, scanning=True):
+        engine = f"Python ({find_engine()[1] or 'C does not know this pattern'})"
     report(args, "engine", engine)
 
 
@@ -1731,7 +1642,7 @@ def train(args: Any, options: Options) -> Corpus:
     require(rounds or args.pair is None, "--pair needs --explain")
     folder = "bpeModel" if args.model is None and not rounds else args.model  # --explain alone saves none
     if folder is not None:
-        check_savable(options, folder, corpus.paths)
+        check_savable(options.special_tokens, folder)
     if any(path.endswith((".jsonl", ".json")) for path in corpus.paths):
         report(args, "note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
 
@@ -1745,35 +1656,24 @@ def train(args: Any, options: Options) -> Corpus:
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
 
     words = table.copy() if rounds else {}
-    merges = []
-    n_tokens = n_bytes
-    for number, (left, right, count, replaced) in enumerate(learn(table, options), 1):
-        merges.append((left, right))
-        n_tokens -= replaced
-        if args.log_every and number % args.log_every == 0:
-            say(f"{number}\t{in_line([left, right])} -> {in_line([left + right])}\t{count}\n", "stdout")
+    steps = list(learn(table, options))
+    merges = [(left, right) for left, right, _, _ in steps]
+    n_tokens = n_bytes - sum(replaced for _, _, _, replaced in steps)
     if rounds:
-        explain(rounds, args.pair, words, merges, options)
-    vocab = vocab_of(merges, options)
-    report(args, "vocabulary", size_of(vocab, merges, options, n_tokens > n_words))
+        explain(rounds, args.pair, words, merges)
+
+    vocab = vocab_of(merges, options.special_tokens)
+    size = f"{len(vocab):,} = 256 bytes + {plural(len(options.special_tokens), 'special token')}"
+    size += f" + {plural(len(merges), 'merge')}"
+    if len(vocab) < options.vocab_size:
+        size += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} any more"
+    report(args, "vocabulary", size)
     of_what = "the words that were kept" if rare else "this corpus"
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token on {of_what}")
-    if folder is None:
-        report(args, "saved", "nothing: --explain saves a model only with --model FOLDER")
-    else:
+    if folder is not None:
         save_model(vocab, merges, options, folder)
-        report(args, "saved", folder)
+    report(args, "saved", "nothing: --explain saves a model only with --model FOLDER" if folder is None else folder)
     return corpus
-
-
-def size_of(vocab: Mapping[int, bytes], merges: Sequence[Pair], options: Options, pairs_left: bool) -> str:
-    """Say what a vocabulary is made of, and why it is smaller than requested."""
-    specials = plural(len(options.special_tokens), "special token")
-    text = f"{len(vocab):,} = 256 bytes + {specials} + {plural(len(merges), 'merge')}"
-    if len(vocab) < options.vocab_size:
-        reason = "min_frequency or max_token_length stopped it" if pairs_left else "every word is a single token now"
-        text += f"; {options.vocab_size:,} requested; {reason}"
-    return text
 
 
 def report(args: Any, name: str, text: str) -> None:
@@ -1790,10 +1690,9 @@ def rounds_of(text: str) -> range:
     return rounds
 
 
-def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair], options: Options) -> None:
+def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair]) -> None:
     """Print why some merges are made, two words that each one changes, and the count of a watched pair."""
     require(rounds[0] < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
-    ids = {token: token_id for token_id, token in vocab_of(merges, options).items()}
     ranks = {pair: rank for rank, pair in enumerate(merges[: rounds[0]])}
     new_tokens = [left + right for left, right in ranks]
     words: dict[Word, int] = {}
@@ -1803,29 +1702,23 @@ def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence
 
     for number in range(rounds[0], min(rounds[-1] + 1, len(merges))):
         best = merges[number]
-        say(f"round {number + 1}: {reasons(words, best, watched, ids, options)}\n", "stdout")
+        say(f"round {number + 1}: {reasons(words, best, watched)}\n", "stdout")
         changed = {word: new for word in words if (new := merge_pair(word, best)) != word}
         for word in heapq.nlargest(2, changed, key=words.__getitem__):
             say(f"    {in_line(word)} -> {in_line(changed[word])} ({plural(words[word], 'time')})\n", "stdout")
         words = {changed.get(word, word): count for word, count in words.items()}
 
 
-def reasons(
-    words: Mapping[Word, int], best: Pair, watched: str | None, ids: Mapping[bytes, int], options: Options
-) -> str:
+def reasons(words: Mapping[Word, int], best: Pair, watched: str | None) -> str:
     """Say which pairs are the most frequent, and why the best one wins."""
-    max_length = options.max_token_length or sys.maxsize
-    counts = {pair: count for pair, count in count_pairs(words).items() if len(pair[0] + pair[1]) <= max_length}
-
-    def order(pair: Pair) -> Any:
-        return (counts[pair], -ids[pair[0]], -ids[pair[1]]) if options.like else (counts[pair], pair)
-
-    first = [f"{in_line(pair)} ({plural(counts[pair], 'time')})" for pair in heapq.nlargest(3, counts, key=order)]
-    text = f"{', '.join(first)}\n    merge {in_line(best)}"
+    counts = count_pairs(words)
+    first = heapq.nlargest(3, counts, key=lambda pair: (counts[pair], pair))
+    text = ", ".join(f"{in_line(pair)} ({plural(counts[pair], 'time')})" for pair in first)
+    text += f"\n    merge {in_line(best)}"
     ties = list(counts.values()).count(counts[best])
     if ties > 1:
-        rule = "smaller ids win" if options.like else "greater left token wins, then the greater right one"
-        text += f" ({ties} pairs tie at {counts[best]:,}; the {rule})"
+        rule = "the greater left token wins, then the greater right one"
+        text += f" ({ties} pairs tie at {counts[best]:,}; {rule})"
     if watched is not None:
         n = sum(count for pair, count in counts.items() if in_line(pair) == watched)
         text += f"\n    {watched} ({plural(n, 'time')})"
@@ -1854,19 +1747,16 @@ def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
     >>> readable([b"a\n", b"\x8a", b"\xe5\x9b", b"\xad", b"b"], {"\n": "\\n"})
     ['a\\n', '[8a]', '园[e5 9b|ad]', 'b']
     """
+    tokens = list(tokens)
     text = b"".join(tokens).decode("utf-8", "surrogateescape")
-    sizes = (len(character.encode("utf-8", "surrogateescape")) for character in text)
-    character_ends = set(itertools.accumulate(sizes))
+    character_ends = set(itertools.accumulate(len(c.encode("utf-8", "surrogateescape")) for c in text))
     spelled = []
     group: list[bytes] = []
-    end = 0
-    for token in tokens:
+    for token, end in zip(tokens, itertools.accumulate(map(len, tokens))):
         group.append(token)
-        end += len(token)
         if end in character_ends:
-            spelled.append(spell_bytes(b"".join(group), marks))
-            if len(group) > 1:
-                spelled[-1] += "[" + "|".join(part.hex(" ") for part in group) + "]"
+            parts = "[" + "|".join(part.hex(" ") for part in group) + "]" if len(group) > 1 else ""
+            spelled.append(spell_bytes(b"".join(group), marks) + parts)
             group = []
     return spelled
 
@@ -1885,7 +1775,7 @@ def spell_bytes(data: bytes, marks: Mapping[str, str]) -> str:
 
 def in_line(tokens: Iterable[bytes]) -> str:
     """Spell tokens in one line: in_line([b"a", b" the"]) -> "a ␣the"."""
-    return " ".join(readable(list(tokens), {"\n": "\\n", " ": "␣"}))
+    return " ".join(readable(tokens, {"\n": "\\n", " ": "␣"}))
 
 
 def visible(text: str) -> str:
@@ -1919,30 +1809,12 @@ def say(text: str, name: str = "stderr") -> None:
         setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
-def is_terminal(stream: Any) -> bool:
-    """Return whether a stream, which may be closed or replaced, is a terminal."""
-    try:
-        return bool(stream.isatty())
-    except (AttributeError, ValueError):
-        return False
-
-
-def interrupt(number: int, frame: Any) -> None:
-    """Ignore further signals, then end as after Ctrl-C, so that temporary files and workers are removed."""
-    for name in SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
-    raise KeyboardInterrupt
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, 1 (out of memory, a worker process killed), 2 (bad input) or 130 (Ctrl-C)."""
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal lacks its letters
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        for name in SIGNALS:
-            if signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:  # as under nohup
-                signal.signal(getattr(signal, name), interrupt)
         run(make_parser().parse_intermixed_args(argv))
         return 0
     except KeyboardInterrupt:

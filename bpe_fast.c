@@ -5,7 +5,7 @@
  *
  *     bpe_words_new("<|endoftext|>", (size_t[]){13}, 1, BPE_GPT2, seed, &words);
  *     bpe_words_scan(words, text, length);                       once per text; a thread has a table for itself
- *     bpe_learner_new(words, id_of_byte, 32000, 1, SIZE_MAX, 0, &learner);    uses the words up
+ *     bpe_learner_new(words, 32000, 1, &learner);                uses the words up
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
  *         ...                                                    `made` merges, and after BPE_DONE the last ones
  *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, BPE_GPT2, seed, &encoder);
@@ -116,12 +116,10 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
 /*
- * Take over all words of a table, which is used up afterwards. id_of_byte holds the ids of the 256 bytes, 0 to 255 in
- * any order; the first merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0
- * means 1. smaller_ids is 1 for the tie rule of Hugging Face's trainer.
+ * Take over all words of a table, which is used up afterwards. The ids of bytes are 0 to 255; the first merge makes the
+ * token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1.
  */
-int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
-                    size_t max_token_length, int smaller_ids, bpe_learner **learner);
+int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency, bpe_learner **learner);
 
 /*
  * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
@@ -1133,8 +1131,6 @@ struct bpe_learner {
     size_t n_met[2], met_capacity[2];
     uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
     size_t replaced_capacity;
-    size_t longest;  /* token, in bytes */
-    int smaller_ids; /* a tie goes to the smaller ids, as in Hugging Face's trainer; else to the greater bytes */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
@@ -1162,8 +1158,6 @@ static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry
     int order;
     if (x->count != y->count)
         return x->count > y->count;
-    if (l->smaller_ids)
-        return x->key < y->key;
     order = compare_tokens(l, (uint32_t)(x->key >> 32), (uint32_t)(y->key >> 32));
     return order ? order > 0 : compare_tokens(l, (uint32_t)x->key, (uint32_t)y->key) > 0;
 }
@@ -1229,13 +1223,12 @@ static int make_room_for_lists(bpe_learner *l, size_t n)
     return grow(&l->lists, &l->lists_capacity, end + end / 4 + n, sizeof *l->lists);
 }
 
-/* Add a new pair to the table, unless it is too rare or too long, and reserve its list, which the caller writes. */
+/* Add a new pair to the table, unless it is too rare, and reserve its list, which the caller writes. */
 static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
 {
     const uint64_t key[2] = {pair_key(left, right), 1};
     slot *s;
-    if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold ||
-        (size_t)l->tokens[left].length + l->tokens[right].length > l->longest)
+    if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold)
         return BPE_OK;
     assert(l->n_lists + PLACES + sum->n <= l->lists_capacity);
     TRY(make_room(&l->pairs, (uint64_t)l->pairs.used + 1));
@@ -1296,7 +1289,7 @@ static void sort_words(slot *s, size_t n)
 
 /*
  * Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most
- * frequent words that can become tokens. A merge completes at most one word. So before each of the wanted merges, one
+ * frequent words of two bytes or more. A merge completes at most one word. So before each of the wanted merges, one
  * of these words still has a pair that can be merged, and the best pair occurs at least as often.
  */
 static int new_array(bpe_learner *l, const table *words)
@@ -1307,7 +1300,7 @@ static int new_array(bpe_learner *l, const table *words)
         (void)word_of(words, s, &length);
         n += length + 1 + (s->count == count ? 0 : BLOCK);
         count = s->count;
-        if (length > 1 && length <= l->longest && --wanted == 0 && count > l->threshold)
+        if (length > 1 && --wanted == 0 && count > l->threshold)
             l->threshold = count;
     }
     if (n >= UINT32_MAX)
@@ -1319,7 +1312,7 @@ static int new_array(bpe_learner *l, const table *words)
 }
 
 /* write sorted words into the array, which has room for them, and sum up their pairs */
-static void write_words(bpe_learner *l, const table *words, const uint8_t *id_of_byte)
+static void write_words(bpe_learner *l, const table *words)
 {
     uint64_t count = 0;
     size_t p = BLOCK, length;
@@ -1332,7 +1325,7 @@ static void write_words(bpe_learner *l, const table *words, const uint8_t *id_of
         for (size_t block = p / BLOCK; block <= (p + length) / BLOCK; block++)
             l->counts[block] = count;
         for (size_t i = 0; i < length; i++)
-            l->seq[p + i] = id_of_byte[word[i]] + FIRST_ID;
+            l->seq[p + i] = word[i] + FIRST_ID;
         for (size_t i = 1; i < length; i++) {
             pair_sum *sum = l->byte_pairs + l->seq[p + i - 1] * ROWS + l->seq[p + i];
             sum->n++;
@@ -1549,34 +1542,33 @@ void bpe_learner_free(bpe_learner *l)
 }
 
 /* add an empty token for NO_TOKEN, and the 256 single bytes */
-static int add_first_tokens(bpe_learner *l, const uint8_t *id_of_byte)
+static int add_first_tokens(bpe_learner *l)
 {
     TRY(grow(&l->bytes, &l->bytes_capacity, 256, 1));
     TRY(add_token(l, 0));
-    for (unsigned byte = 0; byte < 256; byte++)
-        l->bytes[id_of_byte[byte]] = (uint8_t)byte;
-    for (unsigned id = 0; id < 256; id++)
+    for (unsigned byte = 0; byte < 256; byte++) {
+        l->bytes[byte] = (uint8_t)byte;
         TRY(add_token(l, 1));
+    }
     return BPE_OK;
 }
 
 /* make the array and the pairs from a table of words, which is freed */
-static int take_words(bpe_learner *l, table *words, const uint8_t *id_of_byte)
+static int take_words(bpe_learner *l, table *words)
 {
     slot *slots;
     sort_words(words->slots, words->capacity); /* empty slots, whose count is 0, are the last */
     if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a quarter of them, or more */
         words->slots = slots;
-    TRY(add_first_tokens(l, id_of_byte));
+    TRY(add_first_tokens(l));
     TRY(new_table(&l->pairs, words->seed));
     TRY(new_array(l, words));
-    write_words(l, words, id_of_byte);
+    write_words(l, words);
     free_table(words);
     return index_byte_pairs(l);
 }
 
-int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wanted, uint64_t min_frequency,
-                    size_t max_token_length, int smaller_ids, bpe_learner **learner)
+int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency, bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
     int status = BPE_NO_MEMORY;
@@ -1584,9 +1576,7 @@ int bpe_learner_new(bpe_words *w, const uint8_t *id_of_byte, uint64_t merges_wan
         l->wanted = merges_wanted;
         l->threshold = min_frequency ? min_frequency : 1;
         l->level = UINT64_MAX; /* the heap is filled when it is first used */
-        l->longest = max_token_length;
-        l->smaller_ids = smaller_ids;
-        status = l->status = w->table.slots ? take_words(l, &w->table, id_of_byte) : BPE_USED_UP;
+        status = l->status = w->table.slots ? take_words(l, &w->table) : BPE_USED_UP;
     }
     free_table(&w->table);
     return status;

@@ -32,7 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = pathlib.Path(HERE, "bpe_fast.c")
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 17  # of the interface: a module built for another version is not used
+VERSION = 18  # of the interface: a module built for another version is not used
 
 
 class Engine:
@@ -83,20 +83,19 @@ class Engine:
         return None
 
     def learn(
-        self, words: Words | Mapping[bytes, int], id_of_byte: bytes, merges_wanted: int, min_frequency: int,
-        max_token_length: int, smaller_ids: bool,
-    ) -> Iterator[tuple[int, int, int, int]]:  # fmt: skip
+        self, words: Words | Mapping[bytes, int], merges_wanted: int, min_frequency: int
+    ) -> Iterator[tuple[int, int, int, int]]:
         """Learn merges as bpe.learn_merges does, and yield (left_id, right_id, count, replaced) for each.
 
-        A table of words is used up, a dict is not. Ties go to greater bytes, or with smaller_ids to smaller ids.
+        A table of words is used up, a dict is not.
         """
         ffi, lib = self.ffi, self.lib
         table = words if isinstance(words, Words) else self.words((), "gpt2")
         if not isinstance(words, Words):
             table.update(words)
-        limits = min(merges_wanted, 2**64 - 1), min(min_frequency, 2**64 - 1), min(max_token_length, sys.maxsize)
+        limits = min(merges_wanted, 2**64 - 1), min(min_frequency, 2**64 - 1)
         made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
-        learner = self.create("learner", table.handle(), id_of_byte, *limits, smaller_ids)
+        learner = self.create("learner", table.handle(), *limits)
         status = lib.BPE_OK
         while status != lib.BPE_DONE:
             status = lib.bpe_learner_run(learner, batch, len(batch), made)

@@ -333,10 +333,10 @@ def part(tmp_path_factory):
 
 
 @functools.cache
-def trained(size, pattern="gpt2", like=None):
+def trained(size, pattern="gpt2"):
     """(vocab, merges) of the fixture, or of a larger corpus; with GPT-2's pattern in place of a custom one."""
     path = Path(CORPORA) / "languages.txt" if CORPORA and size > 5000 else CORPUS
-    return bpe.train_bpe(path, size, [END], pattern=pattern if pattern in bpe.PATTERNS else "gpt2", like=like)
+    return bpe.train_bpe(path, size, [END], pattern=pattern if pattern in bpe.PATTERNS else "gpt2")
 
 
 def words_in(text, special_tokens=(), pattern="gpt2"):
@@ -690,19 +690,13 @@ def test_special_tokens_are_a_list_and_not_a_set_or_a_dict(part):
 @only_python
 @pytest.mark.parametrize("special, options, text", [
     ("x\ufffd", {}, "special token 2 "), ("\ufffd", {"errors": "replace"}, "special token 2 "),
-    *[(special, {"newlines": "lf"}, "special token.*newlines") for special in ("\r\n", "<a>\n", "\rx")],
 ])  # fmt: skip
-def test_special_tokens_that_reading_could_change_are_refused(words_txt, error, special, options, text):
-    r"""Bytes that are not UTF-8 become U+FFFD with errors="replace", and "\r\n" becomes "\n" with newlines="lf"."""
+def test_special_tokens_that_reading_could_change_are_refused(words_txt, special, options, text):
+    """Bytes that are not UTF-8 become U+FFFD with errors="replace"."""
     with pytest.raises(ValueError, match=text):
         bpe.count_words("words.txt", ["<b>", special], **options)
     with pytest.raises(ValueError, match=text):
         bpe.train_bpe("words.txt", 300, ["<b>", special], **options)
-    if "newlines" in options:
-        with pytest.raises(ValueError, match=text):
-            bpe.Tokenizer(*trained(300), [special]).encode_files("words.txt", "ids.npy", **options)
-        assert bpe.count_words(None, [special], texts=[f"a{special}b"]) == {b"a": 1, b"b": 1}
-        assert "newlines" in error("words.txt", 300, "--special-token", special, "--newlines", "lf")
 
 
 @contextlib.contextmanager
@@ -716,21 +710,18 @@ def pipe_of(data):
 
 
 @pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM, r"(a)(b)|\s+x", r"\S+|\s+"])
-@pytest.mark.parametrize("newlines", ["keep", "lf"])
 @pytest.mark.parametrize("errors", ["strict", "replace"])
-def test_cuts_change_nothing(tmp_path, cut, pattern, newlines, errors):
-    rng, path = random.Random(repr((pattern, newlines, errors))), tmp_path / "text.txt"
-    options = {"pattern": pattern, "newlines": newlines, "errors": errors, "workers": 1}
+def test_cuts_change_nothing(tmp_path, cut, pattern, errors):
+    rng, path = random.Random(repr((pattern, errors))), tmp_path / "text.txt"
+    options = {"pattern": pattern, "errors": errors, "workers": 1}
     bad = [*BAD_UTF8, b"\x97", b"\xf0\x9f"] if errors == "replace" else []
     for specials in 2 * SPECIAL_SETS:
-        specials = [special for special in specials if newlines == "keep" or not set("\r\n") & set(special)]
         parts = [part.encode() for part in [*TRICKY, *specials[:9], *specials[:9], "a ", "ab\n", "\r\n"]] + bad
         data = b"".join(rng.choices(parts, k=rng.randint(0, 200)))
         if specials and rng.random() < 0.2:  # a window may begin inside one, or inside a character
             data = rng.randint(0, 12) * b"x" + specials[0][:2].encode() * rng.randint(0, 200)
         path.write_bytes(data)
         text = data.decode(errors=errors)
-        text = text.replace("\r\n", "\n") if newlines == "lf" else text
         words = naive_words(text, specials, bpe.PATTERNS.get(pattern, pattern))
         expected = {b"".join(word): count for word, count in words.items()}
         sizes = rng.sample([(1, 20), (7, 30), (50, 40), (100, 90), (1 << 20, 64)], 2)  # of slices and windows
@@ -804,14 +795,14 @@ def test_nothing_to_merge_is_a_result(train, data, options):
     assert train(data, 500, [END], **options) == ({**{i: bytes([i]) for i in range(256)}, 256: END.encode()}, [])
 
 
-def test_min_frequency_and_max_token_length(train):
-    """With the limits, in every round the oracle chooses the merge that was made; in the end it finds none."""
+def test_min_frequency(train):
+    """With the limit, in every round the oracle chooses the merge that was made; in the end it finds none."""
     text = FIXTURE[:6000]
-    merges = train(text, 10_000, min_frequency=9, max_token_length=4)[1]
+    merges = train(text, 10_000, min_frequency=9)[1]
     assert len(merges) > 20
     words = naive_words(text)
     for merge in [*merges, None]:
-        counts = {pair: n for pair, n in naive_counts(words).items() if n >= 9 and len(pair[0] + pair[1]) <= 4}
+        counts = {pair: n for pair, n in naive_counts(words).items() if n >= 9}
         assert merge == max(counts, key=lambda pair: (counts[pair], pair), default=None)
         if merge:
             words = {naive_merge(word, merge): count for word, count in words.items()}
@@ -846,7 +837,6 @@ def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
     else:  # at once, not after an hour
         with pytest.raises(ValueError, match="the Python engine has at most 1,114,112 ids"):
             bpe.train_from_counts(words, number)
-    assert bpe.train_from_counts(words, 300, max_token_length=number)[1] == both
     words = {b"ab": 2**59, b"cd": 2**59 + 1, b"ef": 2**59 - 1, b"xef": 2**59}
     assert bpe.train_from_counts(words, 300)[1] == pairs("e f, c d, x ef, a b")  # e f occurs 2**60 - 1 times
 
@@ -874,11 +864,9 @@ def test_an_overflow_is_reported_and_not_wrapped(words):
     ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; use gpt2, cl100k, .* \(this one contains no operators\)"),
     ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
     *[({name: wrong}, f"{name} must be a positive integer, not {wrong!r}")
-      for name in ("workers", "min_frequency", "max_token_length") for wrong in (0, 1.5)],
+      for name in ("workers", "min_frequency", "min_word_count") for wrong in (0, 1.5)],
     ({"color": 1}, "'color' is not an option here; the options are .*pattern"),
     ({"errors": "ignore"}, "errors must be .*'strict'.*'replace'.*'ignore'"),
-    ({"newlines": "crlf"}, "newlines must be .*'crlf'"), ({"like": "hf"}, "like must be .*'hf'"),
-    ({"like": "huggingface", "max_token_length": 5}, "like='huggingface'.*max_token_length"),
     ({"engine": "rust"}, "engine must be .*'rust'"), ({"progress": "yes"}, "progress must be .*'yes'"),
     ({"input_path": None, "texts": ["a\ud800"]}, "position 1: surrogates not allowed"),
     ({"input_path": None, "texts": ["\ud83d", "\ude00"], "errors": "replace"}, "surrogates not allowed"),
@@ -896,17 +884,17 @@ def test_bad_arguments_are_errors_that_show_them(arguments, text):
 
 @only_python
 @pytest.mark.parametrize("name, call, allowed", [
-    ("count_words", functools.partial(bpe.count_words, "words.txt", []), "pattern errors newlines workers engine progress"),
+    ("count_words", functools.partial(bpe.count_words, "words.txt", []), "pattern errors workers engine progress"),
     ("train_from_counts", functools.partial(bpe.train_from_counts, {b"ab": 1}, 300),
-     "vocab_size min_word_count min_frequency max_token_length like engine progress"),
+     "vocab_size min_word_count min_frequency engine progress"),
     ("encode_files", lambda **options: bpe.Tokenizer(*trained(300)).encode_files("words.txt", "ids.npy", **options),
-     "errors newlines workers engine progress"),
+     "errors workers engine progress"),
     ("train", functools.partial(bpe.Tokenizer.train, "words.txt", 300),
-     "pattern errors newlines workers engine progress vocab_size min_word_count min_frequency max_token_length like"),
+     "pattern errors workers engine progress vocab_size min_word_count min_frequency"),
 ])  # fmt: skip
 def test_an_option_that_has_no_effect_on_a_call_is_an_error_that_names_the_others(words_txt, name, call, allowed):
-    given = {"errors": "replace", "newlines": "lf", "workers": 1, "engine": "python", "min_frequency": 5, "like": None}
-    given |= {"pattern": "o200k", "progress": False, "max_token_length": 9, "executor": None, "size": 3}
+    given = {"errors": "replace", "workers": 1, "engine": "python", "min_frequency": 5, "min_word_count": 2}
+    given |= {"pattern": "o200k", "progress": False, "executor": None, "size": 3}
     for option, value in given.items():
         if option in allowed.split():
             call(**{option: value})
@@ -915,36 +903,7 @@ def test_an_option_that_has_no_effect_on_a_call_is_an_error_that_names_the_other
             call(**{option: value})
         assert sorted(regex.findall(r"\w+", str(caught.value).split(" are ")[1])) == sorted(allowed.split())
     described = set(regex.findall(r"(?m)^    (\w+)  ", bpe.train_bpe.__doc__))  # the one list of all options
-    assert described == {"input_path", "texts", *bpe.Options._fields}
-
-
-def huggingface(pieces, size, special_tokens):
-    """Train a tokenizer with tokenizers."""
-    tokenizers = need("tokenizers")
-    theirs = tokenizers.Tokenizer(tokenizers.models.BPE())
-    theirs.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    options = {"initial_alphabet": theirs.pre_tokenizer.alphabet(), "show_progress": False}
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=size, special_tokens=special_tokens, **options)
-    theirs.train_from_iterator(pieces, trainer)
-    return theirs
-
-
-def assert_like_huggingface(ours, pieces, size, special_tokens):
-    ids, merges = naive_files(*ours)
-    model = json.loads(huggingface(pieces, size, special_tokens).to_str())["model"]
-    assert (ids, merges.splitlines()[1:]) == (model["vocab"], [" ".join(merge) for merge in model["merges"]])
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_like_huggingface_on_random_corpora_full_of_ties(train, seed):
-    rng = random.Random(seed)
-    text = random_text(rng, rng.choice(["ab ", "abc ", "aab\n' ", "字é a"]), rng.randint(0, 400))
-    assert_like_huggingface(train(text, 400, [END], like="huggingface"), [text], 400, [END])
-
-
-def test_like_huggingface_on_the_fixture():
-    ours = bpe.train_bpe(CORPUS, 1500, [END, "<pad>"], like="huggingface")
-    assert_like_huggingface(ours, FIXTURE.split(END), 1500, [END, "<pad>"])
+    assert described == {"input_path", "texts", "special_tokens", *bpe.OPTIONS}
 
 
 def test_texts_need_no_path():
@@ -1127,7 +1086,7 @@ def test_ids_may_be_any_numbers(tmp_path):
 
 def test_integers_of_numpy_are_numbers(tmp_path):
     numpy = need("numpy")
-    options = {"min_frequency": numpy.int16(2), "max_token_length": numpy.uint64(2)}
+    options = {"min_frequency": numpy.int16(2), "min_word_count": numpy.uint64(2)}
     counts = {b"ab": numpy.int64(2), b"cd": numpy.uint8(1)}
     assert bpe.train_from_counts(counts, numpy.uint16(300), **options)[1] == [(b"a", b"b")]
     with pytest.raises(ValueError, match="vocab_size"):
@@ -1316,8 +1275,7 @@ def test_save_then_load_is_the_identity_for_any_bytes(tmp_path):
 
 MODELS = [  # arguments of train_bpe
     {"vocab_size": 300, "special_tokens": [END]},
-    {"vocab_size": 300, "special_tokens": [END], "pattern": "cl100k", "max_token_length": 3},
-    {"vocab_size": 310, "special_tokens": [END], "like": "huggingface"},
+    {"vocab_size": 300, "special_tokens": [END], "pattern": "cl100k", "min_frequency": 3},
     {"vocab_size": 300, "special_tokens": ["<y>", "<x>", "<x><y>"], "pattern": "o200k"},
     {"vocab_size": 290, "special_tokens": [], "pattern": r"\d|\p{L}+"},
 ]
@@ -1332,7 +1290,7 @@ def models(tmp_path_factory, part):
 
 def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(main, part):
     text, names = f"I'LL 12345 theory\n\nHTMLParser's<x><y>{END}", set()
-    for number in (0, 1, 2, 3, 4, 0):
+    for number in (0, 1, 2, 3, 0):
         options = MODELS[number]
         vocab, merges = train_and_save("model", part, **options)
         names = names or set(os.listdir("model"))
@@ -1546,7 +1504,7 @@ def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_i
 
 
 @only_python
-@pytest.mark.parametrize("special_tokens", [[f"<{n}>" for n in range(1000)], ["ab" * 30_000, "ac" * 30_000]])
+@pytest.mark.parametrize("special_tokens", [[f"<{n}>" for n in range(1000)], ["ab" * 10_000, "ac" * 10_000]])
 def test_many_or_long_added_tokens_are_checked_fast(tmp_path, special_tokens):
     bpe.Tokenizer(*trained(300), special_tokens).save(tmp_path)
     half = lambda content: [token.update(normalized=True) for token in content["added_tokens"][::2]]  # noqa: E731
@@ -1634,7 +1592,7 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(t
         with pytest.MonkeyPatch.context() as patched, pytest.raises(type(how)):
             patched.setattr(os, "replace", lambda *paths: effects.pop(0)(*paths))  # noqa: B023 (called at once)
             tokenizer.save(folder)
-        assert not list(folder.glob("*.tmp")) and (not folder.exists() or os.listdir(folder))
+        assert not list(folder.glob("*.tmp"))
         seen.append(model_in(folder) if (folder / "tokenizer.json").exists() else None)
     expected = [models[new][1], models[old][1] if old is not None else None]
     assert all(model in expected for model in seen) and seen[0] == expected[1]  # before the first rename
@@ -1653,7 +1611,7 @@ def test_files_are_flushed_to_disk_before_they_are_renamed(tmp_path, monkeypatch
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, functools.partial(os.symlink, os.devnull)])
 @pytest.mark.parametrize("path", ["model/merges.txt", "model/tokenizer.json", "ids.npy"])
-def test_only_regular_files_are_replaced_and_anything_else_is_an_error_before_any_work(error, make, path):
+def test_only_regular_files_are_replaced_and_anything_else_is_an_error(main, make, path):
     tokenizer = bpe.Tokenizer(*trained(300))
     for folder in ("model", "bpeModel"):
         tokenizer.save(folder)
@@ -1664,7 +1622,8 @@ def test_only_regular_files_are_replaced_and_anything_else_is_an_error_before_an
     with pytest.raises(ValueError, match="refusing to overwrite .*: not a regular file"):
         write(*["model"] * (path != "ids.npy"))
     arguments = ["--encode", path] if path == "ids.npy" else [300, "--model", "model"]
-    assert "not a regular file" in error("words.txt", *arguments)
+    status, _, stderr = main("words.txt", *arguments)
+    assert status == 2 and "not a regular file" in stderr.splitlines()[-1]
     assert not os.path.isfile(path) and not list(Path().glob("**/*.tmp"))
 
 
@@ -1692,8 +1651,6 @@ def test_special_tokens_that_the_files_write_like_other_tokens_cannot_be_saved(e
     """All of their characters stand for bytes in printable tokens, and they are not ASCII."""
     printable = sorted(naive_files({byte: bytes([byte]) for byte in range(256)}, [])[0])
     for special in [*printable[94:], "Ġlow", "ĊĊ", "caf\u00e9", "Ã©", "éé", "<début>", "«END»"]:  # 94 are ASCII
-        with pytest.raises(ValueError, match=f"special token '{special}'"):
-            bpe.train_bpe(CORPUS, 300, [special], like="huggingface")
         assert f"special token '{special}'" in error("words.txt", 300, "--special-token", special)
     vocab, merges = bpe.train_bpe(None, 300, ["é"], texts=["low"])
     assert vocab[256] == "é".encode()  # no problem until it is saved
@@ -1725,12 +1682,11 @@ def load_elsewhere(folder):
 
 
 @only_c
-@pytest.mark.parametrize("like", [None, "huggingface"])
 @pytest.mark.parametrize("size, pattern", [
     (300, "gpt2"), (2000, "gpt2"), (32_000, "gpt2"), (2000, "cl100k"), (2000, "o200k"), (300, "llama3"), (300, "qwen2"),
 ])  # fmt: skip
-def test_a_folder_encodes_the_same_in_other_tools(tmp_path, size, pattern, like):
-    tokenizer = bpe.Tokenizer(*trained(size, pattern, like), [END], pattern)
+def test_a_folder_encodes_the_same_in_other_tools(tmp_path, size, pattern):
+    tokenizer = bpe.Tokenizer(*trained(size, pattern), [END], pattern)
     tokenizer.save(tmp_path)
     theirs, encoding = load_elsewhere(tmp_path)
     for text in texts_for_others(size):
@@ -1745,8 +1701,8 @@ def test_a_folder_encodes_the_same_in_other_tools(tmp_path, size, pattern, like)
     ["<a>", "<a><b>", END, "<|end", "[x] y"], *[[special] for special in ("é é", "字", "\u00a0", "<début>字")],
 ], ids=str)  # fmt: skip
 def test_special_tokens_that_touch_or_nest_or_are_not_ascii_are_the_same_in_other_tools(tmp_path, special_tokens):
-    rng, like = random.Random(3), None if END in special_tokens else "huggingface"
-    tokenizer = bpe.Tokenizer.train(CORPUS, 500, special_tokens, like=like)
+    rng = random.Random(3)
+    tokenizer = bpe.Tokenizer.train(CORPUS, 500, special_tokens)
     tokenizer.save(tmp_path)
     theirs, encoding = load_elsewhere(tmp_path)
     for _ in range(200):
@@ -1758,10 +1714,10 @@ def test_special_tokens_that_touch_or_nest_or_are_not_ascii_are_the_same_in_othe
 
 
 @only_c
-@pytest.mark.parametrize("pattern, like", [("gpt2", None), ("cl100k", "huggingface"), ("o200k", None)])
-def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern, like):
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern):
     transformers = need("transformers")
-    tokenizer = bpe.Tokenizer(*trained(600, pattern, like), [END], pattern)
+    tokenizer = bpe.Tokenizer(*trained(600, pattern), [END], pattern)
     tokenizer.save(tmp_path / "model")
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "model"))
     ids, text = tokenizer.encode(PART), f"Some new word, <pad>{END}!"
@@ -1985,11 +1941,10 @@ def test_encoding_a_file_equals_encoding_its_text(words_txt, cut, pattern, speci
     tokenizer = bpe.Tokenizer(*trained(600, pattern), special_tokens, pattern)
     for _ in range(12):
         text = nested(rng, special_tokens) + " and " + nested(rng, special_tokens)
-        newlines = "keep" if "\r\n" in special_tokens else rng.choice(["keep", "lf"])
         Path("words.txt").write_bytes(text.encode())
         cut(rng.choice([1, 7, 50]), rng.choice([15, 30, 64]))
-        ids = tokenizer.encode(text.replace("\r\n", "\n") if newlines == "lf" else text)
-        assert tokenizer.encode_files("words.txt", "ids.npy", workers=1, newlines=newlines) == len(ids)
+        ids = tokenizer.encode(text)
+        assert tokenizer.encode_files("words.txt", "ids.npy", workers=1) == len(ids)
         assert read_ids("ids.npy") == ("u2", ids)
 
 
@@ -2071,26 +2026,6 @@ def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, monkey
     with pytest.raises((KeyboardInterrupt, TypeError)):
         bpe.Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
     assert files_of(tmp_path) == {"ids.npy": b"earlier"}
-
-
-def test_nothing_that_is_written_replaces_what_is_read(error):
-    """By whatever path or link; neither ids nor the files of a model."""
-    tokenizer = bpe.Tokenizer(*trained(300), [END])
-    tokenizer.save("bpeModel")
-    Path("text.npy").write_text("low lower")
-    os.symlink("text.npy", "symbolic.npy")
-    os.link("text.npy", "hard.npy")
-    os.symlink("bpeModel", "link")
-    os.symlink(os.path.join("bpeModel", "merges.txt"), "merges")
-    before = files_of(".") | files_of("bpeModel")
-    for output in (os.path.abspath("text.npy"), "./text.npy", "symbolic.npy", "hard.npy", "bpeModel/../text.npy"):
-        with pytest.raises(ValueError, match=r"refusing to overwrite .*\.npy"):
-            tokenizer.encode_files(["words.txt", "text.npy"], output)
-        assert "refusing to overwrite" in error("words.txt", "text.npy", "--encode", output)
-    for corpus in ("bpeModel/merges.txt", "link/vocab.json", "merges", "bpeModel/tokenizer.json"):
-        for folder in ("bpeModel", "link", "./bpeModel"):
-            assert "refusing to overwrite" in error("words.txt", corpus, 300, "--model", folder)
-    assert files_of(".") | files_of("bpeModel") == before
 
 
 @only_c
@@ -2356,9 +2291,9 @@ def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engin
     ("x.txt 280 --no-special-tokens", "x.txt", 280, [], {}),
     ("words.txt x.txt 1k", ["words.txt", "x.txt"], 1000, [END], {}),
     (f"x.txt 280 --special-token <x> --special-token {END}", "x.txt", 280, ["<x>", END], {}),
-    ("x.txt 280 --pattern o200k --newlines lf", "x.txt", 280, [END], {"pattern": "o200k", "newlines": "lf"}),
-    ("./-.txt 262 --max-token-length 3", "-.txt", 262, [END], {"max_token_length": 3}),
-    ("'two\nlines.txt' 1K --like huggingface", "two\nlines.txt", 1000, [END], {"like": "huggingface"}),
+    ("x.txt 280 --pattern o200k", "x.txt", 280, [END], {"pattern": "o200k"}),
+    ("./-.txt 262 --min-word-count 3", "-.txt", 262, [END], {"min_word_count": 3}),
+    ("'two\nlines.txt' 1K", "two\nlines.txt", 1000, [END], {}),
     ("\udcff.txt 262 --errors replace --workers 1", "\udcff.txt", 262, [END], {"errors": "replace"}),
 ])  # fmt: skip
 def test_the_command_line_has_the_options_of_the_library(main, typed, corpus, size, special_tokens, options):
@@ -2371,14 +2306,13 @@ def test_the_command_line_has_the_options_of_the_library(main, typed, corpus, si
 
 @pytest.mark.parametrize("arguments, made_of, why_smaller", [
     ("262", "262 = 256 bytes + 1 special token + 5 merges", ""),
-    ("32K", "273 = 256 bytes + 1 special token + 16 merges", "32,000 requested; every word is a single token now"),
+    ("32K", "273 = 256 bytes + 1 special token + 16 merges", "32,000 requested, but no pair has a count of 1 any more"),
     ("1k --no-special-tokens", "272 = 256 bytes + 0 special tokens + 16 merges",
-     "1,000 requested; every word is a single token now"),
+     "1,000 requested, but no pair has a count of 1 any more"),
     ("1k --min-frequency 1", "273 = 256 bytes + 1 special token + 16 merges",
-     "1,000 requested; every word is a single token now"),
-    ("264 --special-token <a> --special-token <b> --max-token-length 2 --min-frequency 9",
-     "259 = 256 bytes + 2 special tokens + 1 merge",
-     "264 requested; min_frequency or max_token_length stopped it"),
+     "1,000 requested, but no pair has a count of 1 any more"),
+    ("280 --special-token <a> --special-token <b> --min-frequency 9", "260 = 256 bytes + 2 special tokens + 2 merges",
+     "280 requested, but no pair has a count of 9 any more"),
 ])  # fmt: skip
 def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_of, why_smaller):
     status, _, stderr = main("words.txt", *arguments.split())
@@ -2406,24 +2340,8 @@ def test_a_corpus_without_a_word_is_an_error_on_the_command_line(main, data):
     assert files_of("bpeModel") == before and not os.path.exists("new")
 
 
-@pytest.mark.parametrize("text, n, log", [
-    ("aaaa", 1, ["1\ta a -> aa\t3", "2\taa aa -> aaaa\t1"]),  # by hand: counted at three places, replaced at two
-    ("aaa\n" * 5, 1, ["1\ta a -> aa\t10", "2\taa a -> aaa\t5"]),
-    ("aaaaa", 1, ["1\ta a -> aa\t4", "2\taa aa -> aaaa\t1", "3\taaaa a -> aaaaa\t1"]),
-    ("a\na\n", 1, ["1\ta \\n -> a\\n\t2"]),
-    (TEXTBOOK, 4, ["4\tl ow -> low\t7", "8\tw i -> wi\t3", "12\tlowe r -> lower\t2"]),
-])  # fmt: skip
-def test_merges_are_logged_with_counts_of_every_position(main, text, n, log):
-    Path("text.txt").write_text(text)
-    pattern = r"\S+\n?" if text == "a\na\n" else r"\S+|\s"
-    status, stdout, _ = main("text.txt", 300, "--pattern", pattern, "--log-every", n)
-    assert status == 0 and stdout.splitlines() == log
-
-
 EXPLAINED = [
-    ([3000], 8), ([3000, "--like", "huggingface"], 8), ([400, "--max-token-length", 2], 8),
-    ([400, "--min-frequency", 55], 8), ([260], 8), ([400, "--pattern", "o200k"], 8),
-    ([280], 20), ([280, "--like", "huggingface"], 20),  # the textbook example, with ties between new tokens
+    ([3000], 8), ([400, "--min-frequency", 55], 8), ([260], 8), ([400, "--pattern", "o200k"], 8), ([280], 20),  # the textbook example, with ties between new tokens
 ]  # fmt: skip
 
 
@@ -2438,17 +2356,15 @@ def test_an_explanation_is_of_the_merges_that_are_made(main, options, rounds):
     merges = model_in("model")[1]
     words = naive_words(corpus.read_bytes().decode(), [END], bpe.PATTERNS["o200k" if "o200k" in options else "gpt2"])
     show = lambda token: token.decode(errors="backslashreplace").replace(" ", "␣")  # noqa: E731
-    rule = "smaller ids win" if "huggingface" in options else "greater left token wins, then the greater right one"
+    rule = "the greater left token wins, then the greater right one"
     expected = []
     for number, pair in enumerate(merges[:rounds], 1):
         counts = naive_counts(words)
-        if "--max-token-length" in options:
-            counts = {pair: count for pair, count in counts.items() if len(pair[0] + pair[1]) <= 2}
         count = counts[pair]
         ties = list(counts.values()).count(count)
         shown = " ".join(map(show, pair))
         first_line = f"round {number}: {shown} ({count:,} time{'s' * (count > 1)})"
-        why = f" ({ties} pairs tie at {count:,}; the {rule})" if ties > 1 else ""
+        why = f" ({ties} pairs tie at {count:,}; {rule})" if ties > 1 else ""
         expected.append((first_line, f"    merge {shown}{why}"))
         words = {naive_merge(word, pair): count for word, count in words.items()}
     found = regex.findall(r"(?m)^(round \d+: .+? times?\)).*\n(    merge .*)$", stdout)
@@ -2478,8 +2394,8 @@ def test_any_range_of_rounds_is_explained_as_if_from_the_first(main, seed):
     rng = random.Random(seed)
     text = " ".join("".join(rng.choices("ab é", k=rng.randrange(1, 9))) for _ in range(60))
     Path("text.txt").write_text(text)
-    options = ["text.txt", 300, "--quiet", "--no-special-tokens", *rng.choice([[], ["--like", "huggingface"]])]
-    n_merges = len(bpe.train_bpe("text.txt", 300, like="huggingface" if "--like" in options else None)[1])
+    options = ["text.txt", 300, "--quiet", "--no-special-tokens"]
+    n_merges = len(bpe.train_bpe("text.txt", 300)[1])
     rounds = main(*options, "--explain", n_merges)[1].split("round ")[1:]
     assert len(rounds) == n_merges and not os.path.exists("bpeModel")
     first = rng.randrange(n_merges)
@@ -2490,7 +2406,7 @@ def test_any_range_of_rounds_is_explained_as_if_from_the_first(main, seed):
     assert status == 0 and [regex.sub(r"    a b \(\d+ times?\)\n", "", text, 1) for text in found] == rounds[first : last + 1]
 
     words, expected = naive_words(text), []
-    for merge in bpe.train_bpe("text.txt", 300, like="huggingface" if "--like" in options else None)[1][: last + 1]:
+    for merge in bpe.train_bpe("text.txt", 300)[1][: last + 1]:
         expected.append(naive_counts(words).get((b"a", b"b"), 0))
         words = Counter({naive_merge(word, merge): count for word, count in words.items()})
     assert watched == expected[first:]
@@ -2536,8 +2452,8 @@ def test_show_refuses_bytes_that_are_not_utf8(main):
 @only_python
 @pytest.mark.parametrize("options, text", [
     *[(option, f"'{option.split()[0][2:].replace('-', '_')}' is not an option here; the options are ")
-      for option in ("--like huggingface", "--min-frequency 2", "--pattern o200k", "--errors replace", "--workers 2")],
-    ("--explain 3", "--show"), ("--log-every 1", "--show"), ("--encode ids.npy", "--show"), ("words.txt 300", "--show"),
+      for option in ("--min-word-count 2", "--min-frequency 2", "--pattern o200k", "--errors replace", "--workers 2")],
+    ("--explain 3", "--show"), ("--pair x", "--show"), ("--encode ids.npy", "--show"), ("words.txt 300", "--show"),
     ("--special-token <x>", "special"), ("--no-special-tokens", "special"),
 ])  # fmt: skip
 def test_show_takes_no_options_of_training(main, error, options, text):
@@ -2601,9 +2517,9 @@ def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part,
 @only_python
 @pytest.mark.parametrize("arguments, text", [
     ("words.txt --pattern o200k", "'pattern' is not an option here"), ("words.txt --special-token <y>", "special"),
-    ("words.txt --no-special-tokens", "special"), ("words.txt --like huggingface", "'like' is not an option here"),
+    ("words.txt --no-special-tokens", "special"), ("words.txt --min-frequency 2", "'min_frequency' is not"),
     ("words.txt --model none", "none"), ("words.txt 300", "--encode"), ("words.txt --explain 3", "--encode"),
-    ("words.txt --log-every 1", "--encode"), ("missing.txt", "missing.txt"),
+    ("words.txt --pair x", "--encode"), ("missing.txt", "missing.txt"),
 ])  # fmt: skip
 def test_encode_is_refused_before_any_work(main, error, arguments, text):
     assert main("words.txt", 262, "--quiet")[0] == 0
@@ -2624,7 +2540,7 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
     ("c.txt 300 --colour", "--colour"), ("c.txt 300 --errors ignore", "ignore"),
     ("c.txt 300 --pattern ([", "regular expression"), ("c.txt 300 --pattern ''", "pattern"),
     *[(f"c.txt 300 --{name.replace('_', '-')} 0", f"{name} must be a positive integer, not 0")
-      for name in ("workers", "min_frequency", "max_token_length")],
+      for name in ("workers", "min_frequency", "min_word_count")],
     *[(f"c.txt 300 --explain {wrong}", "--explain takes a number from 1 on, or a range such as 5-7, not")
       for wrong in ("x", "1.5", "0", "-3", "5-4", "0-3", "1-", "''")],
     ("c.txt 300 --quiet --explain 5-6", "there are only 4 merges"), ("c.txt 300 --pair 'a b'", "--pair needs --explain"),
@@ -2632,7 +2548,7 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
     ("--show x", "no model in bpeModel: train one first, or name it with --model"),
     ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),
     ("docs 300", r"docs is a folder; name its files \(docs/\*.txt\)"),
-    ("c.txt 300 --log-every x", "--log-every"), ("c.txt 300 --special-token \udcff", "surrogates"),
+    ("c.txt 300 --workers x", "--workers"), ("c.txt 300 --special-token \udcff", "surrogates"),
     ("c.txt 300 --special-token ''", r"special token 1 \(''\)"), ("'' 300", "name|No such file"),
     ("c.txt 300 --model ''", "must not be empty"), ("c.txt --encode ids.txt", r"\.npy|bpeModel"),
     ("--show x c.txt", "--show"), ("--show x", "bpeModel"), ("--show x --model none", "none"),
@@ -2663,6 +2579,7 @@ def test_a_missing_python_or_package_is_an_error_of_one_line(words_txt):
 def test_a_full_disk_is_an_error_and_leaves_everything_as_it_was(words_txt, part):
     assert run(part, 300, "--model", "model").returncode == 0
     Path("ids.npy").write_bytes(b"earlier")
+    Path("new/model").mkdir(parents=True)
     before = sorted(os.listdir()), files_of("."), files_of("model")
     for options in ([500, "--model", "model"], [500, "--model", "new/model"], ["--encode", "ids.npy", "--model", "model"]):
         result = run(part, *options, "--quiet", preexec_fn=limit("FSIZE", 3000))
@@ -2682,7 +2599,7 @@ def test_running_out_of_memory_is_an_error_of_one_line(words_txt):
 @pytest.mark.parametrize("redirection", ["<&-", "2>&-", ">&-", "2>/dev/full", "<&- >&- 2>&-", ">/dev/full 2>&1"])
 @only_python
 def test_a_closed_or_full_stream_does_not_cost_the_training(words_txt, redirection):
-    result = shell(f'"$@" {redirection}', "words.txt", 300, "--log-every", 1)
+    result = shell(f'"$@" {redirection}', "words.txt", 300, "--explain", 1, "--model", "bpeModel")
     assert result.returncode == 0, result.stderr
     assert Path("bpeModel/merges.txt").read_text().startswith("#version: 0.2\ns t\n")
     if redirection == "<&-":
@@ -2704,7 +2621,7 @@ def test_a_closed_or_replaced_standard_error_does_not_cost_the_training(words_tx
 
 
 @only_python
-@pytest.mark.parametrize("options", [["--log-every", "1"], ["--explain", "3", "--model", "bpeModel"]])
+@pytest.mark.parametrize("options", [["--explain", "3", "--model", "bpeModel"]])
 def test_a_closed_pipe_does_not_cost_the_training(words_txt, options):
     reading, writing = os.pipe()
     os.close(reading)  # as `head -1` does, only earlier
@@ -2717,7 +2634,7 @@ def test_a_closed_pipe_does_not_cost_the_training(words_txt, options):
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 @pytest.mark.parametrize("doing, name", [
     ("counting", "SIGINT"), ("counting", "SIGTERM"), ("counting", "SIGKILL"), ("learning", "SIGINT"),
-    ("encoding", "SIGINT"), ("encoding", "SIGHUP"),
+    ("encoding", "SIGINT"),
 ])  # fmt: skip
 def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, engine, doing, name):
     """Workers have the same standard error, so it ends when all of them have ended."""
@@ -2725,7 +2642,7 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
     if doing == "learning":  # one long word: a merge changes many places, so no call into C is short by itself
         table = bytes(97 + byte % 26 for byte in range(256))
         text, size = random.Random(1).randbytes(8_000_000 if engine == "c" else 1_000_000).translate(table), "100000"
-    arguments = [*["text.txt"] * (1 if doing == "learning" else 400), size, "--model", "out", "--log-every", "1"]
+    arguments = [*["text.txt"] * (1 if doing == "learning" else 400), size, "--model", "out"]
     if doing == "encoding":
         train_and_save(tmp_path / "model", part, 600, [END])
         arguments = [*["text.txt"] * 400, "--encode", "ids.npy", "--model", "model"]
@@ -2738,6 +2655,11 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
             if event == "open" and str(arguments[0]).endswith("text.txt"):
                 os.close(os.open(f"{{os.getpid()}}.pid", os.O_CREAT))
         sys.addaudithook(note)
+        def learn(*arguments, learn=bpe.learn):
+            yield next(merges := learn(*arguments))
+            os.close(os.open("learning.pid", os.O_CREAT))
+            yield from merges
+        bpe.learn = learn
         bpe.SLICE_BYTES = bpe.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
         sys.exit(bpe.main())
     """
@@ -2748,7 +2670,7 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
     begun = {
         "counting": lambda: len(list(tmp_path.glob("*.pid"))) == (3 if engine == "python" else 1),
-        "learning": lambda: (tmp_path / "log").stat().st_size,
+        "learning": (tmp_path / "learning.pid").exists,
         "encoding": lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")),
     }[doing]  # fmt: skip
     try:
@@ -2872,8 +2794,6 @@ def test_workers_slices_and_engines_change_nothing_on_large_texts(name, size, cu
     assert bpe.count_words(path, [END], engine="python") == words
     in_python = bpe.train_from_counts(words, size, [END], engine="python")
     assert bpe.train_from_counts(words, size, [END], engine="c") == in_python
-    if name != "novels.txt":  # on which tokenizers takes a minute
-        assert_like_huggingface(bpe.train_from_counts(words, 1000, [END], like="huggingface"), pieces, 1000, [END])
 
 
 # --- the README: every block runs as printed, in order ---------------------------------------------------------------

@@ -65,15 +65,12 @@ typedef struct { /* what training gave */
 /* train to `merges` merges, at most MOST, and a checksum of them */
 static int train(bpe_words *words, size_t merges, merge_list *list)
 {
-    uint8_t bytes[256];
     size_t made;
     bpe_learner *learner;
     bpe_merge batch[64];
     int status;
-    for (unsigned i = 0; i < 256; i++)
-        bytes[i] = (uint8_t)i;
     list->sum = list->n = 0;
-    status = bpe_learner_new(words, bytes, merges, 1, SIZE_MAX, 0, &learner);
+    status = bpe_learner_new(words, merges, 1, &learner);
     while (status == BPE_OK && list->n < merges) {
         status = bpe_learner_run(learner, batch, merges - list->n < 64 ? merges - list->n : 64, &made);
         for (size_t i = 0; i < made; i++) {

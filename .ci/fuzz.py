@@ -1,7 +1,7 @@
 """Compare the C engine with the Python engine on random texts for some seconds: `python .ci/fuzz.py 60`.
 
 Words, merges and token ids, for all named patterns, with special tokens that nest and overlap; of whole texts,
-and of files that are cut into slices of a few bytes, with both kinds of newlines and bytes that aren't UTF-8. It does
+and of files that are cut into slices of a few bytes, with bytes that aren't UTF-8. It does
 so for two builds, since the scanner differs between them: the default, and one without GNU C.
 """
 
@@ -42,7 +42,7 @@ def compare(seconds: float) -> None:
         words = bpe.count_words(None, specials, texts=texts, **in_python)
         assert bpe.count_words(None, specials, texts=texts, **in_c) == words, f"{place}: other words"
         options = {
-            "min_word_count": rng.choice([1, 1, 2]), "min_frequency": rng.choice([1, 1, 3]), "max_token_length": rng.choice([None, None, 6]),
+            "min_word_count": rng.choice([1, 1, 2]), "min_frequency": rng.choice([1, 1, 3]),
             "vocab_size": 256 + len(specials) + rng.choice([5, 100, 1000]),
         }  # fmt: skip
         vocab, merges = bpe.train_from_counts(words, special_tokens=specials, **options, engine="python")
@@ -66,13 +66,10 @@ def compare(seconds: float) -> None:
 
 def compare_cut(bpe: Any, rng: random.Random, tokenizer: Any, text: str, place: str) -> None:
     """The words and ids of a file, cut into small slices, against those of its whole text, as regex finds them."""
-    line_breaks = set("\r\n") & set("".join(tokenizer.options.special_tokens))
-    newlines = "keep" if line_breaks else rng.choice(["keep", "lf"])
-    data, options = bytearray(text.encode()), {"newlines": newlines, "errors": "replace"}
+    data, options = bytearray(text.encode()), {"errors": "replace"}
     for _ in range(rng.choice([0, 0, 3])):
         data.insert(rng.randint(0, len(data)), rng.choice([0xFF, 0x80, 0xE5]))
     whole = data.decode(errors="replace")
-    whole = whole.replace("\r\n", "\n") if options["newlines"] == "lf" else whole
     specials, pattern = tokenizer.options.special_tokens, tokenizer.options.pattern
     longest_first = sorted(specials, key=len, reverse=True)
     pieces = regex.split("|".join(map(regex.escape, longest_first)), whole) if specials else [whole]

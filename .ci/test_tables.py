@@ -21,12 +21,6 @@ import bpe
 import build_ffi
 
 ENGINE, WHY = bpe.find_engine()
-
-
-def smaller_id(token_id, token):
-    """The sort key of Hugging Face's tie rule."""
-    return token_id
-
 assert ENGINE, WHY
 TRIALS = int(os.environ.get("TRIALS", 300))
 BYTES = [bytes([byte]) for byte in range(256)]
@@ -58,10 +52,9 @@ def add(table, other):
     table.put(table.handle(), *words)
 
 
-def learn(words, merges, least=1, smaller_ids=False):
+def learn(words, merges, least=1):
     """(left_id, right_id, count, replaced) of each merge."""
-    steps = ENGINE.learn(words, bytes(range(256)), merges, least, MOST, smaller_ids)
-    return list(itertools.islice(steps, merges))
+    return list(itertools.islice(ENGINE.learn(words, merges, least), merges))
 
 
 # --- special tokens --------------------------------------------------------------------------------------------------
@@ -351,29 +344,27 @@ def test_pairs_that_collide_without_a_secret_cost_what_other_pairs_cost(seed):
 # --- the learner -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("smaller_ids", [False, True])
 @pytest.mark.parametrize("letters, n, top", [(b"ab", 6000, 1), (range(0, 256, 9), 9000, 5), (b"\0\1\2\xfd\xff", 8000, 2**40)])
-def test_merges_of_many_words_are_those_of_python(letters, n, top, smaller_ids):
+def test_merges_of_many_words_are_those_of_python(letters, n, top):
     """Enough words for counts to fall far, and for the lists of places to be compacted many times."""
     rng = random.Random(n)
     words = {random_bytes(rng, letters, 30): rng.randint(1, top) for _ in range(n)}
-    rows, key = [word.decode("latin-1") for word in words], smaller_id if smaller_ids else bpe.descending
-    expected = list(itertools.islice(bpe.learn_merges(rows, list(words.values()), BYTES, key), 3000))
-    assert learn(table(words), 3000, smaller_ids=smaller_ids) == expected
+    rows = [word.decode("latin-1") for word in words]
+    expected = list(itertools.islice(bpe.learn_merges(rows, list(words.values()), BYTES), 3000))
+    assert learn(table(words), 3000) == expected
     for wanted in (1, 10, 300):
-        assert learn(table(words), wanted, smaller_ids=smaller_ids) == expected[:wanted]
+        assert learn(table(words), wanted) == expected[:wanted]
 
 
 def test_merges_of_words_of_all_kinds_are_those_of_python():
     for trial in range(TRIALS // 5):
         rng = random.Random(trial)
-        letters, top, longest = rng.choice([b"ab", b"\0a\xff", range(256)]), rng.choice([1, 3, 1000]), rng.choice([MOST, MOST, 5])
+        letters, top = rng.choice([b"ab", b"\0a\xff", range(256)]), rng.choice([1, 3, 1000])
         words = {random_bytes(rng, letters, 20): rng.randint(1, top) for _ in range(rng.choice([30, 1000]))}
-        rows, key = [word.decode("latin-1") for word in words], rng.choice([bpe.descending, smaller_id])
-        steps = bpe.learn_merges(rows, list(words.values()), BYTES, key, longest)
+        steps = bpe.learn_merges([word.decode("latin-1") for word in words], list(words.values()), BYTES)
         least, wanted = rng.choice([1, 1, 5]), rng.choice([50, 3000])
         expected = [step for step in itertools.islice(steps, wanted) if step[2] >= least]  # counts never rise
-        assert list(ENGINE.learn(words, bytes(range(256)), wanted, least, longest, key is smaller_id)) == expected
+        assert list(ENGINE.learn(words, wanted, least)) == expected
 
 
 def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
@@ -392,10 +383,10 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
     assert used.totals() == (0, 0, 0)
 
 
-def new_learner(words, merges_wanted=1000, least=1, longest=MOST):
+def new_learner(words, merges_wanted=1000, least=1):
     """(return code, learner), without the checks and limits of Engine.learn."""
     ffi, lib, new = ENGINE.ffi, ENGINE.lib, ENGINE.ffi.new("bpe_learner **")
-    status = lib.bpe_learner_new(words.handle(), bytes(range(256)), merges_wanted, least, longest, 0, new)
+    status = lib.bpe_learner_new(words.handle(), merges_wanted, least, new)
     return status, ffi.gc(new[0], lib.bpe_learner_free)
 
 
@@ -406,7 +397,7 @@ def run(learner, most):
     return status, [(merge.left, merge.right, merge.count, merge.replaced) for merge in batch[0 : made[0]]]
 
 
-@pytest.mark.parametrize("limits", [{"merges_wanted": 2**64 - 1}, {"merges_wanted": 10}, {"least": 0}, {"longest": 3}], ids=str)
+@pytest.mark.parametrize("limits", [{"merges_wanted": 2**64 - 1}, {"merges_wanted": 10}, {"least": 0}], ids=str)
 def test_limits_at_their_ends_are_not_undefined(limits):
     status, learner = new_learner(table({b"abab": 2, b"c": 1, LONG: 1}), **limits)
     assert status == ENGINE.lib.BPE_OK
@@ -423,21 +414,6 @@ def test_no_more_merges_are_made_than_wanted_and_no_less(wanted):
     learner = new_learner(table({b"ab": 5, b"cd": 3, b"ef": 2, b"x": 9, b"y": 9, b"z": 9}), merges_wanted=wanted)[1]
     assert run(learner, 10) == (ENGINE.lib.BPE_DONE, expected)
     assert run(learner, 10) == (ENGINE.lib.BPE_DONE, [])
-
-
-@pytest.mark.parametrize("longest", [2, 3, 5, 8])
-def test_a_longest_token_leaves_out_no_merge_that_it_allows(longest):
-    """The most frequent words are too long to become tokens, so they say nothing about the counts of merges."""
-    rng = random.Random(longest)
-    words = {random_bytes(rng, b"abcdefgh", 4): rng.randint(1, 9) for _ in range(300)}
-    words |= {bytes(rng.choices(b"yz", k=12)): 1000 + rng.randint(0, 1000) for _ in range(300)}
-    rows = [word.decode("latin-1") for word in words]
-    steps = bpe.learn_merges(rows, list(words.values()), BYTES, bpe.descending, longest)
-    for wanted in (1, 20, 200):
-        learner = new_learner(table(words), merges_wanted=wanted, longest=longest)[1]
-        expected = list(itertools.islice(steps, wanted))
-        steps = itertools.chain(expected, steps)
-        assert run(learner, wanted)[1] == expected
 
 
 def test_a_learner_returns_often_enough_to_be_interrupted():

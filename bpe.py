@@ -728,7 +728,7 @@ def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int
     learn_ids = engine.learn if engine else learn_in_python
     merges = learn_ids(table, merges_wanted, options.min_frequency)
     tokens = [bytes([byte]) for byte in range(256)]  # special tokens have no ids here
-    merges = with_progress(merges, options.progress, lambda _: f"learning merges: {len(tokens) - 256:,}")
+    merges = with_progress(merges, options.progress, lambda: f"learning merges: {len(tokens) - 256:,}")
     for left_id, right_id, count, replaced in merges:
         left, right = tokens[left_id], tokens[right_id]
         tokens.append(left + right)
@@ -879,24 +879,14 @@ class Tokenizer:
         """The same tokenizer without special tokens, for untrusted text."""
         return Tokenizer(self.vocab, self.merges, None, self.options.pattern)
 
-    def encode_batch(self, texts: Iterable[str], workers: int | None = None) -> list[list[int]]:
+    def encode_batch(self, texts: Strings, workers: int | None = None) -> list[list[int]]:
         """Encode several texts, with C on all cores; an error names the index of the text."""
-        workers = check_options("encode", None, workers=workers).workers
-        numbered = list(enumerate(texts))
-        parts = (numbered[start : start + 64] for start in range(0, len(numbered), 64))
-        in_c = not isinstance(self.encoder, PythonEncoder)
-        results = run_tasks(self.encode_part, parts, True, workers if in_c else 1)
-        return [ids for _, part in results for ids in part]
 
-    def encode_part(self, texts: Iterable[tuple[int, str]]) -> list[list[int]]:
-        """Encode a part of a batch."""
-        lists = []
-        for number, text in texts:
-            try:
-                lists.append(self.encode(text))
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"texts[{number}]: {error}") from None
-        return lists
+        def encode_part(part: Iterable[bytes]) -> list[list[int]]:
+            return [self.encoder.encode(utf8) for utf8 in part]
+
+        parts = self.corpus(None, texts, workers=workers).map(encode_part, True, BATCH_BYTES, "encoding")
+        return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, for streams of any size, split anywhere.
@@ -943,12 +933,16 @@ class PythonEncoder:
     """Encode with a vocabulary and merges; the C engine has a faster twin, with encode and encode_array."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
         self.special_ids = tokenizer.special_ids
         self.pattern = tokenizer.options.pattern
         self.byte_ids = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]  # None without a token
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.tokenizer,)  # to processes
 
     def encode(self, utf8: bytes) -> list[int]:
         """Encode text in UTF-8; raises UnicodeDecodeError if it is invalid."""
@@ -1030,9 +1024,8 @@ def to_printable(token: bytes) -> str:
 def check_special_names(special_tokens: Iterable[str]) -> None:
     """Check that no special token looks like another token in tokenizer.json: "é" is the byte E9 there."""
     for special in special_tokens:
-        looks_like_bytes = set(special) <= set(CHARACTERS) and not special.isascii()
         text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
-        require(not looks_like_bytes, text)
+        require(special.isascii() or not set(special) <= set(CHARACTERS), text)
 
 
 def check_savable(special_tokens: Iterable[str], folder: FilePath) -> None:
@@ -1225,6 +1218,7 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 
 SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time: some 0.2 s in Python
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
+BATCH_BYTES = 256 << 10  # the same for encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of bytes that are not UTF-8
 
@@ -1237,7 +1231,7 @@ class Slice(NamedTuple):
     end_byte: int
     texts: tuple[bytes, ...] = ()  # if empty, read() takes the bytes from the file
 
-    def read(self, options: Options) -> Iterable[bytes]:
+    def read(self, errors: str) -> Iterable[bytes]:
         """Return the texts in UTF-8."""
         texts = self.texts
         if not texts:
@@ -1245,8 +1239,8 @@ class Slice(NamedTuple):
                 file.seek(self.start_byte)
                 texts = (file.read(self.end_byte - self.start_byte),)
             require(len(texts[0]) == self.end_byte - self.start_byte, "the file has changed: it has fewer bytes now")
-        if options.errors == "replace":
-            texts = tuple(text.decode("utf-8", "replace").encode("utf-8") for text in texts)
+        if errors == "replace":
+            return [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
         return texts
 
 
@@ -1267,15 +1261,15 @@ class Corpus:
         self.options = options
         self.bytes_read = 0
 
-    def map(self, task: Any, in_threads: bool, label: str) -> Generator[Any, None, None]:
-        """Yield task(slice) for all slices in order; workers compute them, in threads or in processes."""
+    def map(self, task: Any, in_threads: bool, slice_bytes: int, label: str) -> Generator[Any, None, None]:
+        """Yield task(texts of a slice) for all slices in order; workers compute them, in threads or processes."""
 
-        def progress(seconds: float) -> str:
+        def progress() -> str:
             share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
-            return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}, {self.bytes_read / seconds / 1e6:,.0f} MB/s"
+            return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
-        slices = self.slices(SLICE_BYTES_IN_C if in_threads else SLICE_BYTES)
-        results = run_tasks(functools.partial(run_task, task), slices, in_threads, self.options.workers)
+        task = functools.partial(run_task, task, self.options.errors)
+        results = run_tasks(task, self.slices(slice_bytes), in_threads, self.options.workers)
         for piece, result in with_progress(results, self.options.progress, progress):
             self.bytes_read += piece.end_byte - piece.start_byte
             yield result
@@ -1438,10 +1432,10 @@ def run_in_worker(piece: Slice) -> Any:
     return TASK(piece)
 
 
-def run_task(task: Any, piece: Slice) -> Any:
-    """Return task(piece); add the file and the place to its errors."""
+def run_task(task: Any, errors: str, piece: Slice) -> Any:
+    """Return task(texts of a slice); add the file and the place to its errors."""
     try:
-        return task(piece)
+        return task(piece.read(errors))
     except UnicodeDecodeError as error:
         place = f"byte {piece.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
         raise ValueError(f"{piece.name}: not valid UTF-8 at {place}") from None
@@ -1453,17 +1447,18 @@ def count_corpus(corpus: Corpus) -> Any:
     """Count words in a table of the C engine, or in a WordTable if C doesn't support the pattern."""
     engine = engine_for(corpus.options, scanning=True)
     table = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
-    task = functools.partial(count_slice, options=corpus.options, table=table if engine else None)
-    with contextlib.closing(corpus.map(task, engine is not None, "counting words")) as results:
+    task = functools.partial(count_texts, options=corpus.options, table=table if engine else None)
+    slice_bytes = SLICE_BYTES_IN_C if engine else SLICE_BYTES
+    with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # none from C, which has counted them in its table
             table.update(counts)
     return table
 
 
-def count_slice(piece: Slice, options: Options, table: Any) -> dict[bytes, int]:
-    """Return the count of each word of a slice, or count in a table of the C engine."""
+def count_texts(texts: Iterable[bytes], options: Options, table: Any) -> dict[bytes, int]:
+    """Return the count of each word of some texts, or count in a table of the C engine."""
     counts: collections.Counter[str] = collections.Counter()
-    for utf8 in piece.read(options):
+    for utf8 in texts:
         if table is not None:
             table.scan(utf8)
             continue
@@ -1478,8 +1473,9 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
     encoder = tokenizer.python_encoder if corpus.options.engine == "python" else tokenizer.encoder
     in_c = not isinstance(encoder, PythonEncoder)
-    task = functools.partial(encode_slice, options=corpus.options, tokenizer=tokenizer, kind=kind)
-    with new_file(output) as file, contextlib.closing(corpus.map(task, in_c, "encoding")) as results:
+    task = functools.partial(encode_texts, encoder=encoder, kind=kind)
+    results = corpus.map(task, in_c, SLICE_BYTES_IN_C if in_c else SLICE_BYTES, "encoding")
+    with new_file(output) as file, contextlib.closing(results):
         file.seek(128)  # the header's size
         file.writelines(results)
         n_ids: int = (file.tell() - 128) // int(kind[1])
@@ -1490,10 +1486,9 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     return n_ids
 
 
-def encode_slice(piece: Slice, options: Options, tokenizer: Tokenizer, kind: str) -> bytes:
-    """Encode the texts of a slice; return an array of ids of kind "u2" or "u4"."""
-    encoder = tokenizer.python_encoder if options.engine == "python" else tokenizer.encoder
-    return b"".join(encoder.encode_array(utf8, kind) for utf8 in piece.read(options))
+def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
+    """Encode texts; return one array of their ids, of kind "u2" or "u4"."""
+    return b"".join(encoder.encode_array(utf8, kind) for utf8 in texts)
 
 
 # --------------------------------------------------
@@ -1609,12 +1604,9 @@ def run(args: Any) -> None:
         specials = given.pop("special_tokens", ["<|endoftext|>"])
         corpus = train(args, check_options("count learn", specials, vocab_size=size, **given))
 
-    engine = "C"
-    if corpus.options.engine == "python":
-        engine = "Python (as chosen)"
-    elif not engine_for(corpus.options, scanning=True):
-        engine = f"Python ({find_engine()[1] or 'C does not know this pattern'})"
-    report(args, "engine", engine)
+    in_c = engine_for(corpus.options, scanning=True)
+    reason = "as chosen" if corpus.options.engine == "python" else find_engine()[1]
+    report(args, "engine", "C" if in_c else f"Python ({reason or 'C does not have this pattern'})")
 
 
 def load_model(args: Any) -> Tokenizer:
@@ -1783,20 +1775,18 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[float], str]) -> Iterator[Any]:
-    """Pass items on, and print describe(seconds) in one line, which is rewritten five times a second."""
-    if not wanted:
-        yield from items
-        return
-    start = shown_at = time.monotonic()
+def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[], str]) -> Iterator[Any]:
+    """Pass items on, and print describe() in one line, which is rewritten five times a second."""
+    shown_at = time.monotonic()
     try:
         for item in items:
             yield item
-            if time.monotonic() - shown_at > 0.2:
+            if wanted and time.monotonic() - shown_at > 0.2:
                 shown_at = time.monotonic()
-                say(f"\r{describe(shown_at - start):<70}")
+                say(f"\r{describe():<70}")
     finally:
-        say(f"\r{'':70}\r")
+        if wanted:
+            say(f"\r{'':70}\r")
 
 
 def say(text: str, name: str = "stderr") -> None:
@@ -1819,12 +1809,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
-    except OSError as error:
+    except (OSError, ValueError, TypeError) as error:
         status, text = 2, f"error: {error}"
-        if error.filename is not None:
+        if isinstance(error, OSError) and error.filename is not None:
             text = f"error: {error.filename}: {error.strerror}"
-    except (ValueError, TypeError) as error:
-        status, text = 2, f"error: {error}"
         if "not valid UTF-8 at" in text:
             text += NOT_UTF8_HINT
     except (RuntimeError, OverflowError, MemoryError) as error:

@@ -17,10 +17,10 @@
  *
  * THE TABLE  One type of open-addressing table holds words, special tokens, pairs, and cached words. A slot has 32
  * bytes; half of them are the key:
- *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, zeros, and its length in the last byte
+ *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length, 6
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
  *     key    left id, right id, 8 bytes | 1        a pair
- *     value  count 6         | offset in the arena for a word; for a pair, its count and its list
+ *     value  count           | offset of a long word in the arena; for a pair, its count and its list
  *     value  n = 2 | new | est | . . . .           the ids of a cached word, if it is short and they fit
  * The hash has a secret seed, so keys that collide can't be constructed.
  *
@@ -37,20 +37,24 @@
  *     seq   . n e w e s t . ...   after  e+st -> est:   . n e w est . est . ...      (st before it)
  * Words with the same count share blocks of the array, so a count per block is enough. Each pair has an ascending list
  * of places: the first slots of the left token when the list was made. Lists are not corrected when a later merge takes
- * one of the tokens. Tokens only become longer, so a place that was a first slot never becomes the inside of the same
- * token again, and comparing both ids shows whether the pair is still there.
+ * one of the tokens. Comparing ids shows whether the pair (a, b) is still at p: any token that has taken a or b is
+ * newer, so it has another id, in its first and in its last slot. And if a is still at p, b begins at p + the length of
+ * a.
  * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
  * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
  * struct bpe_learner says which pairs are in the table and in the heap.
  *
  * PART 3, ENCODING, needs only Part 1. It merges the pair of lowest rank, the leftmost of equal ones, until no pair has
- * a rank. Each distinct word is merged once, and then cached. Lookups of ranks cost more than anything else, so their
- * table is compact, and the bytes of a character become its token at once if that is safe (see index_merges).
+ * a rank. Each distinct word is merged once, and then cached. Most of the time for a new word goes into looking up
+ * ranks, so their table is compact, and the bytes of a character become its token at once if that is safe (see
+ * index_merges).
  *
- * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words. Learner: 4 bytes for each byte of
- *         distinct words and the slot after each, up to 512 for each distinct count, as much again for the first lists,
- *         and 32 bytes per slot of the table of pairs. When the block of lists is full, those of pairs that are no
- *         longer in the table are removed. Encoder: 24 bytes per merge, 1 MB; up to 64 MB per cache.
+ * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words; while a table grows, there are two.
+ *         Learner: 4 bytes for each byte of distinct words and the slot after each, up to 512 for each distinct count,
+ *         as much again for the first lists, 12 per place of the most frequent pair, and 32 per slot of the table of
+ *         pairs. When the block of lists is full, those of pairs that are no longer in the table are removed. Encoder:
+ *         24 bytes per merge, 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the longest word, while it is
+ *         merged.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)
@@ -65,8 +69,8 @@
 #include <sys/mman.h>
 #endif
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)
-#include <immintrin.h>
-#define AVX2 __attribute__((target("avx2,bmi,bmi2"))) /* for functions that only some processors can run */
+#include <emmintrin.h>
+#define SSE2 1 /* all processors of this kind have it */
 #elif defined(__GNUC__) && defined(__AARCH64EL__) && !defined(PLAIN_C)
 #include <arm_neon.h>
 #define NEON 1 /* all processors of this kind have it */
@@ -79,9 +83,11 @@ enum bpe_status {
     BPE_NO_MEMORY, /* an allocation failed; words are used up, a learner or an encoder can only be freed */
     BPE_BAD_UTF8,  /* the text is not UTF-8 */
     BPE_NO_TOKEN,  /* the vocabulary has no token for a byte of the text */
-    BPE_OVERFLOW,  /* 2^63 bytes of words or more, counting all occurrences; 2^21 tokens; a word of 2^32 bytes */
+    BPE_OVERFLOW,  /* 2^63 bytes of words or more, counting all occurrences */
     BPE_USED_UP,   /* the words have gone into a learner, or an earlier call failed: they can only be freed */
-    BPE_TOO_MANY_WORDS, /* for a learner: its array would have 2^32 slots or more */
+    BPE_TOO_MANY_WORDS,  /* for a learner: its array would have 2^32 slots or more */
+    BPE_TOO_MANY_TOKENS, /* for an encoder: 2^21 or more */
+    BPE_LONG_WORD,       /* for an encoder: 2^32 bytes or more */
     BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
 };
 enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2 };
@@ -91,10 +97,8 @@ typedef struct bpe_learner bpe_learner; /* takes over the words and produces mer
 typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges; never changes, so threads can share one */
 typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has met; each thread has one */
 
-/*
- * Create an empty table for text with n different special tokens, concatenated, each of two bytes or more. The seed
- * should be a secret. Functions that create something write a handle, or NULL, even after an error: free it.
- */
+/* Create an empty table for text with n different special tokens, concatenated, each of two bytes or more. The seed
+   should be a secret. Functions that create something write a handle, or NULL, even after an error: free it. */
 int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, const uint64_t seed[2],
                   bpe_words **words);
 void bpe_words_free(bpe_words *w);
@@ -102,38 +106,32 @@ void bpe_words_free(bpe_words *w);
 /* Count the words of a text. */
 int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length);
 
-/* Add n words and their counts. The words are concatenated. Makes room for n new words first. */
+/* Add n words and their counts. The words are concatenated. The table gets room for n new words at once. */
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n);
 
-/*
- * Write the words that occur at least min_count times, concatenated in any order, with their lengths and counts, and
- * sum them up: distinct words and their bytes, and all occurrences. With NULL for the three arrays, only sum up.
- */
+/* Write the words that occur at least min_count times, concatenated in any order, with their lengths and counts, and
+   sum them up: distinct words and their bytes, and all occurrences. With NULL for the three arrays, only sum up. */
 typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
 int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
                   bpe_totals *totals);
 
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
-/*
- * Take over all words of a table, which is used up afterwards. The ids of bytes are 0 to 255; the first merge makes the
- * token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1.
- */
+/* Take over all words of a table, which is used up afterwards. The ids of bytes are 0 to 255; the first merge makes the
+   token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. */
 int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency, bpe_learner **learner);
 
-/*
- * Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
- * and BPE_OK before that: after `most` merges, or when a merge ends after about 0.1 s, so that the caller can show
- * progress and react to Ctrl-C. Any other status than BPE_OK is returned by every further call.
- */
+/* Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
+   and BPE_OK before that: after `most` merges, or after about 0.1 s, so that the caller can show progress and react to
+   Ctrl-C. With millions of rare words it can be 1 s, as in bpe_learner_new, because large blocks are moved or cleared.
+   Any other status than BPE_OK is returned by every further call. */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
 
-/*
- * The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. merges
- * are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a token
- * that a later one makes. The special tokens are given as to bpe_words_new, special_ids in the same order.
- */
+/* The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. merges
+   are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, no merge uses a token that
+   a later one makes, nor a byte without a token. The special tokens are given as to bpe_words_new, special_ids in the
+   same order. */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
                     const size_t *lengths, size_t n_specials, const uint32_t *special_ids, int pattern,
                     const uint64_t seed[2], bpe_encoder **encoder);
@@ -143,11 +141,9 @@ void bpe_encoder_free(bpe_encoder *e);
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
-/*
- * Encode a text, and write the number of ids to *n. There must be room for length + 2 ids. If all ids are below 65536,
- * `narrow` can have room for them too: they are there then, and `ids` is only used on the way; else it is NULL. After
- * BPE_NO_TOKEN, *n is the offset of the first byte without a token. The cache can be used again after any error.
- */
+/* Encode a text, and write the number of ids to *n. There must be room for length + 2 ids. If `narrow` isn't NULL, the
+   low 16 bits of the ids are written there, and `ids` is scratch space. After BPE_NO_TOKEN, *n is the offset of the
+   first byte without a token. The cache can be used again after any error. One word of 40 MB takes about 10 s. */
 int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n);
 
 extern const char bpe_regex_version[]; /* of the package that the classes are from */
@@ -156,10 +152,8 @@ extern const char bpe_source_digest[]; /* of this file */
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
 
-/*
- * The class of each code point, a number of the enum below, as the regex package has it: bpe_class_index has the block
- * of 256 code points. build_ffi.py generates these tables (and the digests above), and puts them before this file.
- */
+/* The class of each code point, a number of the enum below, as the regex package has it: bpe_class_index has the block
+   of 256 code points. build_ffi.py generates these tables (and the digests above), and puts them before this file. */
 extern const uint16_t bpe_class_index[0x1100];
 extern const uint8_t bpe_class_blocks[][256];
 extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast path relies on it */
@@ -172,6 +166,10 @@ extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast p
 #endif
 #define CACHE_BYTES (CACHE_WORDS * 42) /* and as much for its arena */
 
+#ifndef RAISE_FROM
+#define RAISE_FROM ((size_t)1 << 18) /* pairs in the table from which on rare ones may be dropped; 0: tried at once */
+#endif
+
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
 enum { IDS_IN_SLOT = 3 };
 enum { FIRST_SLOTS = 1 << 8 };             /* of a new table, a power of two */
@@ -180,7 +178,8 @@ enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slot
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
 enum { BATCH = 64 };                       /* words that are looked up together */
 enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
-enum { AHEAD = 48, PAIRS_AHEAD = 8 };      /* how many places, or pairs, ahead memory is fetched */
+enum { AHEAD = 48 };                       /* how many places of a pair ahead memory is fetched */
+enum { FEW_AHEAD = 8 };                    /* the same for pairs and words, for which more happens in between */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -230,7 +229,7 @@ static inline uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
-/* the exclusive or of both halves of the product: a hash, if one factor is secret */
+/* the exclusive or of both halves of the product, of 128 bits: a good hash as long as a factor is secret */
 static inline uint64_t fold(uint64_t a, uint64_t b)
 {
 #if defined(__SIZEOF_INT128__) && !defined(PLAIN_C)
@@ -254,14 +253,17 @@ static void *allocate(size_t n, size_t size)
     if (n * size >= HUGE_FROM) {
         const size_t huge = (size_t)2 << 20, rounded = (n * size + huge - 1) / huge * huge;
         void *block = aligned_alloc(huge, rounded);
-        (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice, which fails for NULL */
-        return block ? memset(block, 0, n * size) : NULL;
+        if (!block)
+            return NULL;
+        (void)madvise(block, rounded, MADV_HUGEPAGE); /* only advice */
+        return memset(block, 0, n * size);
     }
 #endif
     return calloc(n ? n : 1, size); /* so that NULL means one thing only */
 }
 
-/* Make room for `needed` elements in a block that grows by half. On failure, it is unchanged. */
+/* Make room for `needed` elements in a block that grows by half. On failure, it is unchanged. The address may be that
+   of any kind of pointer, and only memcpy may read and write it as a void pointer. */
 static int grow(void *block_address, size_t *capacity, size_t needed, size_t size)
 {
     void *block;
@@ -344,7 +346,7 @@ static void use_slot(table *t, slot *s, const uint64_t key[2])
 /* Append bytes to the arena. */
 static int keep_bytes(table *t, const void *bytes, size_t n)
 {
-    TRY(grow(&t->arena, &t->arena_capacity, t->arena_size + n + 1, 1)); /* + 1: there is a block at once */
+    TRY(grow(&t->arena, &t->arena_capacity, t->arena_size + n, 1));
     memcpy(t->arena + t->arena_size, bytes, n);
     t->arena_size += n;
     return BPE_OK;
@@ -357,9 +359,16 @@ static void free_table(table *t)
     memset(t, 0, sizeof *t);
 }
 
+/* Make a seed of any two numbers, also small ones, whose bits look random. The constants are digits of pi. */
+static void mix_seed(uint64_t mixed[2], const uint64_t seed[2])
+{
+    mixed[0] = fold(seed[0] ^ 0x243f6a8885a308d3u, seed[1] ^ 0x13198a2e03707344u);
+    mixed[1] = fold(seed[0] ^ 0xa4093822299f31d0u, seed[1] ^ 0x082efa98ec4e6c89u);
+}
+
 static int new_table(table *t, const uint64_t seed[2])
 {
-    memcpy(t->seed, seed, sizeof t->seed);
+    mix_seed(t->seed, seed);
     return make_room(t, 0);
 }
 
@@ -415,7 +424,7 @@ static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *wor
         if (length > INLINE_MAX)
             TRY(keep_bytes(t, word, length));
         use_slot(t, s, key);
-        s->where = t->arena_size - length;
+        s->where = t->arena_size - length; /* nobody reads it if the word is short */
     }
     s->count += count;
     return BPE_OK;
@@ -431,11 +440,11 @@ static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 
 /* ---- 1. words: windows of text ----------------------------------------------------------------------------------- */
 
-/* Find the bytes of the window at p that are first to first + n - 1 with some bits set; all are on one side of 128. */
-typedef uint64_t (*range_finder)(const uint8_t *p, unsigned with, unsigned first, unsigned n);
-
+/* Find the bytes of the window at p that are first to first + n - 1 once the bits of `with` are set in them; all of
+   that range is on one side of 128. Wider vectors (AVX2, AVX-512), chosen at run time, made whole trainings 0 to 5 %
+   faster. */
 #if defined(NEON)
-ALWAYS_INLINE uint64_t in_range_baseline(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
 {
     const uint8x16_t weights = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)); /* a bit for each of 8 bytes */
     uint8x16_t part[4], sum;
@@ -447,8 +456,20 @@ ALWAYS_INLINE uint64_t in_range_baseline(const uint8_t *p, unsigned with, unsign
     sum = vpaddq_u8(vpaddq_u8(part[0], part[1]), vpaddq_u8(part[2], part[3])); /* of neighbors, three times */
     return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
 }
+#elif defined(SSE2)
+ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+{
+    const __m128i set = _mm_set1_epi8((char)with), shift = _mm_set1_epi8((char)(first - 128));
+    const __m128i limit = _mm_set1_epi8((char)(n - 128)); /* comparisons are signed, so the range moves to -128 */
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < WINDOW; i += 16) {
+        __m128i v = _mm_or_si128(_mm_loadu_si128((const void *)(p + i)), set);
+        bits |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpgt_epi8(limit, _mm_sub_epi8(v, shift))) << i;
+    }
+    return bits;
+}
 #else
-ALWAYS_INLINE uint64_t in_range_baseline(const uint8_t *p, unsigned with, unsigned first, unsigned n)
+ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
 {
     const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80, flip = first < 128 ? 0 : tops;
     uint64_t bits = 0;
@@ -457,20 +478,6 @@ ALWAYS_INLINE uint64_t in_range_baseline(const uint8_t *p, unsigned with, unsign
         uint64_t from = (v | tops) - ones * (first & 127);     /* the top bit stays where byte >= first */
         uint64_t to = (v | tops) - ones * ((first & 127) + n); /* and here where byte >= first + n */
         bits |= ((from & ~to & ~v & tops) >> 7) * 0x0102040810204080u >> 56 << i; /* eight bits side by side */
-    }
-    return bits;
-}
-#endif
-
-#if defined(AVX2)
-ALWAYS_INLINE AVX2 uint64_t in_range_avx2(const uint8_t *p, unsigned with, unsigned first, unsigned n)
-{
-    const __m256i set = _mm256_set1_epi8((char)with), shift = _mm256_set1_epi8((char)(first - 128));
-    const __m256i limit = _mm256_set1_epi8((char)(n - 128)); /* comparisons are signed, so the range moves to -128 */
-    uint64_t bits = 0;
-    for (unsigned i = 0; i < WINDOW; i += 32) {
-        __m256i v = _mm256_or_si256(_mm256_loadu_si256((const void *)(p + i)), set);
-        bits |= (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpgt_epi8(limit, _mm256_sub_epi8(v, shift))) << i;
     }
     return bits;
 }
@@ -532,7 +539,7 @@ static NOINLINE size_t special_at(const rules *r, const uint8_t *text, const uin
 }
 
 /* Find the first special token from text on, or the end. Writes its length and 1 + its index, or 0 for both. */
-ALWAYS_INLINE const uint8_t *find_special(range_finder in_range, const rules *r, const uint8_t *text,
+ALWAYS_INLINE const uint8_t *find_special(const rules *r, const uint8_t *text,
                                           const uint8_t *end, size_t *length, size_t *special)
 {
     const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
@@ -562,10 +569,8 @@ struct bpe_words {
     uint64_t n_bytes; /* of all text and words that came in */
 };
 
-/*
- * Count the bytes of text, or of a word that occurs `count` times, before they come in: below 2^63 in all. So no count
- * of words or pairs, and no sum of counts, can overflow.
- */
+/* Count the bytes of text, or of a word that occurs `count` times, before they come in: below 2^63 in all. So no count
+   of words or pairs, and no sum of counts, can overflow. */
 static int admit(bpe_words *w, uint64_t length, uint64_t count)
 {
     if (!w->table.slots)
@@ -642,13 +647,11 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 
 /* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
 
-/*
- * To add a pattern: add its name to bpe_pattern and to NAMES in build_ffi.py, and its new classes to CLASSES there; say
- * in walk_word what its words are; let find_starts return 0 for it, so that walk_word reads all words, and test that;
- * then add its masks, and a function like gpt2_starts that finds all starts among the first *n bytes, whatever text
- * follows. A smaller *n leaves the rest to walk_word. The tests compare with regex: add its traps and an alphabet.
- * cl100k, llama3 and qwen2 differ only in whitespace at the end of the text, and in the digits of a number.
- */
+/* To add a pattern: add its name to bpe_pattern and to NAMES in build_ffi.py, and its new classes to CLASSES there; say
+   in walk_word what its words are; let find_starts return 0 for it, so that walk_word reads all words, and test that;
+   then add its masks, and a function like gpt2_starts that finds all starts among the first *n bytes, whatever text
+   follows. A smaller *n leaves the rest to walk_word. The tests compare with regex: add its traps and an alphabet.
+   cl100k, llama3 and qwen2 differ only in whitespace at the end of the text, and in the digits of a number. */
 
 /* the classes in bpe_class_blocks, and sets of them; NONE is the end of the text */
 enum { OTHER, UPPER, LOWER, BOTH, MARK, NUMBER, SPACE, LINE_END, NONE };
@@ -657,14 +660,14 @@ enum { OTHER, UPPER, LOWER, BOTH, MARK, NUMBER, SPACE, LINE_END, NONE };
 #define SPACES (SET(SPACE) | SET(LINE_END))
 
 typedef struct { /* one bit per byte; plain_space is U+0020, tail any byte of a character but its first */
-    uint64_t of[NONE]; /* by class, but not OTHER: all bytes of its characters */
+    uint64_t of[NONE]; /* by class, but not OTHER: all bytes of its characters; of[SPACE] has ASCII line ends, too */
     uint64_t high, plain_space, quote, slash, tail;
 } masks;
 
-ALWAYS_INLINE void ascii_masks(range_finder in_range, int pattern, const uint8_t *w, masks *m)
+ALWAYS_INLINE void ascii_masks(int pattern, const uint8_t *w, masks *m)
 {
     m->high = in_range(w, 0, 0x80, 128);
-    m->of[LOWER] = in_range(w, 0x20, 'a', 26); /* in both cases */
+    m->of[LOWER] = in_range(w, 0x20, 'a', 26); /* letters of both cases; in o200k, the uppercase ones leave below */
     m->of[NUMBER] = in_range(w, 0, '0', 10);
     m->plain_space = in_range(w, 0, ' ', 1);
     m->of[SPACE] = m->plain_space | in_range(w, 0, '\t', 5);
@@ -701,12 +704,10 @@ static inline unsigned class_of(uint32_t character)
     return bpe_class_blocks[bpe_class_index[character >> 8]][character & 0xFF];
 }
 
-/*
- * Add characters beyond ASCII to the masks: all bytes of a character get its class. Returns the number of known bytes:
- * n, or fewer if an incomplete character, bytes that are not UTF-8, or a character that is for walk_word follow them.
- */
-ALWAYS_INLINE unsigned wide_masks(range_finder in_range, int pattern, const uint8_t *window, unsigned n, size_t rest,
-                                  masks *m)
+/* Add characters beyond ASCII to the masks: all bytes of a character get its class. Returns the number of known bytes:
+   n, or fewer if an incomplete character, bytes that are not UTF-8, or a character that is for walk_word follow them.
+   */
+ALWAYS_INLINE unsigned wide_masks(int pattern, const uint8_t *window, unsigned n, size_t rest, masks *m)
 {
     const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(n);
     uint64_t hard, high = m->high & bits_below(n);
@@ -744,7 +745,8 @@ static inline unsigned contraction(int pattern, const uint8_t *quote, size_t res
     return lower && b == 0xBF && quote[1] == 0xC5 ? 3 : 0; /* U+017F, an s where case is ignored */
 }
 
-/* Correct the starts at contractions, from left to right; quotes are those that can begin one. */
+/* Correct the starts at contractions, from left to right: `dog's` has a start at the quote and one behind the s, except
+   in o200k, where it is one word. `quotes` are those that can begin a contraction. */
 ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size_t rest, uint64_t quotes,
                                         uint64_t starts)
 {
@@ -762,7 +764,11 @@ ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size
     return starts;
 }
 
-/* Find the bits at which words begin for gpt2. */
+/* Find the bits at which words begin for gpt2: where the kind of character changes, or at the space before that place.
+       text      .  .  .  a  b  7  !     (a dot is a space)
+       space     1  1  1  0  0  0  0
+       same      0  0  0  0  1  0  0     as the character before, of those that are not whitespace
+       starts    1  0  1  0  0  1  1     words: "  ", " ab", "7", "!" */
 ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t rest)
 {
     uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
@@ -786,21 +792,20 @@ ALWAYS_INLINE uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t 
 {
     uint64_t plain = space & ~line_end, behind_line = plain & line_end << 1, x;
     uint64_t starts = (space & ~(space << 1)) | (plain & solid >> 1) | behind_line;
-    for (x = (plain + behind_line) & line_end; x; x &= x - 1) /* a later newline follows in the same run */
+    /* Adding carries each such bit through its run of plain whitespace, to the newline that ends the run, if any. */
+    for (x = (plain + behind_line) & line_end; x; x &= x - 1)
         starts &= ~((uint64_t)1 << highest_bit(behind_line & bits_below(lowest_bit(x))));
     return starts;
 }
 
-/*
- * Find the bits at which words begin for the other patterns; *n is reduced to the bytes with known starts. The bits
- * of each mask for cl100k, from left to right:
- *     text         !  \n /  .  a  b  '  s  .  .  x       (a dot is a space)
- *     letter       0  0  0  0  1  1  0  1  0  0  1
- *     space        0  0  0  1  0  0  0  0  1  1  0       without the newline, which is in `chain`
- *     other        1  0  1  0  0  0  1  0  0  0  0
- *     chain        0  1  0  0  0  0  0  0  0  0  0       belongs to the word before it; in o200k, the slash does too
- *     starts       1  0  1  1  0  0  1  0  1  1  0       words: "!\n", "/", " ab", "'s", " ", " x"
- */
+/* Find the bits at which words begin for the other patterns; *n is reduced to the bytes with known starts. The bits
+   of each mask for cl100k, from left to right:
+       text         !  \n /  .  a  b  '  s  .  .  x       (a dot is a space)
+       letter       0  0  0  0  1  1  0  1  0  0  1
+       space        0  0  0  1  0  0  0  0  1  1  0       without the newline, which is in `chain`
+       other        1  0  1  0  0  0  1  0  0  0  0
+       chain        0  1  0  0  0  0  0  0  0  0  0       belongs to the word before it; in o200k, the slash does too
+       starts       1  0  1  1  0  0  1  0  1  1  0       words: "!\n", "/", " ab", "'s", " ", " x" */
 ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t rest)
 {
     const int o200k = pattern == BPE_O200K;
@@ -816,11 +821,9 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
     letter &= known;
     number &= known;
     tail = m->tail & known;
-    /*
-     * Newlines (and slashes after them) that belong to a word of other characters before them: `chain` has the first of
-     * each such run. Adding it to the runs carries through to the end of its run, so the bits that change, within runs,
-     * are the rest of the run.
-     */
+    /* Newlines (and slashes after them) that belong to a word of other characters before them: `chain` has the first of
+       each such run. Adding it to the runs carries through to the end of its run, so the bits that change, within runs,
+       are the rest of the run. */
     behind = (o200k ? line_end | m->slash : line_end) & known;
     chain = behind & line_end & other << 1;
     chain |= ((behind + chain) ^ behind) & behind;
@@ -845,7 +848,7 @@ ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const m
     return starts & known;
 }
 
-/* the class of the character at p; NONE at the end, and for bytes that are not UTF-8 */
+/* the class of the character at p, as a set of one; NONE at the end, and for bytes that are not UTF-8 */
 static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *length)
 {
     uint32_t character;
@@ -893,10 +896,8 @@ static const uint8_t *skip_spaces(int pattern, const uint8_t *text, const uint8_
     return p < end && last > text ? last : p;
 }
 
-/*
- * Read the word at text character by character, for cases that the masks can't decide. Returns its length, which is 0
- * if text is not UTF-8.
- */
+/* Read the word at text character by character, for cases that the masks can't decide. Returns its length, which is 0
+   if text is not UTF-8. */
 static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
 {
     unsigned letters = pattern == BPE_O200K ? LETTERS | SET(MARK) : LETTERS, others = SET(OTHER) | SET(MARK);
@@ -926,15 +927,14 @@ static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
 }
 
 /* Find all starts of words but the first among *known bytes of a window, which begins with a word. */
-ALWAYS_INLINE uint64_t find_starts(range_finder in_range, int pattern, const uint8_t *window, size_t rest,
-                                   unsigned *known)
+ALWAYS_INLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t rest, unsigned *known)
 {
     masks m = {0};
     uint64_t starts = 0;
     unsigned n = rest < WINDOW ? (unsigned)rest : WINDOW;
-    ascii_masks(in_range, pattern, window, &m);
+    ascii_masks(pattern, window, &m);
     if (m.high & bits_below(n))
-        n = wide_masks(in_range, pattern, window, n, rest, &m);
+        n = wide_masks(pattern, window, n, rest, &m);
     if (n)
         starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, n, rest)
                  : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &n, rest)
@@ -943,10 +943,8 @@ ALWAYS_INLINE uint64_t find_starts(range_finder in_range, int pattern, const uin
     return starts & ~(uint64_t)1;
 }
 
-/*
- * A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
- * slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan.
- */
+/* A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
+   slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan. */
 typedef struct {
     uint64_t key[2];
     const uint8_t *word; /* in the text */
@@ -987,7 +985,7 @@ ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, cons
 }
 
 /* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
-ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end)
+ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
 {
     const int pattern = b->rules->pattern;
     uint8_t copy[READABLE];
@@ -1003,12 +1001,12 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
             memset(copy, 0, sizeof copy);
             window = memcpy(copy, text, rest < READABLE ? rest : READABLE);
         }
-        for (starts = find_starts(in_range, pattern, window, rest, &known); starts; starts &= starts - 1) {
+        for (starts = find_starts(pattern, window, rest, &known); starts; starts &= starts - 1) {
             const unsigned to = lowest_bit(starts);
             prepare(next++, &t, text + at, window + at, to - at);
             at = to;
         }
-        if (!LIKELY(at && rest > known)) { /* a word that is longer, or the last one */
+        if (!LIKELY(at && rest > known)) { /* no word ends in this window, or the text does */
             const size_t length = rest == known ? rest - at : walk_word(pattern, text + at, end);
             if (!length)
                 return BPE_BAD_UTF8;
@@ -1024,31 +1022,16 @@ ALWAYS_INLINE int scan_words(range_finder in_range, batch *b, const uint8_t *end
     return BPE_OK;
 }
 
-ALWAYS_INLINE int scan_with(range_finder in_range, batch *b, const uint8_t *end)
+/* Give the words of a batch's text and its special tokens, up to end, to its sink. */
+static int scan_text(batch *b, const uint8_t *end)
 {
     while (b->text < end) {
         size_t length, special;
-        TRY(scan_words(in_range, b, find_special(in_range, b->rules, b->text, end, &length, &special)));
+        TRY(scan_words(b, find_special(b->rules, b->text, end, &length, &special)));
         TRY(end_batch(b, special));
         b->text += length;
     }
     return BPE_OK;
-}
-
-static NOINLINE int scan_baseline(batch *b, const uint8_t *end) { return scan_with(in_range_baseline, b, end); }
-
-#if defined(AVX2)
-static NOINLINE AVX2 int scan_avx2(batch *b, const uint8_t *end) { return scan_with(in_range_avx2, b, end); }
-#endif
-
-/* Give the words of a batch's text and its special tokens, up to end, to its sink. */
-static int scan_text(batch *b, const uint8_t *end)
-{
-#if defined(AVX2)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2"))
-        return scan_avx2(b, end);
-#endif
-    return scan_baseline(b, end);
 }
 
 /* the sink that counts */
@@ -1101,15 +1084,15 @@ typedef struct {
     pair_sum beside[2]; /* the new pairs with this token on their LEFT and RIGHT; all zero between merges */
 } token;
 
-/*
- * Counts never rise: a merge takes occurrences away from other pairs, and all pairs that it adds contain its new token.
- * So rare pairs can wait, and pairs that are too rare for any of the wanted merges can be left out:
- *   - `pairs` holds, between merges, exactly the pairs that occur at least `threshold` times and are not too long. A
- *     pair leaves when its count falls below the threshold or when it is merged, and never comes back.
- *   - `heap` has one entry for each of these pairs that occurs at least `level` times, with the count of the pair or an
- *     earlier, larger one. Other entries are harmless: their pairs have left the table, or are rarer than `level`.
- * next_pair corrects the entry at the top until its count is right. Then no pair is better.
- */
+typedef struct { uint32_t place, left, right; } replacement; /* of a pair: where, and its two neighbors */
+
+/* Counts never rise: a merge takes occurrences away from other pairs, and all pairs that it adds contain its new token.
+   So rare pairs can wait, and pairs that are too rare for any of the wanted merges can be left out:
+     - `pairs` holds, between merges, exactly the pairs that occur at least `threshold` times and are not too long. A
+       pair leaves when its count falls below the threshold or when it is merged, and never comes back.
+     - `heap` has one entry for each of these pairs that occurs at least `level` times, with the count of the pair or an
+       earlier, larger one. Other entries are harmless: their pairs have left the table, or are rarer than `level`.
+   next_pair corrects the entry at the top until its count is right. Then no pair is better. */
 struct bpe_learner {
     int status;      /* any other than BPE_OK is final */
     uint64_t wanted; /* the most merges that may follow */
@@ -1129,13 +1112,14 @@ struct bpe_learner {
     size_t n_bytes, bytes_capacity;
     uint32_t *met[2]; /* the distinct neighbors of the replaced pairs, on either side */
     size_t n_met[2], met_capacity[2];
-    uint32_t (*replaced)[2]; /* the two neighbors of each replaced pair */
+    replacement *replaced;
     size_t replaced_capacity;
+    size_t next_raise; /* the number of pairs in the table at which the threshold may rise */
 };
 
 static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
 
-/* Find the slot of a pair, or an empty slot, whose count is 0. */
+/* Find the slot of a pair, or an empty slot, whose count is 0. Like a short word, it is its key: there is no text. */
 static inline slot *find_pair(const bpe_learner *l, uint64_t key)
 {
     return find_word(&l->pairs, (uint64_t[2]){key, 1}, NULL, 0);
@@ -1220,7 +1204,8 @@ static int make_room_for_lists(bpe_learner *l, size_t n)
         }
     }
     l->n_lists = end;
-    return grow(&l->lists, &l->lists_capacity, end + end / 4 + n, sizeof *l->lists);
+    l->lists_capacity = 0; /* so that grow makes the block exactly as large */
+    return grow(&l->lists, &l->lists_capacity, end + end / 2 + n, sizeof *l->lists);
 }
 
 /* Add a new pair to the table, unless it is too rare, and reserve its list, which the caller writes. */
@@ -1261,10 +1246,8 @@ static void drop_pair(bpe_learner *l, slot *s)
 
 /* ---- 2. learning: from words to pairs ---------------------------------------------------------------------------- */
 
-/*
- * Sort slots by descending count: a quicksort with three parts, for larger, equal and smaller counts. The slots are in
- * the order of a hash with a secret seed, so no choice of counts makes this slow.
- */
+/* Sort slots by descending count: a quicksort with three parts, for larger, equal and smaller counts. The slots are in
+   the order of a hash with a secret seed, so no choice of counts makes this slow. */
 static void sort_words(slot *s, size_t n)
 {
     while (n > 1) {
@@ -1281,17 +1264,20 @@ static void sort_words(slot *s, size_t n)
             } else
                 i++;
         }
-        sort_words(s, larger);
-        s += smaller;
-        n -= smaller;
+        if (larger < n - smaller) { /* the shorter part first, so that few calls are nested */
+            sort_words(s, larger);
+            s += smaller;
+            n -= smaller;
+        } else {
+            sort_words(s + smaller, n - smaller);
+            n = larger;
+        }
     }
 }
 
-/*
- * Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most
- * frequent words of two bytes or more. A merge completes at most one word. So before each of the wanted merges, one
- * of these words still has a pair that can be merged, and the best pair occurs at least as often.
- */
+/* Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most
+   frequent words of two bytes or more. A merge completes at most one word. So before each of the wanted merges, one
+   of these words still has a pair that can be merged, and the best pair occurs at least as often. */
 static int new_array(bpe_learner *l, const table *words)
 {
     uint64_t wanted = l->wanted, count = 0;
@@ -1317,7 +1303,10 @@ static void write_words(bpe_learner *l, const table *words)
     uint64_t count = 0;
     size_t p = BLOCK, length;
     for (const slot *s = words->slots; s < words->slots + words->used; s++, p += length + 1) {
-        const uint8_t *word = word_of(words, s, &length);
+        const uint8_t *word;
+        if (s + FEW_AHEAD < words->slots + words->used)
+            PREFETCH(word_of(words, s + FEW_AHEAD, &length));
+        word = word_of(words, s, &length);
         if (s->count != count) /* words with different counts don't share a block */
             p = (p + BLOCK - 1) / BLOCK * BLOCK;
         assert(s->count <= count || !count);
@@ -1369,11 +1358,9 @@ static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t lengt
     PREFETCH(l->counts + p / BLOCK);
 }
 
-/*
- * Replace the pair (a, b) by c at the n places in a list, and add the neighbors to l->met and l->replaced. Removes
- * outdated places from the list, and returns its length; *weight is the sum of the counts.
- */
-static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
+/* Replace the pair (a, b) by c at the n places in a list, except outdated ones, and add the neighbors to l->met and
+   l->replaced. Returns how many were replaced; *weight is the sum of the counts. */
+static size_t replace_pairs(bpe_learner *l, const uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
 {
     uint32_t *seq = l->seq;
@@ -1391,12 +1378,10 @@ static size_t replace_pairs(bpe_learner *l, uint32_t *list, size_t n, uint32_t a
             const uint32_t x = seq[p - 1], y = seq[p + length];
             meet(l, LEFT, x, count);
             meet(l, RIGHT, y, count);
-            l->replaced[made][LEFT] = x;
-            l->replaced[made][RIGHT] = y;
+            l->replaced[made++] = (replacement){p, x, y};
             seq[p + length_a - 1] = seq[p + length_a] = NO_TOKEN;
             seq[p] = seq[p + length - 1] = c;
             *weight += count;
-            list[made++] = p;
         }
     }
     return made;
@@ -1408,22 +1393,25 @@ static inline uint64_t pair_with(unsigned side, uint32_t id, uint32_t token_id)
     return side == LEFT ? pair_key(id, token_id) : pair_key(token_id, id);
 }
 
-/*
- * For each neighbor x on the left and y on the right, subtract what the pairs (x, a) and (b, y) lost, and add the pairs
- * (x, c) and (c, y). Two new tokens c can be next to each other: when a + a -> c in `aaaa`, the first replacement sees
- * the third a on its right and counts (c, a); the second turns that a into c, sees the first c on its left and counts
- * (c, c). So (c, a) is too large by the count of (c, c).
- */
+/* For each neighbor x on the left and y on the right, subtract what the pairs (x, a) and (b, y) lost, and add the pairs
+   (x, c) and (c, y). Two new tokens c can be next to each other: when a + a -> c in `aaaa`, the first replacement sees
+   the third a on its right and counts (c, a); the second turns that a into c, sees the first c on its left and counts
+   (c, c). So (c, a) is too large by the count of (c, c). */
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 {
+    size_t room = 0;
+    for (unsigned side = LEFT; side <= RIGHT; side++)
+        for (size_t i = 0; i < l->n_met[side]; i++)
+            room += PLACES + l->tokens[l->met[side][i]].beside[side].n;
+    TRY(make_room_for_lists(l, room));
     for (unsigned side = LEFT; side <= RIGHT; side++) {
         const uint32_t *met = l->met[side], inner = side == LEFT ? a : b;
         for (size_t i = 0; i < l->n_met[side]; i++) {
             const uint32_t id = met[i];
             pair_sum *sum = &l->tokens[id].beside[side];
             slot *lost = find_pair(l, pair_with(side, id, inner));
-            if (i + PAIRS_AHEAD < l->n_met[side])
-                PREFETCH(l->pairs.slots + home_of(&l->pairs, pair_with(side, met[i + PAIRS_AHEAD], inner), 1));
+            if (i + FEW_AHEAD < l->n_met[side])
+                PREFETCH(l->pairs.slots + home_of(&l->pairs, pair_with(side, met[i + FEW_AHEAD], inner), 1));
             if (lost->key[1] && (lost->count -= sum->count) < l->threshold)
                 drop_pair(l, lost);
             if (side == RIGHT && id == a)
@@ -1435,14 +1423,14 @@ static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 }
 
 /* fill the lists of the new pairs from the n places where c is now, and forget the neighbors */
-static void list_new_pairs(bpe_learner *l, const uint32_t *places, size_t n)
+static void list_new_pairs(bpe_learner *l, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t x = l->replaced[i][LEFT], y = l->replaced[i][RIGHT];
-        if (l->tokens[x].beside[LEFT].list)
-            l->lists[l->tokens[x].beside[LEFT].list++] = places[i] - l->tokens[x].length;
-        if (l->tokens[y].beside[RIGHT].list)
-            l->lists[l->tokens[y].beside[RIGHT].list++] = places[i];
+    for (const replacement *one = l->replaced; one < l->replaced + n; one++) {
+        token *left = l->tokens + one->left, *right = l->tokens + one->right;
+        if (left->beside[LEFT].list)
+            l->lists[left->beside[LEFT].list++] = one->place - left->length;
+        if (right->beside[RIGHT].list)
+            l->lists[right->beside[RIGHT].list++] = one->place;
     }
     for (unsigned side = LEFT; side <= RIGHT; side++)
         while (l->n_met[side])
@@ -1455,10 +1443,9 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
     const token left = l->tokens[a], right = l->tokens[b];
     const size_t length = (size_t)left.length + right.length, end = l->n_bytes;
-    size_t list, n = l->lists[pair->where + N_PLACES];
+    const size_t list = pair->where + PLACES;
+    size_t n = l->lists[pair->where + N_PLACES];
     *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->count, 0};
-    TRY(make_room_for_lists(l, 2 * n * (PLACES + 1))); /* each place makes two new pairs at most */
-    list = pair->where + PLACES;
     drop_pair(l, pair);
     TRY(grow(&l->bytes, &l->bytes_capacity, end + length, 1));
     TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
@@ -1467,14 +1454,12 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     TRY(add_token(l, length));
     n = replace_pairs(l, l->lists + list, n, a, b, c, &merge->replaced);
     TRY(update_pairs(l, a, b, c));
-    list_new_pairs(l, l->lists + list, n);
+    list_new_pairs(l, n);
     return BPE_OK;
 }
 
-/*
- * Refill the empty heap with the pairs that occur at least half as often as the most frequent one. Most others lose
- * occurrences before the level comes down to them, and a small heap is fast.
- */
+/* Refill the empty heap with the pairs that occur at least half as often as the most frequent one. Most others lose
+   occurrences before the level comes down to them, and a small heap is fast. */
 static int fill_heap(bpe_learner *l)
 {
     const slot *const end = l->pairs.slots + l->pairs.capacity;
@@ -1486,6 +1471,37 @@ static int fill_heap(bpe_learner *l)
         if (s->key[1] && s->count >= l->level)
             TRY(heap_push(l, (heap_entry){s->key[0], s->count}));
     return l->n_heap ? BPE_OK : BPE_DONE;
+}
+
+/* Raise the threshold to a power of two, and drop the pairs below it, if no wanted merge can be that rare. The proof: a
+   merge splits the counts of other pairs and makes none larger, so the wanted merges together replace at most `most`
+   pairs, the sum of as many of the largest counts. Each replaced pair takes at most 3 occurrences from pairs in the
+   table: its own, and one on either side. So if the counts from the threshold on exceed it by more than 3 * most in
+   all, one of them stays above it. The sum of the k largest counts is at most k * x plus all that exceeds x, for any x.
+   */
+static void raise_threshold(bpe_learner *l)
+{
+    uint64_t n[64] = {0}, excess[64] = {0}, most = INT64_MAX; /* by the highest bit of a count */
+    slot *const slots = l->pairs.slots;
+    unsigned bit;
+    for (size_t i = 0; i < l->pairs.capacity; i++)
+        if (slots[i].key[1]) {
+            bit = highest_bit(slots[i].count);
+            n[bit]++;
+            excess[bit] += slots[i].count - ((uint64_t)1 << bit);
+        }
+    for (bit = 63; bit-- > 0; n[bit] += n[bit + 1]) { /* now of all counts from 2^bit on */
+        excess[bit] += excess[bit + 1] + (n[bit + 1] << bit);
+        if (l->wanted < (uint64_t)INT64_MAX >> bit)
+            most = lesser(most, (l->wanted << bit) + excess[bit]);
+    }
+    for (bit = 62; bit > 0 && excess[bit] / 3 <= most; bit--)
+        ;
+    for (size_t i = 0; (uint64_t)1 << bit > l->threshold && i < l->pairs.capacity; i++)
+        while (slots[i].key[1] && slots[i].count < (uint64_t)1 << bit)
+            drop_pair(l, slots + i);
+    l->threshold = l->threshold >> bit ? l->threshold : (uint64_t)1 << bit;
+    l->next_raise = RAISE_FROM ? RAISE_FROM + l->pairs.used / 8 * 9 : 0;
 }
 
 /* Find the best pair of the table. */
@@ -1510,6 +1526,8 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
     slot *pair;
     *made = 0;
     for (size_t work = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
+        if (l->pairs.used > l->next_raise)
+            raise_threshold(l);
         l->status = l->wanted ? next_pair(l, &pair) : BPE_DONE;
         if (l->status == BPE_OK) {
             work += l->lists[pair->where + N_PLACES];
@@ -1576,6 +1594,7 @@ int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency
         l->wanted = merges_wanted;
         l->threshold = min_frequency ? min_frequency : 1;
         l->level = UINT64_MAX; /* the heap is filled when it is first used */
+        l->next_raise = RAISE_FROM;
         status = l->status = w->table.slots ? take_words(l, &w->table) : BPE_USED_UP;
     }
     free_table(&w->table);
@@ -1641,11 +1660,9 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
         e->characters[character] = id;
 }
 
-/*
- * Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
- * if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
- * This is why no merge may use a token that a later one makes: (x, c) could have a lower rank than (a, b).
- */
+/* Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
+   if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
+   This is why no merge may use a token that a later one makes: (x, c) could have a lower rank than (a, b). */
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
     for (size_t i = 0; i < 1 << 16; i++)
@@ -1656,6 +1673,7 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
     for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
         const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
         token_facts *a = facts + left, *b = facts + right, *c = facts + made;
+        assert(!c->was_left && !c->was_right);
         size_t i = bucket_of(e, pair_bits(left, right)) * BUCKET;
         while (e->pairs[i] != UINT64_MAX)
             i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
@@ -1696,10 +1714,12 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
     if (!e)
         return BPE_NO_MEMORY;
     if (n_ids >= NO_ID || n_merges >= NO_ID)
-        return BPE_OVERFLOW;
+        return BPE_TOO_MANY_TOKENS;
     assert(n_ids >= 256);
+    for (size_t i = 0; i < 3 * n_merges; i++)
+        assert(merges[i] < n_ids && (merges[i] > 255 || ids[merges[i]] != UINT32_MAX));
     TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
-    memcpy(e->seed, seed, sizeof e->seed);
+    mix_seed(e->seed, seed);
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = allocate(n_merges, sizeof *e->made);
@@ -1726,18 +1746,16 @@ static inline void set_rank(uint64_t *tree, size_t places, uint32_t at, uint32_t
         tree[i / 2] = key = lesser(key, tree[i ^ 1]);
 }
 
-/*
- * Merge ids, and change *n to the number that remains. They are linked, between two places with NO_ID, which is in no
- * pair. A tree has a leaf for each place: the rank of the pair that begins there and then the place, so that the least
- * is the leftmost pair of lowest rank.
- */
+/* Merge ids, and change *n to the number that remains. They are linked, between two places with NO_ID, which is in no
+   pair. A tree has a leaf for each place: the rank of the pair that begins there and then the place, so that the least
+   is the leftmost pair of lowest rank. */
 static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
 {
     const size_t places = *n + 2, last = *n + 1;
     uint64_t small_tree[2 * ON_STACK], *tree = small_tree;
     place small[ON_STACK], *p = small;
     if (places >= UINT32_MAX)
-        return BPE_OVERFLOW;
+        return BPE_LONG_WORD;
     if (places > ON_STACK) {
         if (!(tree = allocate(places, 2 * sizeof *tree + sizeof *p)))
             return BPE_NO_MEMORY;

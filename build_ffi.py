@@ -63,6 +63,8 @@ class Engine:
             raise MemoryError
         if status == self.lib.BPE_USED_UP:
             raise ValueError("these words were used up by an earlier training run, or by an error")
+        if status in (self.lib.BPE_TOO_MANY_TOKENS, self.lib.BPE_LONG_WORD):
+            raise OverflowError("2**21 tokens or more, or a word of 2**32 bytes or more")
         if status == self.lib.BPE_OVERFLOW:
             raise OverflowError("2**63 bytes of words or more, counting every occurrence")
         if status == self.lib.BPE_TOO_MANY_WORDS:
@@ -93,9 +95,8 @@ class Engine:
         table = words if isinstance(words, Words) else self.words((), "gpt2")
         if not isinstance(words, Words):
             table.update(words)
-        limits = min(merges_wanted, 2**64 - 1), min(min_frequency, 2**64 - 1)
         made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
-        learner = self.create("learner", table.handle(), *limits)
+        learner = self.create("learner", table.handle(), *(min(n, 2**64 - 1) for n in (merges_wanted, min_frequency)))
         status = lib.BPE_OK
         while status != lib.BPE_DONE:
             status = lib.bpe_learner_run(learner, batch, len(batch), made)

@@ -46,7 +46,7 @@ static void *test_aligned(size_t align, size_t size) { return fails() ? NULL : a
 
 static const uint8_t special_bytes[] = "<|endoftext|><|";
 static const size_t special_lengths[] = {13, 2};
-static const uint64_t seed[2] = {7, 5};
+static const uint64_t seed[2] = {0x5851f42d4c957f2du, 0x14057b7ef767814fu};
 static int pattern = BPE_GPT2;
 
 static int new_words(size_t n_specials, bpe_words **words)
@@ -88,6 +88,7 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     bpe_totals totals;
     CHECK(bpe_words_get(words, 1, NULL, NULL, NULL, &totals) == BPE_USED_UP); /* as every function has to notice */
     CHECK(!totals.words && !totals.bytes && !totals.all_words && !totals.all_bytes);
+    static const uint8_t bytes[100];
     CHECK(bpe_words_scan(words, bytes, 100) == BPE_USED_UP);
     CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP);
     return status;
@@ -412,6 +413,71 @@ static void long_words(void)
     printf("long words: a cache stays within its limits\n");
 }
 
+/* statuses and branches that no text above reaches */
+static void edges(void)
+{
+    enum { N = 40000, LENGTH = 12, LONG = 5000 };
+    static merge_list list;
+    uint8_t *text = malloc(N * LENGTH);
+    uint64_t state = 1, sum, expected, one = 4, count = (uint64_t)1 << 61;
+    bpe_words *words;
+    bpe_encoder *encoder, *none;
+    bpe_cache *cache;
+    bpe_learner *learner;
+    bpe_merge merge;
+    uint32_t ids[16];
+    size_t n, made, n_moved = 0;
+    CHECK(text && new_words(0, &words) == BPE_OK);
+    for (size_t i = 0; i < N * LENGTH; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        text[i] = i % LENGTH ? (uint8_t)('a' + (state >> 60)) : ' ';
+    }
+    CHECK(bpe_words_scan(words, text, N * LENGTH) == BPE_OK);
+    CHECK(bpe_learner_new(words, MOST, 1, &learner) == BPE_OK);
+    for (size_t capacity = learner->lists_capacity; bpe_learner_run(learner, &merge, 1, &made) == BPE_OK;)
+        if (learner->lists_capacity != capacity) { /* the block was full: lists of pairs that are gone went */
+            capacity = learner->lists_capacity;
+            n_moved++;
+        }
+    CHECK(n_moved);
+    bpe_learner_free(learner);
+    bpe_words_free(words);
+
+    CHECK(new_words(0, &words) == BPE_OK); /* 2^63 bytes */
+    CHECK(bpe_words_put(words, text + 1, &one, &count, 1) == BPE_OVERFLOW);
+    CHECK(bpe_words_scan(words, text, 10) == BPE_USED_UP);
+    bpe_words_free(words);
+
+    for (size_t i = 0; i < LONG; i++) /* one word, whose tree is allocated, and cannot be */
+        text[i] = 'a' + (text[i] & 1);
+    CHECK(new_words(0, &words) == BPE_OK && bpe_words_scan(words, text, LONG) == BPE_OK);
+    CHECK(train(words, 200, &list) == BPE_OK && new_encoder(&list, &encoder) == BPE_OK);
+    CHECK(encode(encoder, text, LONG, &expected) == BPE_OK);
+    for (long i = 0;; i++) {
+        calls = 0;
+        fail_from = i;
+        fail_to = i + 1;
+        const int status = encode(encoder, text, LONG, &sum);
+        if (calls <= i)
+            break;
+        CHECK(status == BPE_NO_MEMORY || (status == BPE_OK && sum == expected));
+    }
+    fail_from = -1;
+    bpe_words_free(words);
+
+    CHECK(bpe_cache_new(encoder, &cache) == BPE_OK); /* the byte 1 has no token */
+    for (int round = 0; round < 2; round++) {
+        CHECK(bpe_encode(cache, (const uint8_t *)"ab a\1b", 6, ids, NULL, &n) == BPE_NO_TOKEN && n == 4);
+        CHECK(bpe_encode(cache, (const uint8_t *)"a b", 3, ids, NULL, &n) == BPE_OK && n > 0);
+    }
+    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, 0, NULL, NULL, 0, NULL, pattern, seed, &none) == BPE_TOO_MANY_TOKENS);
+    bpe_encoder_free(none);
+    bpe_cache_free(cache);
+    bpe_encoder_free(encoder);
+    free(text);
+    printf("edges: lists were moved %zu times\n", n_moved);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
@@ -419,6 +485,7 @@ int main(int argc, char **argv)
         random_texts(atol(argv[2]));
         large_arrays();
         long_words();
+        edges();
         return 0;
     }
     FILE *file = fopen(argv[2], "rb");

@@ -28,7 +28,7 @@ import bpe
 import build_ffi
 
 FIXTURES = pathlib.Path(bpe.__file__).resolve().parent / "fixtures"
-TRIALS = int(os.environ.get("TRIALS", 3000))
+TRIALS = int(os.environ.get("TRIALS", 1000))
 WHOLE = bool(os.environ.get("WHOLE"))
 PATTERNS = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
 LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""

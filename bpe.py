@@ -389,9 +389,9 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
 # --------------------------------------------------
 
 # BPE as it was first used for language (Sennrich et al. 2016) and as the package subword-nmt does
-# it, built from Part II. Words are separated by spaces, and made of characters instead of bytes. A
-# word doesn't include a space; its last character carries a marker instead, so that "low" at the
-# end of a word and "low" in "lower" are different tokens.
+# it, built from Part II. Words are separated by spaces, and made of characters instead of bytes. The
+# last character of a word carries a marker, so that "low" at the end of a word and "low" in "lower"
+# are different tokens.
 
 END_OF_WORD = "</w>"
 
@@ -416,15 +416,16 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     """
     if merges_wanted < 0:
         raise ValueError(f"merges_wanted must not be negative: {merges_wanted}")
-    spelled = [spell(word) for word, count in words.items() if word and count]
-    counts = [count for word, count in words.items() if word and count]
-    alphabet = sorted(set(itertools.chain.from_iterable(spelled)))
+    words = {word: count for word, count in words.items() if word and count}
+    spelled = [spell(word) for word in words]
+    alphabet = sorted({character for word in spelled for character in word})
     ids = {character: chr(number) for number, character in enumerate(alphabet)}
-    numbered = ["".join(map(ids.__getitem__, characters)) for characters in spelled]
+    numbered = ["".join(ids[character] for character in word) for word in spelled]
 
     tokens = [character.encode("utf-8") for character in alphabet]
     merges = []
-    for left_id, right_id, _, _ in itertools.islice(learn_merges(numbered, counts, tokens), merges_wanted):
+    learner = learn_merges(numbered, list(words.values()), tokens)
+    for left_id, right_id, _, _ in itertools.islice(learner, merges_wanted):
         left, right = tokens[left_id], tokens[right_id]
         tokens.append(left + right)
         merges.append((left.decode("utf-8"), right.decode("utf-8")))
@@ -451,7 +452,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 # IV. Words: patterns, special tokens, and where text may be cut
 # --------------------------------------------------
 
-# The named patterns, which the C engine has too. Each one
+# The named patterns. Each one
 #   - matches all of any text, and never matches nothing, so its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
 #   - never continues a word where WORD_END, below, matches
@@ -470,7 +471,7 @@ PATTERNS = {
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
 GPT2_AS_PUBLISHED = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-SPELLINGS = {  # other ways to name a named pattern: its expression, tiktoken's names and expressions
+SPELLINGS = {  # of named patterns: their expressions, then tiktoken's names and expressions
     **{expression: name for name, expression in PATTERNS.items()},
     PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json until version 0.4.0
     **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k", GPT2_AS_PUBLISHED: "gpt2"},
@@ -518,7 +519,7 @@ def find_words(text: str, pattern: str) -> list[str]:
 
 
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
-    """Check special tokens (one byte has an id already; U+FFFD means invalid bytes); return a tuple."""
+    """Return special tokens as a tuple. One byte has an id already; U+FFFD stands for invalid bytes."""
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
@@ -531,10 +532,7 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=32)
 def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return an expression for the longest special token at a place.
-
-    Its split() gives text, token, text, ..., text.
-    """
+    """Return an expression for the longest special token; its split() gives text, token, text, ..., text."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
@@ -543,7 +541,7 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 # a special token. In this text, with the special token <|end|>, it may be made at each ^:
 #
 #     two cats<|end|> and it's 12 o'clock
-#        ^    ^      x   ^         ^
+#        ^    ^    x     ^    ^  ^
 #
 # A word surely ends after a letter or digit, before anything that is not a letter, digit, mark or
 # apostrophe, because no named pattern continues a word there, and none looks further ahead, except
@@ -551,25 +549,30 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 # space or newline that follows another: for gpt2, " \n\nb" has the words " \n", "\n", "b". And x is
 # wrong, because it is inside a special token.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
+NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text that was decoded with "surrogateescape"
 
 
-def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return the last index at which a window of a larger text can be cut, or 0 if none is known.
+def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], errors: str) -> int:
+    """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special
     token may reach across the cut: then a search of the whole text and one of its two parts find the
-    same tokens, even if they overlap. Near the ends of the window nobody knows what reaches across:
-    after "... cats<|e", the text may continue with "nd|>".
+    same tokens, even if they overlap. There is no cut near the ends of the window. After
+    "... cats<|e", the text may continue with "nd|>", and the window may divide a character, which
+    leaves up to 3 bytes of it. Other invalid bytes are cut anywhere, because reading reports them.
     """
-    margin = max(map(len, special_tokens), default=0)
+    text = window.decode("utf-8", "surrogateescape")
+    if errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):
+        return len(window)
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
+    margin = 3 + max(map(len, special_tokens), default=1)
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
             crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
             if not any(crossing):
-                return place
+                return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
 
 
@@ -577,61 +580,53 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # V. Options: what a user can choose
 # --------------------------------------------------
 
-
-Options = types.SimpleNamespace  # the checked options of a call; train_bpe says what each one means
-
 # The calls that take an option (count_words, train_from_counts, encode_files, and --show; train_bpe takes
-# those of the first two), its default, and its values. A new option needs a row here, a line in
-# train_bpe, and an argument in make_parser.
+# the options of the first two), its default, and its values: a list, or a type. A new option needs a row
+# here, a line in train_bpe, and an argument in make_parser.
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument and an attribute of Tokenizer, which __reduce__, train,
 # corpus and ordinary pass on, and it would be written to tokenizer.json and read from there. If it
 # changes text, it does so before the text is split at special tokens, and a cut must still be safe.
-POSITIVE = "a positive integer"
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),
-    "vocab_size": ("learn", sys.maxsize, POSITIVE),
-    "min_word_count": ("learn", 1, POSITIVE),
-    "min_frequency": ("learn", 1, POSITIVE),
-    "workers": ("count encode", None, POSITIVE),
+    "vocab_size": ("learn", sys.maxsize, int),
+    "min_word_count": ("learn", 1, int),
+    "min_frequency": ("learn", 1, int),
+    "workers": ("count encode", None, int),
     "engine": ("count learn encode show", "auto", ["auto", "python", "c"]),
     "progress": ("count learn encode", False, [False, True]),
 }
+Options = types.SimpleNamespace  # the checked options of a call
 
 
 def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:
-    """Check everything that a user passes to these calls ("count learn"); an error shows the bad value."""
+    """Check all that a user passes to these calls ("count learn"); an error shows the bad value."""
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
         if name not in allowed:
             raise TypeError(f"{name!r} is not an option here; the options are {', '.join(allowed)}")
-    options = Options(special_tokens=check_special_tokens(special_tokens))
-    for name, (_, default, values) in OPTIONS.items():
-        value = given.get(name, default)
-        if name == "pattern":
-            value = check_pattern(value)
-        elif values is not POSITIVE:
-            require(value in values, f"{name} must be one of {values}, not {value!r}")
-        elif value is not default:
+    options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
+    options.pattern = check_pattern(options.pattern)
+    options.special_tokens = check_special_tokens(special_tokens)
+    for name, value in given.items():
+        values = OPTIONS[name][2]
+        if values is int and value is not OPTIONS[name][1]:
             is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-            require(is_integer and value > 0, f"{name} must be {POSITIVE}, not {value!r}")
-        setattr(options, name, value)
-    check_combination(options)
-    return options
+            require(is_integer and value > 0, f"{name} must be a positive integer, not {value!r}")
+        elif isinstance(values, list):
+            require(value in values, f"{name} must be one of {values}, not {value!r}")
 
-
-def check_combination(options: Options) -> None:
-    """Check options that depend on each other."""
-    n_special = len(options.special_tokens)
-    minimum = f"the minimum is {256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
-    require(options.vocab_size >= 256 + n_special, f"vocabulary size {options.vocab_size} is too small; {minimum}")
-    if options.vocab_size != sys.maxsize and options.vocab_size > sys.maxunicode + 1 + n_special:
-        most = f"the Python engine has at most {sys.maxunicode + 1:,} ids"
-        require(engine_for(options), f"{most}, so it can't learn {options.vocab_size:,} tokens")
+    size, n_special = options.vocab_size, len(options.special_tokens)
+    made_of = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
+    require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {made_of}")
+    most = sys.maxunicode + 1
+    if given.get("vocab_size", 0) > most + n_special:
+        require(engine_for(options), f"the Python engine has at most {most:,} ids, so it can't learn {size:,} tokens")
     if options.engine == "c":
         require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
+    return options
 
 
 def plural(n: int, noun: str) -> str:
@@ -1220,7 +1215,6 @@ SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a ti
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
 BATCH_BYTES = 256 << 10  # the same for encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of bytes that are not UTF-8
 
 
 class Slice(NamedTuple):
@@ -1293,7 +1287,8 @@ def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> 
         while end < size:
             begin = max(start, end - WINDOW_BYTES)
             file.seek(begin)
-            cut = last_cut_in_bytes(file.read(end - begin), options)
+            window = file.read(end - begin)
+            cut = last_cut(window, options.pattern, options.special_tokens, options.errors)
             if cut:
                 yield Slice(path, start, begin + cut)
                 start = begin + cut
@@ -1344,7 +1339,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         if len(data) < wanted:
             continue
         window = bytes(data[-WINDOW_BYTES:])
-        cut = last_cut_in_bytes(window, options)
+        cut = last_cut(window, options.pattern, options.special_tokens, options.errors)
         if cut:
             cut += len(data) - len(window)
             yield bytes(data[:cut])
@@ -1354,16 +1349,6 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
             wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
         yield bytes(data)
-
-
-def last_cut_in_bytes(window: bytes, options: Options) -> int:
-    """Do what last_cut does, for bytes. Invalid bytes are cut anywhere, because reading them is an error."""
-    text = window.decode("utf-8", "surrogateescape")
-    inner = text[3:-3]  # each end may have up to 3 bytes of a character that the window divides
-    if options.errors == "strict" and NOT_UTF8.search(inner):
-        return len(window)
-    place = last_cut(inner, options.pattern, options.special_tokens)
-    return len(text[: 3 + place].encode("utf-8", "surrogateescape")) if place else 0
 
 
 def run_tasks(

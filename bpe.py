@@ -54,7 +54,7 @@ B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword U
 A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, for the bytes and
 the pattern of GPT-2.
 
-The parts of this file. Each one uses only the parts above it, and one function of Part X:
+The parts of this file:
 
     I     The lesson            what byte-pair encoding is, in five functions
     II    The same, fast        an index and a heap for training, ranks for encoding
@@ -647,49 +647,47 @@ def train_bpe(
 
     vocab maps token ids to bytes; merges are (left, right) in the order of creation.
 
-    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input. No
-                      word continues from one file into the next.
+    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
     vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together.
-                      The result is smaller if no pair is left to merge.
+                      The result is smaller if no pair is left to merge
     special_tokens    a list of strings that get an id each, after the 256 bytes; text is split at
-                      them first.
-    texts             instead of input_path, an iterable of strings, each a separate text. It is
-                      consumed lazily.
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or a custom pattern of the regex
-                      package. Words are its matches, and the text between them. A custom pattern may
+                      them first
+    texts             instead of input_path, an iterable of strings, each a separate text
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the regex
+                      package: words are its matches, and the text between them. Such a pattern may
                       match across any place, so text is read up to a special token, and that part
-                      takes dozens of times its size in memory.
-    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
-    min_word_count    words that occur less often are left out of learning, to save memory.
-    min_frequency     the lowest count at which a pair is still merged.
+                      takes dozens of times its size in memory
+    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD
+    min_word_count    words that occur less often are left out of learning, to save memory
+    min_frequency     the lowest count at which a pair is still merged
     workers           the maximum number of threads (C engine) or processes (Python) that count
                       words; by default, one per core. Except on Linux, a script that uses processes
-                      needs `if __name__ == "__main__":`.
-    engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The
-                      result is the same.
-    progress          show progress on standard error, in one line.
+                      needs `if __name__ == "__main__":`
+    engine            "python", "c", or "auto": C if it is built. The result is the same
+    progress          show progress on standard error, in one line
 
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with its place),
     OSError for files, RuntimeError if a worker process is killed, and OverflowError if the C engine
     would count 2**63 bytes.
     """
     checked = check_options("count learn", special_tokens, vocab_size=vocab_size, **options)
-    return model_of(count_corpus(Corpus(input_path, texts, checked)), checked)
+    vocab, merges, _ = learn(count_corpus(Corpus(input_path, texts, checked)), checked)
+    return vocab, merges
 
 
 def count_words(
     paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None, **options: Any
 ) -> Counts:
-    """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe.
-
-    On several machines, make one call per file.
-    """
+    """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe."""
     corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
     return dict(count_corpus(corpus).copy())  # a dict, whichever engine counted
 
 
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = None, **options: Any) -> Model:
-    """Learn from counts of words, which can be added up: the second half of train_bpe, with its result."""
+    """Learn from the counts of words: the second half of train_bpe, with its result.
+
+    Counts add up, so several machines can count one file each.
+    """
     checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
     counts = WordTable()
     for word, count in words.items():
@@ -698,7 +696,11 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = 
         require(count >= 0, f"counts must not be negative: {count} for {word!r:.60}")
         if word and count:
             counts[word] = operator.index(count)
-    return model_of(counts, checked)
+    vocab, merges, _ = learn(counts, checked)
+    return vocab, merges
+
+
+BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
 
 class WordTable(collections.Counter[bytes]):
@@ -715,19 +717,25 @@ class WordTable(collections.Counter[bytes]):
         return len(rare), sum(map(self.pop, rare))
 
 
-def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int]]:
-    """Learn merges from a table of words; yield (left, right, count, replaced) for each, best first."""
+def learn(table: Any, options: Options) -> tuple[dict[int, bytes], list[Pair], int]:
+    """Learn from a table of words; return (vocab, merges, number of replaced pairs)."""
     table.drop_rare(options.min_word_count)
-    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
+    specials = [special.encode("utf-8") for special in options.special_tokens]
+    merges_wanted = options.vocab_size - 256 - len(specials)
     engine = engine_for(options)
     learn_ids = engine.learn if engine else learn_in_python
-    merges = learn_ids(table, merges_wanted, options.min_frequency)
-    tokens = [bytes([byte]) for byte in range(256)]  # special tokens have no ids here
-    merges = with_progress(merges, options.progress, lambda: f"learning merges: {len(tokens) - 256:,}")
-    for left_id, right_id, count, replaced in merges:
+    results = learn_ids(table, merges_wanted, options.min_frequency)
+
+    tokens = list(BYTES)  # special tokens have no ids here
+    merges: list[Pair] = []
+    n_replaced = 0
+    results = with_progress(results, options.progress, lambda: f"learning merges: {len(merges):,}")
+    for left_id, right_id, _, replaced in results:
         left, right = tokens[left_id], tokens[right_id]
         tokens.append(left + right)
-        yield left, right, count, replaced
+        merges.append((left, right))
+        n_replaced += replaced
+    return dict(enumerate([*BYTES, *specials, *tokens[256:]])), merges, n_replaced
 
 
 def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[tuple[int, int, int, int]]:
@@ -735,23 +743,8 @@ def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) ->
     words = [word.decode("latin-1") for word in table]  # the byte n becomes chr(n)
     counts = list(table.values())
     table.clear()  # the learner needs the memory
-    merges = learn_merges(words, counts, [bytes([byte]) for byte in range(256)])
-    merges = itertools.islice(merges, min(merges_wanted, sys.maxsize))
+    merges = itertools.islice(learn_merges(words, counts, BYTES), min(merges_wanted, sys.maxsize))
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
-
-
-def model_of(table: Any, options: Options) -> Model:
-    """Learn from a table of words; return (vocab, merges)."""
-    merges = [(left, right) for left, right, _, _ in learn(table, options)]
-    return vocab_of(merges, options.special_tokens), merges
-
-
-def vocab_of(merges: Iterable[Pair], special_tokens: Iterable[str]) -> dict[int, bytes]:
-    """Return the vocabulary: bytes, special tokens, merged tokens."""
-    tokens = [bytes([byte]) for byte in range(256)]
-    tokens += [special.encode("utf-8") for special in special_tokens]
-    tokens += [left + right for left, right in merges]
-    return dict(enumerate(tokens))
 
 
 # --------------------------------------------------
@@ -764,11 +757,10 @@ MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "n
 class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
-    vocab           {token id: token}; ids need not be consecutive; a byte without an id can't be
-                    encoded
+    vocab           {token id: token}; a byte without an id can't be encoded
     merges          [(left, right), ...] in the order of training
-    special_tokens  strings with one id each; one that is not in the vocabulary gets the next free id.
-                    Where several match, the longest wins
+    special_tokens  strings; one that is not in the vocabulary gets the next free id. If several
+                    match, the longest wins
     pattern         the pattern that the vocabulary was trained with
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
@@ -776,8 +768,7 @@ class Tokenizer:
     >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4]), tokenizer
     ([3, 2, 4], 'ababab<end>', Tokenizer(5 tokens, 1 of them special, pattern 'gpt2'))
 
-    Raises ValueError if vocabulary and merges contradict each other, or can't be encoded by rank
-    (check_merges).
+    Raises ValueError if vocabulary and merges contradict each other, or check_merges refuses them.
     """
 
     def __init__(
@@ -842,16 +833,15 @@ class Tokenizer:
     def save(self, folder: FilePath) -> None:
         """Save the model in a folder, which is created if it does not exist.
 
-        tokenizer.json is the model; vocab.json and merges.txt, GPT-2's two files, and
-        tokenizer_config.json are for other programs. Each file is complete before it replaces an
-        earlier one.
+        tokenizer.json is the model; vocab.json, merges.txt and tokenizer_config.json are for other
+        programs. All files are complete before one replaces an earlier one.
         """
         check_savable(self.options.special_tokens, folder)
         save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
     def encoder(self) -> Any:
-        """The encoder of the C engine, or the one in Python if C can't be used for this model."""
+        """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
         encoder = engine.encoder(self) if engine else None
         return encoder or self.python_encoder
@@ -866,12 +856,12 @@ class Tokenizer:
         return self.encoder.encode(to_utf8(text))  # type: ignore[no-any-return]
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """Encode text in which special tokens are plain text, for untrusted text."""
+        """Encode untrusted text, in which special tokens are plain text."""
         return self.ordinary.encode(text)
 
     @functools.cached_property
     def ordinary(self) -> Tokenizer:
-        """The same tokenizer without special tokens, for untrusted text."""
+        """The same tokenizer without special tokens."""
         return Tokenizer(self.vocab, self.merges, None, self.options.pattern)
 
     def encode_batch(self, texts: Strings, workers: int | None = None) -> list[list[int]]:
@@ -895,10 +885,9 @@ class Tokenizer:
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any) -> int:
         """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
 
-        Ids are uint16 if all fit, else uint32. numpy.load opens the file (also with mmap_mode="r"). An
-        earlier file is replaced when the new one is complete. No word continues from one text into
-        the next, and no token is put between them. Memory does not grow with the corpus, except with
-        a custom pattern.
+        Ids are uint16 if all fit, else uint32. numpy.load opens the file, even with mmap_mode="r". An
+        earlier file is replaced when the new one is complete. No token is put between texts. Memory
+        does not grow with the corpus, except with a custom pattern.
         """
         return encode_corpus(self, self.corpus(paths, texts, **options), output)
 
@@ -925,13 +914,13 @@ class Tokenizer:
 
 
 class PythonEncoder:
-    """Encode with a vocabulary and merges; the C engine has a faster twin, with encode and encode_array."""
+    """Encode with a vocabulary and merges; the Encoder of the C engine is a twin."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.special_ids = tokenizer.special_ids
         self.pattern = tokenizer.options.pattern
-        self.byte_ids = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]  # None without a token
+        self.byte_ids = [tokenizer.ids.get(byte) for byte in BYTES]  # None for a byte without a token
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
@@ -1218,24 +1207,12 @@ WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
 
 class Slice(NamedTuple):
-    """A part of a corpus that splits into the same words on its own: bytes of a file, or texts."""
+    """A part of a corpus: texts in UTF-8, or bytes of a file, which a worker reads."""
 
     name: str
     start_byte: int
     end_byte: int
-    texts: tuple[bytes, ...] = ()  # if empty, read() takes the bytes from the file
-
-    def read(self, errors: str) -> Iterable[bytes]:
-        """Return the texts in UTF-8."""
-        texts = self.texts
-        if not texts:
-            with open(self.name, "rb") as file:
-                file.seek(self.start_byte)
-                texts = (file.read(self.end_byte - self.start_byte),)
-            require(len(texts[0]) == self.end_byte - self.start_byte, "the file has changed: it has fewer bytes now")
-        if errors == "replace":
-            return [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
-        return texts
+    texts: tuple[bytes, ...] = ()  # empty for a file
 
 
 class Corpus:
@@ -1247,7 +1224,6 @@ class Corpus:
         require(not isinstance(texts, (str, bytes)), f"texts must be an iterable of strings, not {texts!r:.40}")
         listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
         self.paths = [os.fsdecode(path) for path in listed]
-        require(self.paths.count("-") < 2, "standard input (-) can be read only once")
         for path in self.paths:
             require(not os.path.isdir(path), f"{path} is a folder; name its files ({os.path.join(path, '*.txt')})")
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
@@ -1256,7 +1232,7 @@ class Corpus:
         self.bytes_read = 0
 
     def map(self, task: Any, in_threads: bool, slice_bytes: int, label: str) -> Generator[Any, None, None]:
-        """Yield task(texts of a slice) for all slices in order; workers compute them, in threads or processes."""
+        """Yield task(texts of a slice) for all slices in order; workers run the tasks, in threads or processes."""
 
         def progress() -> str:
             share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
@@ -1280,7 +1256,7 @@ class Corpus:
 
 
 def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> Iterator[Slice]:
-    """Cut a file into slices that the workers read themselves."""
+    """Cut a file into slices."""
     start = 0
     end = slice_bytes
     with open(path, "rb") as file:
@@ -1299,7 +1275,7 @@ def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> 
 
 
 def slices_of_texts(texts: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
-    """Collect texts into slices; raises an error for the first item that is not valid text."""
+    """Collect texts into slices."""
     collected: list[bytes] = []
     n_bytes = 0
     for number, text in enumerate(texts):
@@ -1317,7 +1293,7 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
 
 
 def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
-    """Cut a pipe, or standard input, into slices that carry their text."""
+    """Cut a pipe, or standard input, into slices."""
     start = 0
     with open(0 if path == "-" else path, "rb", closefd=path != "-") as pipe:
         blocks = iter(functools.partial(pipe.read, WINDOW_BYTES // 2), b"")
@@ -1329,8 +1305,8 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
     """Join the blocks of a text, and cut it where that changes no word.
 
-    The first piece has about `first` bytes, and each following one up to twice as many, up to `most`:
-    the first ids come soon, and later pieces don't cost a call for a few words.
+    The first piece has about `first` bytes, so that the first ids come soon; each following one has up
+    to twice the size of the one before, at most about `most`, because small pieces are slow.
     """
     data = bytearray()
     piece_bytes = wanted = first
@@ -1351,9 +1327,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         yield bytes(data)
 
 
-def run_tasks(
-    task: Any, slices: Iterator[Any], in_threads: bool, workers: int | None
-) -> Generator[tuple[Any, Any], None, None]:
+def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[tuple[Slice, Any]]:
     """Yield (slice, task(slice)) in order. Threads are used with C, processes with Python."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_workers = min(workers or n_cores, n_cores, 61)  # Windows allows no more processes in a pool
@@ -1367,8 +1341,16 @@ def run_tasks(
             yield piece, task(piece)
         return
 
-    pool = make_pool(task, n_workers, in_threads)
-    task = task if in_threads else run_in_worker
+    import concurrent.futures
+    import multiprocessing
+
+    pool: concurrent.futures.Executor
+    if in_threads:
+        pool = concurrent.futures.ThreadPoolExecutor(n_workers)
+    else:  # a process gets the task once, at its start: a vocabulary is large
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        pool = concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
+        task = run_in_worker
     waiting: collections.deque[tuple[Slice, Any]] = collections.deque()
     try:
         for piece in slices:
@@ -1380,17 +1362,6 @@ def run_tasks(
             yield piece, future.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def make_pool(task: Any, n_workers: int, in_threads: bool) -> Any:
-    """Return a pool of threads, or of processes, each of which gets the task once: it may be large."""
-    import concurrent.futures
-    import multiprocessing
-
-    if in_threads:
-        return concurrent.futures.ThreadPoolExecutor(n_workers)
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)  # None: the default
-    return concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
 
 
 TASK: Any = None  # of a worker process
@@ -1419,8 +1390,18 @@ def run_in_worker(piece: Slice) -> Any:
 
 def run_task(task: Any, errors: str, piece: Slice) -> Any:
     """Return task(texts of a slice); add the file and the place to its errors."""
+    texts: Iterable[bytes] = piece.texts
+    n_bytes = piece.end_byte - piece.start_byte
     try:
-        return task(piece.read(errors))
+        if not texts:
+            with open(piece.name, "rb") as file:
+                file.seek(piece.start_byte)
+                data = file.read(n_bytes)
+            require(len(data) == n_bytes, "the file has changed: it has fewer bytes now")
+            texts = [data]
+        if errors == "replace":
+            texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
+        return task(texts)
     except UnicodeDecodeError as error:
         place = f"byte {piece.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
         raise ValueError(f"{piece.name}: not valid UTF-8 at {place}") from None
@@ -1633,20 +1614,17 @@ def train(args: Any, options: Options) -> Corpus:
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
 
     words = table.copy() if rounds else {}
-    steps = list(learn(table, options))
-    merges = [(left, right) for left, right, _, _ in steps]
-    n_tokens = n_bytes - sum(replaced for _, _, _, replaced in steps)
+    vocab, merges, n_replaced = learn(table, options)
     if rounds:
         explain(rounds, args.pair, words, merges)
 
-    vocab = vocab_of(merges, options.special_tokens)
     size = f"{len(vocab):,} = 256 bytes + {plural(len(options.special_tokens), 'special token')}"
     size += f" + {plural(len(merges), 'merge')}"
     if len(vocab) < options.vocab_size:
         size += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} any more"
     report(args, "vocabulary", size)
     of_what = "the words that were kept" if rare else "this corpus"
-    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token on {of_what}")
+    report(args, "compression", f"{n_bytes / (n_bytes - n_replaced):.2f} bytes per token on {of_what}")
     if folder is not None:
         save_model(vocab, merges, options, folder)
     report(args, "saved", "nothing: --explain saves a model only with --model FOLDER" if folder is None else folder)
@@ -1674,7 +1652,7 @@ def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence
     new_tokens = [left + right for left, right in ranks]
     words: dict[Word, int] = {}
     for data, count in counts.items():
-        tokens = [bytes([byte]) for byte in data]
+        tokens = [BYTES[byte] for byte in data]
         words[tuple(merge_by_rank(tokens, ranks, new_tokens))] = count
 
     for number in range(rounds[0], min(rounds[-1] + 1, len(merges))):

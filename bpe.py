@@ -988,8 +988,6 @@ OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
 CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # a table for charmap_encode, the fastest way back to bytes
 
-MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
-
 # As tokenizer.json spells the patterns: GPT-2's as it was published, since some programs recognize it
 # only so, and cl100k without possessive quantifiers and $. These change no match, but JavaScript has no
 # possessive quantifiers, $ means the end of any line there, and tokenizers reads {1,3}+ as repeated.
@@ -1046,16 +1044,18 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
-    with contextlib.suppress(OSError, ValueError, TypeError):  # keep what transformers wrote there, such as eos_token
+    with contextlib.suppress(OSError, ValueError, TypeError):  # keep entries of transformers, such as eos_token
         config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= is slower
-    model = to_json(tokenizer_json(options, ids, pairs))
-    texts = model, to_json(config), to_json(ids), "\n".join(["#version: 0.2", *map(" ".join, pairs)])
-
-    # All files are written before one is renamed. The stack renames them in reverse: tokenizer.json,
-    # opened last, comes first, because it alone is the model.
+    files = {
+        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
+        "vocab.json": to_json(ids),
+        "tokenizer_config.json": to_json(config),
+        "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
+    }
+    # All files are written before one is renamed. The stack renames the last one, the model, first.
     with contextlib.ExitStack() as stack:
-        for name, text in reversed(list(zip(MODEL_FILES, texts))):
+        for name, text in files.items():
             file = stack.enter_context(new_file(os.path.join(folder, name)))
             file.write(text.encode("utf-8") + b"\n")
             file.flush()
@@ -1084,8 +1084,8 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
 
 # Here our own format ends. A tokenizer.json of another program is compared with the one that save()
 # would write for its tokens. flat() names each value, such as "model.dropout", and leaves out null,
-# false, 0 and "", which mean the same there as an entry that is absent. Each difference must be one of
-# these, which change no id; any other is an error that names it.
+# false, 0 and "", which mean the same as an entry that is absent. These differences change no id; any
+# other is an error that names it.
 HARMLESS = [
     r"(padding|truncation)\..*",  # of batches: encode() returns all ids
     r".*\.trim_offsets",  # about places in text
@@ -1141,14 +1141,14 @@ def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
 
 def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
     """Check that a tokenizer.json needs nothing that save() would not write; return its pattern."""
-    steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
-    steps[-1].setdefault("use_regex", True)
-    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
-    content["model"].setdefault("type", "BPE")
     expected = tokenizer_json(check_options("count", special_tokens), ids, [])
     del expected["model"]["vocab"]
-    if len(steps) == 1:  # a ByteLevel that splits text by itself, with GPT-2's pattern
-        expected["pre_tokenizer"]["pretokenizers"] = [{**expected["decoder"], "use_regex": True}]
+    steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
+    steps[-1].setdefault("use_regex", True)
+    if len(steps) == 1 and steps[0]["use_regex"]:  # a ByteLevel that splits text itself, with GPT-2's pattern
+        steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    content["model"].setdefault("type", "BPE")
 
     ours, theirs = flat(expected), flat(content)
     if all(character in ids for character in CHARACTERS):  # no byte is unknown
@@ -1156,8 +1156,6 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
             raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")
-    if len(steps) == 1:
-        return "gpt2"
     expression = theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", "")
     names = {spelling: name for name, spelling in JSON_PATTERNS.items()}
     return check_pattern(names.get(expression, expression))
@@ -1513,6 +1511,9 @@ def make_parser() -> Any:
     """Return the parser of all options; each one of OPTIONS is set under its own name."""
     import argparse
 
+    def refuse(message: str) -> None:
+        raise ValueError(message)
+
     parser = argparse.ArgumentParser(usage=USAGE, add_help=False)
     parser.set_defaults(start=time.perf_counter())
     parser.error = refuse  # type: ignore[method-assign, assignment]
@@ -1541,13 +1542,8 @@ def make_parser() -> Any:
     return parser
 
 
-def refuse(message: str) -> None:
-    """Report what argparse finds wrong as a ValueError."""
-    raise ValueError(message)
-
-
 def run(args: Any) -> None:
-    """Train, encode or show, as the command line asks."""
+    """Show, encode or train."""
     names = ["special_tokens", *OPTIONS]
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
     if args.show is not None:
@@ -1560,10 +1556,10 @@ def run(args: Any) -> None:
     last = args.corpus[-1] if args.corpus else ""
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
-    explaining = args.explain is not None or args.pair is not None
-    given["progress"] = not args.quiet and not explaining and sys.stderr is not None and sys.stderr.isatty()
+    given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
-        require(size is None and not explaining, "--encode uses a saved model: train it first, with another command")
+        other = size is not None or args.explain or args.pair
+        require(not other, "--encode uses a saved model: train it first, with another command")
         corpus = encode(args, given)
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
@@ -1601,8 +1597,6 @@ def train(args: Any, options: Options) -> Corpus:
     folder = "bpeModel" if args.model is None and not rounds else args.model  # --explain alone saves none
     if folder is not None:
         check_savable(options.special_tokens, folder)
-    if any(path.endswith((".jsonl", ".json")) for path in corpus.paths):
-        report(args, "note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
 
     table = count_corpus(corpus)
     rare, occurrences = table.drop_rare(options.min_word_count)
@@ -1640,24 +1634,23 @@ def report(args: Any, name: str, text: str) -> None:
 def rounds_of(text: str) -> range:
     """Return the rounds of "5" (1 to 5) or "5-7", as indexes from 0."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)", text)
-    rounds = range(int(match[1] or 1) - 1, int(match[2])) if match else range(0)
-    require(len(rounds) and rounds[0] >= 0, f"--explain takes a number from 1 on, or a range such as 5-7, not {text!r}")
-    return rounds
+    first, last = (int(match[1] or 1), int(match[2])) if match else (0, 0)
+    require(0 < first <= last, f"--explain takes a number from 1 on, or a range such as 5-7, not {text!r}")
+    return range(first - 1, last)
 
 
 def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair]) -> None:
     """Print why some merges are made, two words that each one changes, and the count of a watched pair."""
-    require(rounds[0] < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
-    ranks = {pair: rank for rank, pair in enumerate(merges[: rounds[0]])}
+    require(rounds.start < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
+    ranks = {pair: rank for rank, pair in enumerate(merges[: rounds.start])}
     new_tokens = [left + right for left, right in ranks]
     words: dict[Word, int] = {}
     for data, count in counts.items():
         tokens = [BYTES[byte] for byte in data]
         words[tuple(merge_by_rank(tokens, ranks, new_tokens))] = count
 
-    for number in range(rounds[0], min(rounds[-1] + 1, len(merges))):
-        best = merges[number]
-        say(f"round {number + 1}: {reasons(words, best, watched)}\n", "stdout")
+    for number, best in enumerate(merges[rounds.start : rounds.stop], rounds.start + 1):
+        say(f"round {number}: {reasons(words, best, watched)}\n", "stdout")
         changed = {word: new for word in words if (new := merge_pair(word, best)) != word}
         for word in heapq.nlargest(2, changed, key=words.__getitem__):
             say(f"    {in_line(word)} -> {in_line(changed[word])} ({plural(words[word], 'time')})\n", "stdout")
@@ -1672,8 +1665,7 @@ def reasons(words: Mapping[Word, int], best: Pair, watched: str | None) -> str:
     text += f"\n    merge {in_line(best)}"
     ties = list(counts.values()).count(counts[best])
     if ties > 1:
-        rule = "the greater left token wins, then the greater right one"
-        text += f" ({ties} pairs tie at {counts[best]:,}; {rule})"
+        text += f" ({ties} pairs tie at {counts[best]:,}; the greater left token wins, then the greater right one)"
     if watched is not None:
         n = sum(count for pair, count in counts.items() if in_line(pair) == watched)
         text += f"\n    {watched} ({plural(n, 'time')})"
@@ -1686,12 +1678,9 @@ def show(text: str, tokenizer: Tokenizer) -> None:
     tokens = [tokenizer.vocab[token_id] for token_id in ids]
     n_bytes = sum(map(len, tokens))
     per_token = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
-    lines = [
-        "|".join(readable(tokens, {"\n": "\\n\n"})),
-        " ".join(map(str, ids)),
-        f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}",
-    ]
-    say("\n".join(lines) + "\n", "stdout")
+    say("|".join(readable(tokens, {"\n": "\\n\n"})) + "\n", "stdout")
+    say(" ".join(map(str, ids)) + "\n", "stdout")
+    say(f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}\n", "stdout")
 
 
 def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:

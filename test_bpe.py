@@ -2311,15 +2311,6 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
     assert status == 0 and summary(stderr)["vocabulary"] == made_of + (f"; {why_smaller}" if why_smaller else "")
 
 
-def test_a_note_about_json_comes_before_the_work(main):
-    Path("rows.jsonl").write_text('{"text": "low lower"}\n')
-    for arguments, status in (["rows.jsonl", 270], 0), (["words.txt", "rows.jsonl", 270], 0):
-        found, _, stderr = main(*arguments)
-        lines = stderr.splitlines()
-        assert found == status and "JSON" in lines[0] and "read " in lines[1] and len(lines) > 4
-    assert "JSON" not in main("words.txt", 270)[2]
-
-
 @pytest.mark.parametrize("data", [b"", END.encode() * 3])
 def test_a_corpus_without_a_word_is_an_error_on_the_command_line(main, data):
     """An empty pipe must not replace a good model; in Python it is a result (test_nothing_to_merge_is_a_result)."""

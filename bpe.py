@@ -50,9 +50,8 @@ b'o' b'w'
 b'l' b'ow'
 
 Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich,
-B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016;
-A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, for the bytes and
-the pattern of GPT-2.
+B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016; and
+for bytes, A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019.
 
 The parts of this file:
 
@@ -107,7 +106,9 @@ FilePath = str | os.PathLike[str]
 Paths = FilePath | Iterable[FilePath] | None
 Strings = Iterable[str] | None  # special tokens or texts
 Counts = Mapping[bytes, int]  # of words
-Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges): token id -> token; merges in order
+Vocab = Mapping[int, bytes]  # token id -> token
+Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
+Learned = tuple[int, int, int, int]  # (left_id, right_id, count, replaced)
 
 
 # --------------------------------------------------
@@ -219,9 +220,7 @@ def descending(token: bytes) -> str:
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
 
-def learn_merges(
-    words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]
-) -> Iterator[tuple[int, int, int, int]]:
+def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
     words   each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi".
@@ -467,13 +466,11 @@ PATTERNS = {
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
+PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
 GPT2_AS_PUBLISHED = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 SPELLINGS = {  # of named patterns: their expressions, then tiktoken's names and expressions
     **{expression: name for name, expression in PATTERNS.items()},
-    PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json until version 0.4.0
     **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k", GPT2_AS_PUBLISHED: "gpt2"},
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
 }
@@ -544,10 +541,10 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^    x     ^    ^  ^
 #
 # A word surely ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe, because no named pattern continues a word there, and none looks further ahead, except
-# within whitespace. After "it" it doesn't: in some patterns "it's" is one word. Nor before a
-# space or newline that follows another: for gpt2, " \n\nb" has the words " \n", "\n", "b". And x is
-# wrong, because it is inside a special token.
+# apostrophe: no named pattern continues a word there, and none looks further ahead, except within
+# whitespace. After "it" it may continue, since "it's" is one word in some patterns. A cut between
+# spaces and newlines may be wrong: for gpt2, " \n\nb" has the words " \n", "\n", "b". So is x, inside
+# a special token.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text that was decoded with "surrogateescape"
 
@@ -556,10 +553,9 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], error
     """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special
-    token may reach across the cut: then a search of the whole text and one of its two parts find the
-    same tokens, even if they overlap. There is no cut near the ends of the window. After
-    "... cats<|e", the text may continue with "nd|>", and the window may divide a character, which
-    leaves up to 3 bytes of it. Other invalid bytes are cut anywhere, because reading reports them.
+    token may reach across the cut, even if it overlaps another one. There is no cut near the ends of
+    the window: after "... cats<|e", the text may continue with "nd|>", and up to 3 bytes belong to a
+    character that the window divides. Other invalid bytes are cut anywhere; reading reports them.
     """
     text = window.decode("utf-8", "surrogateescape")
     if errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):
@@ -630,7 +626,7 @@ def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Optio
 
 
 def plural(n: int, noun: str) -> str:
-    """Count something: plural(1, "merge") -> "1 merge"; plural(1234, "merge") -> "1,234 merges"."""
+    """Count something: plural(1234, "merge") -> "1,234 merges"."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
@@ -648,27 +644,23 @@ def train_bpe(
     vocab maps token ids to bytes; merges are (left, right) in the order of creation.
 
     input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
-    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together.
-                      The result is smaller if no pair is left to merge
-    special_tokens    a list of strings that get an id each, after the 256 bytes; text is split at
-                      them first
+    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together
+    special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the regex
-                      package: words are its matches, and the text between them. Such a pattern may
-                      match across any place, so text is read up to a special token, and that part
+                      package. With an expression, text is read up to a special token, and that part
                       takes dozens of times its size in memory
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD
     min_word_count    words that occur less often are left out of learning, to save memory
     min_frequency     the lowest count at which a pair is still merged
-    workers           the maximum number of threads (C engine) or processes (Python) that count
-                      words; by default, one per core. Except on Linux, a script that uses processes
-                      needs `if __name__ == "__main__":`
+    workers           the maximum number of threads (C engine) or processes (Python); by default, one
+                      per core. Except on Linux, a script that uses processes needs the line
+                      `if __name__ == "__main__":`
     engine            "python", "c", or "auto": C if it is built. The result is the same
     progress          show progress on standard error, in one line
 
-    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with its place),
-    OSError for files, RuntimeError if a worker process is killed, and OverflowError if the C engine
-    would count 2**63 bytes.
+    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
+    RuntimeError if a worker process is killed, OverflowError if C would count 2**63 bytes.
     """
     checked = check_options("count learn", special_tokens, vocab_size=vocab_size, **options)
     vocab, merges, _ = learn(count_corpus(Corpus(input_path, texts, checked)), checked)
@@ -684,10 +676,7 @@ def count_words(
 
 
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = None, **options: Any) -> Model:
-    """Learn from the counts of words: the second half of train_bpe, with its result.
-
-    Counts add up, so several machines can count one file each.
-    """
+    """Learn from counts of words, which can be added up: the second half of train_bpe, with its result."""
     checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
     counts = WordTable()
     for word, count in words.items():
@@ -738,12 +727,12 @@ def learn(table: Any, options: Options) -> tuple[dict[int, bytes], list[Pair], i
     return dict(enumerate([*BYTES, *specials, *tokens[256:]])), merges, n_replaced
 
 
-def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[tuple[int, int, int, int]]:
+def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[Learned]:
     """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
     words = [word.decode("latin-1") for word in table]  # the byte n becomes chr(n)
     counts = list(table.values())
     table.clear()  # the learner needs the memory
-    merges = itertools.islice(learn_merges(words, counts, BYTES), min(merges_wanted, sys.maxsize))
+    merges = itertools.islice(learn_merges(words, counts, BYTES), merges_wanted)
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
 
 
@@ -759,8 +748,7 @@ class Tokenizer:
 
     vocab           {token id: token}; a byte without an id can't be encoded
     merges          [(left, right), ...] in the order of training
-    special_tokens  strings; one that is not in the vocabulary gets the next free id. If several
-                    match, the longest wins
+    special_tokens  the longest one that matches wins; new ones get the next free ids
     pattern         the pattern that the vocabulary was trained with
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
@@ -771,19 +759,18 @@ class Tokenizer:
     Raises ValueError if vocabulary and merges contradict each other, or check_merges refuses them.
     """
 
-    def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2"
-    ) -> None:
+    def __init__(self, vocab: Vocab, merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2"):
         self.options = check_options("count", special_tokens, pattern=pattern)
         self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
         self.ids = ids_of(vocab)
         self.special_ids: dict[str, int] = {}
-        next_id = max(self.ids.values(), default=-1) + 1
+        new_ids = itertools.count(max(self.ids.values(), default=-1) + 1)
         for special in self.options.special_tokens:
-            token_id = self.ids.setdefault(special.encode("utf-8"), next_id)
-            next_id += token_id == next_id
-            self.special_ids[special] = token_id
-        require(next_id <= MAX_ID + 1, f"no id is left for all special tokens: the greatest id is {MAX_ID}")
+            token = special.encode("utf-8")
+            if token not in self.ids:
+                self.ids[token] = next(new_ids)
+            self.special_ids[special] = self.ids[token]
+            require(self.ids[token] <= MAX_ID, f"no id is left for {special!r}: the greatest id is {MAX_ID}")
         self.vocab = {token_id: token for token, token_id in self.ids.items()}
         try:
             self.rules = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.merges]
@@ -876,8 +863,7 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, for streams of any size, split anywhere.
 
-        The first ids come after about 1 KB of text, the next ones after up to 64 KB. With a custom
-        pattern, text is kept up to the next special token.
+        The first ids come after about 1 KB of text, the next ones after up to 64 KB.
         """
         for data in cut_stream(map(to_utf8, iterable), self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
@@ -885,9 +871,8 @@ class Tokenizer:
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any) -> int:
         """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
 
-        Ids are uint16 if all fit, else uint32. numpy.load opens the file, even with mmap_mode="r". An
-        earlier file is replaced when the new one is complete. No token is put between texts. Memory
-        does not grow with the corpus, except with a custom pattern.
+        Ids are uint16 if all fit, else uint32; numpy.load opens the file, even with mmap_mode="r". No
+        token is put between texts. An earlier file is replaced when the new one is complete.
         """
         return encode_corpus(self, self.corpus(paths, texts, **options), output)
 
@@ -918,8 +903,6 @@ class PythonEncoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.special_ids = tokenizer.special_ids
-        self.pattern = tokenizer.options.pattern
         self.byte_ids = [tokenizer.ids.get(byte) for byte in BYTES]  # None for a byte without a token
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
@@ -931,12 +914,13 @@ class PythonEncoder:
     def encode(self, utf8: bytes) -> list[int]:
         """Encode text in UTF-8; raises UnicodeDecodeError if it is invalid."""
         ids: list[int] = []
-        pieces = special_token_finder(tuple(self.special_ids)).split(utf8.decode("utf-8"))
+        options = self.tokenizer.options
+        pieces = special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
             if number % 2:
-                ids.append(self.special_ids[piece])
+                ids.append(self.tokenizer.special_ids[piece])
                 continue
-            for word in find_words(piece, self.pattern):
+            for word in find_words(piece, options.pattern):
                 ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
         return ids
 
@@ -954,7 +938,7 @@ class PythonEncoder:
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
 
-def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+def ids_of(vocab: Vocab) -> dict[bytes, int]:
     """Return the id of each token; ids and tokens must be unique, and ids from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
@@ -981,16 +965,16 @@ def to_utf8(text: str) -> bytes:
 
 # tokenizer.json is the model, in the format of Hugging Face's tokenizers package. GPT-2's two files,
 # vocab.json and merges.txt, have no pattern and no special tokens. All write each byte as a printable
-# character: bytes that are printable in Latin-1 as themselves, the 68 others as U+0100, U+0101, ...:
-# the space is "Ġ", the newline "Ċ".
+# character: bytes that are printable in Latin-1 as themselves, the 68 others as U+0100 and so on. The
+# space is "Ġ", the newline "Ċ".
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
 CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # a table for charmap_encode, the fastest way back to bytes
 
 # As tokenizer.json spells the patterns: GPT-2's as it was published, since some programs recognize it
-# only so, and cl100k without possessive quantifiers and $. These change no match, but JavaScript has no
-# possessive quantifiers, $ means the end of any line there, and tokenizers reads {1,3}+ as repeated.
+# only so, and cl100k without possessive quantifiers and $, with the same matches. JavaScript reads
+# both in other ways, and tokenizers reads {1,3}+ as repeated.
 JSON_PATTERNS = PATTERNS | {
     "gpt2": GPT2_AS_PUBLISHED,
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -1034,7 +1018,7 @@ def new_file(path: FilePath) -> Iterator[Any]:
         temporary.unlink(missing_ok=True)
 
 
-def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
+def save_model(vocab: Vocab, merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
     """Write the files of a model; Tokenizer.save describes them."""
     printable = {token: to_printable(token) for token in vocab.values()}
     ids = {printable[token]: token_id for token_id, token in vocab.items()}
@@ -1182,7 +1166,7 @@ def read_merges(text: str) -> list[list[str]]:
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath) -> Iterator[None]:
-    """Put the name of a model's file before any error; any but ValueError means that the file is of another kind."""
+    """Put a file's name before an error. Any but ValueError means that the file is of another kind."""
     try:
         yield
     except Exception as error:
@@ -1195,8 +1179,7 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 # --------------------------------------------------
 
 # A corpus is read in slices that split into the same words on their own as they do within the whole
-# text. Workers count or encode slices at the same time. Results are used in order, because ids are
-# written as they arrive.
+# text. Workers count or encode slices at the same time. Results are used in order.
 
 SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time: some 0.2 s in Python
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
@@ -1214,7 +1197,7 @@ class Slice(NamedTuple):
 
 
 class Corpus:
-    """The files or texts of a call, which are checked at once; sizes are in bytes, 0 for pipes and /proc."""
+    """The files or texts of a call. Sizes are in bytes, 0 for pipes and /proc."""
 
     def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
         require(paths is not None or texts is not None, "either the path of a file or texts=... is missing")
@@ -1395,7 +1378,7 @@ def run_task(task: Any, errors: str, piece: Slice) -> Any:
             with open(piece.name, "rb") as file:
                 file.seek(piece.start_byte)
                 data = file.read(n_bytes)
-            require(len(data) == n_bytes, "the file has changed: it has fewer bytes now")
+            require(len(data) == n_bytes, "the file has fewer bytes now")
             texts = [data]
         if errors == "replace":
             texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
@@ -1459,14 +1442,12 @@ def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
 # X. The C engine
 # --------------------------------------------------
 
-# build_ffi.py wraps the C library as an Engine with these methods and attributes; text is bytes, in
-# UTF-8:
+# build_ffi.py wraps the C library as an Engine. Text is bytes, in UTF-8.
+#
 #   patterns                        the names of the patterns that it supports
-#   words(special_tokens, pattern)  an empty table with the methods of WordTable that are used here,
-#                                   and scan(text), which counts the words of a text in any thread
+#   words(special_tokens, pattern)  an empty WordTable in C; scan(text), in any thread, counts words
 #   learn(table, ...)               does what learn_in_python does
-#   encoder(tokenizer)              an encoder with the methods of PythonEncoder; None for too many
-#                                   tokens
+#   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens
 
 
 def find_engine() -> tuple[Any, str]:
@@ -1640,7 +1621,7 @@ def rounds_of(text: str) -> range:
 
 
 def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair]) -> None:
-    """Print why some merges are made, two words that each one changes, and the count of a watched pair."""
+    """Print why merges are made, two words that each one changes, and the count of a watched pair."""
     require(rounds.start < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
     ranks = {pair: rank for rank, pair in enumerate(merges[: rounds.start])}
     new_tokens = [left + right for left, right in ranks]
@@ -1684,9 +1665,9 @@ def show(text: str, tokenizer: Tokenizer) -> None:
 
 
 def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
-    r"""Spell tokens, with marks for some characters; tokens that share a character are spelled together.
+    r"""Spell tokens, with marks for some characters.
 
-    Here 8a is a byte without its character, and two tokens share 园, so their bytes follow it:
+    Here 8a is a byte without its character. Two tokens share 园, so their bytes follow it:
 
     >>> readable([b"a\n", b"\x8a", b"\xe5\x9b", b"\xad", b"b"], {"\n": "\\n"})
     ['a\\n', '[8a]', '园[e5 9b|ad]', 'b']
@@ -1752,7 +1733,7 @@ def say(text: str, name: str = "stderr") -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, 1 (out of memory, a worker process killed), 2 (bad input) or 130 (Ctrl-C)."""
+    """Run the command line; return 0, 1 (no memory, a killed worker), 2 (bad input) or 130 (Ctrl-C)."""
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal lacks its letters
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -634,6 +634,8 @@ def plural(n: int, noun: str) -> str:
 # VI. Training
 # --------------------------------------------------
 
+BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
+
 
 def train_bpe(
     input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
@@ -663,8 +665,7 @@ def train_bpe(
     RuntimeError if a worker process is killed, OverflowError if C would count 2**63 bytes.
     """
     checked = check_options("count learn", special_tokens, vocab_size=vocab_size, **options)
-    vocab, merges, _ = learn(count_corpus(Corpus(input_path, texts, checked)), checked)
-    return vocab, merges
+    return learn(count_corpus(Corpus(input_path, texts, checked)), checked)[:2]
 
 
 def count_words(
@@ -685,11 +686,7 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = 
         require(count >= 0, f"counts must not be negative: {count} for {word!r:.60}")
         if word and count:
             counts[word] = operator.index(count)
-    vocab, merges, _ = learn(counts, checked)
-    return vocab, merges
-
-
-BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
+    return learn(counts, checked)[:2]
 
 
 class WordTable(collections.Counter[bytes]):
@@ -818,11 +815,7 @@ class Tokenizer:
         return cls(vocab, merges, special_tokens, pattern)
 
     def save(self, folder: FilePath) -> None:
-        """Save the model in a folder, which is created if it does not exist.
-
-        tokenizer.json is the model; vocab.json, merges.txt and tokenizer_config.json are for other
-        programs. All files are complete before one replaces an earlier one.
-        """
+        """Save the model in a folder, which may be new: tokenizer.json, and three files for other programs."""
         check_savable(self.options.special_tokens, folder)
         save_model(self.vocab, self.merges, self.options, folder)
 
@@ -861,10 +854,7 @@ class Tokenizer:
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
-        """Yield the ids of encode("".join(iterable)) one by one, for streams of any size, split anywhere.
-
-        The first ids come after about 1 KB of text, the next ones after up to 64 KB.
-        """
+        """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text."""
         for data in cut_stream(map(to_utf8, iterable), self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
 
@@ -1019,7 +1009,7 @@ def new_file(path: FilePath) -> Iterator[Any]:
 
 
 def save_model(vocab: Vocab, merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
-    """Write the files of a model; Tokenizer.save describes them."""
+    """Write the files of a model. Each one is complete before it replaces an earlier one."""
     printable = {token: to_printable(token) for token in vocab.values()}
     ids = {printable[token]: token_id for token_id, token in vocab.items()}
     pairs = [[printable[left], printable[right]] for left, right in merges]
@@ -1032,18 +1022,14 @@ def save_model(vocab: Vocab, merges: Iterable[Pair], options: Options, folder: F
         config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= is slower
     files = {
-        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
-        "vocab.json": to_json(ids),
-        "tokenizer_config.json": to_json(config),
         "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
+        "tokenizer_config.json": to_json(config),
+        "vocab.json": to_json(ids),
+        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
     }
-    # All files are written before one is renamed. The stack renames the last one, the model, first.
-    with contextlib.ExitStack() as stack:
-        for name, text in files.items():
-            file = stack.enter_context(new_file(os.path.join(folder, name)))
+    for name, text in files.items():
+        with new_file(os.path.join(folder, name)) as file:
             file.write(text.encode("utf-8") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
 
 
 def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
@@ -1155,13 +1141,12 @@ def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:
 
 def read_merges(text: str) -> list[list[str]]:
     """Return the pairs of printable tokens in a merges.txt."""
-    lines = text.split("\n")
-    if lines[0].startswith("#version"):
-        lines[0] = ""
-    for number, line in enumerate(lines, 1):
-        if line and line.count(" ") != 1:
-            raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
-    return [line.split(" ") for line in lines if line]
+    lines = [line for line in text.split("\n") if line]
+    if lines and lines[0].startswith("#version"):
+        del lines[0]
+    wrong = [line for line in lines if line.count(" ") != 1]
+    require(not wrong, f"each line must be two tokens separated by one space, not {wrong[:1]}")
+    return [line.split(" ") for line in lines]
 
 
 @contextlib.contextmanager
@@ -1185,6 +1170,7 @@ SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a ti
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
 BATCH_BYTES = 256 << 10  # the same for encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
+TASK: Any = None  # of a worker process
 
 
 class Slice(NamedTuple):
@@ -1244,8 +1230,7 @@ def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> 
         while end < size:
             begin = max(start, end - WINDOW_BYTES)
             file.seek(begin)
-            window = file.read(end - begin)
-            cut = last_cut(window, options.pattern, options.special_tokens, options.errors)
+            cut = last_cut(file.read(end - begin), options.pattern, options.special_tokens, options.errors)
             if cut:
                 yield Slice(path, start, begin + cut)
                 start = begin + cut
@@ -1343,9 +1328,6 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
             yield piece, future.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-TASK: Any = None  # of a worker process
 
 
 def start_worker(task: Any) -> None:
@@ -1495,13 +1477,12 @@ def make_parser() -> Any:
     def refuse(message: str) -> None:
         raise ValueError(message)
 
-    parser = argparse.ArgumentParser(usage=USAGE, add_help=False)
+    parser = argparse.ArgumentParser(usage=USAGE)
     parser.set_defaults(start=time.perf_counter())
     parser.error = refuse  # type: ignore[method-assign, assignment]
     add = parser.add_argument_group("input").add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
-    help_text = "repeat for each; replaces the default, <|endoftext|>"
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="replaces <|endoftext|>")
     add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="use no special tokens")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=OPTIONS["errors"][2], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
@@ -1519,7 +1500,6 @@ def make_parser() -> Any:
     add("--engine", choices=OPTIONS["engine"][2], help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
     add("--version", action="version", version=f"%(prog)s {__version__}")
-    add("--help", "-h", action="help", help="print this")
     return parser
 
 
@@ -1541,7 +1521,12 @@ def run(args: Any) -> None:
     if args.encode is not None:
         other = size is not None or args.explain or args.pair
         require(not other, "--encode uses a saved model: train it first, with another command")
-        corpus = encode(args, given)
+        tokenizer = load_model(args)
+        corpus = tokenizer.corpus(args.corpus, None, **given)
+        n_ids = encode_corpus(tokenizer, corpus, args.encode)
+        per_token = f"{corpus.bytes_read / max(n_ids, 1):.2f} bytes per token"
+        report(args, "encoded", f"{corpus.bytes_read:,} bytes: {plural(n_ids, 'token')}, {per_token}")
+        report(args, "saved", args.encode)
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
         specials = given.pop("special_tokens", ["<|endoftext|>"])
@@ -1557,17 +1542,6 @@ def load_model(args: Any) -> Tokenizer:
     folder = "bpeModel" if args.model is None else args.model
     require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
     return Tokenizer.load(folder)
-
-
-def encode(args: Any, given: Mapping[str, Any]) -> Corpus:
-    """Encode the corpus, and print how many ids it has."""
-    tokenizer = load_model(args)
-    corpus = tokenizer.corpus(args.corpus, None, **given)
-    n_ids = encode_corpus(tokenizer, corpus, args.encode)
-    per_token = f"{corpus.bytes_read / max(n_ids, 1):.2f} bytes per token"
-    report(args, "encoded", f"{corpus.bytes_read:,} bytes: {plural(n_ids, 'token')}, {per_token}")
-    report(args, "saved", args.encode)
-    return corpus
 
 
 def train(args: Any, options: Options) -> Corpus:

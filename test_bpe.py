@@ -1343,8 +1343,6 @@ def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tm
     assert not regex.search(r"[+*?]\+|\d}\+|\$", split["Regex"])
     for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
         assert regex.findall(split["Regex"], text) == regex.findall(bpe.PATTERNS["cl100k"], text)
-    split["Regex"] = bpe.PATTERNS["cl100k"].replace("{1,3}+", "{1,3}")  # as version 0.4.0 wrote it
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     assert bpe.Tokenizer.load(tmp_path).options.pattern == "cl100k"
 
 
@@ -1596,15 +1594,6 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(t
         seen.append(model_in(folder) if (folder / "tokenizer.json").exists() else None)
     expected = [models[new][1], models[old][1] if old is not None else None]
     assert all(model in expected for model in seen) and seen[0] == expected[1]  # before the first rename
-
-
-@only_python
-def test_files_are_flushed_to_disk_before_they_are_renamed(tmp_path, monkeypatch):
-    flushed, renamed, fsync, replace = set(), [], os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda number: flushed.add(os.fstat(number).st_ino) or fsync(number))
-    monkeypatch.setattr(os, "replace", lambda old, new: renamed.append(os.stat(old).st_ino) or replace(old, new))
-    bpe.Tokenizer(*trained(300)).save(tmp_path)
-    assert len(renamed) >= 3 and flushed >= set(renamed)
 
 
 @only_python

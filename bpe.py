@@ -468,10 +468,17 @@ PATTERNS = {
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
-GPT2_AS_PUBLISHED = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-SPELLINGS = {  # of named patterns: their expressions, then tiktoken's names and expressions
-    **{expression: name for name, expression in PATTERNS.items()},
-    **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k", GPT2_AS_PUBLISHED: "gpt2"},
+# Two of them as tokenizer.json spells them, with the same matches: GPT-2's as it was published, since
+# some programs recognize it only so, and cl100k without possessive quantifiers and $, which JavaScript
+# and tokenizers read in other ways.
+JSON_SPELLINGS = {
+    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
+}
+SPELLINGS = {  # all expressions and names of the named patterns, including those of tiktoken
+    **{expression: name for name, expression in [*PATTERNS.items(), *JSON_SPELLINGS.items()]},
+    **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"},
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
 }
 
@@ -641,9 +648,7 @@ def train_bpe(
     input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
     texts: Strings = None, **options: Any,
 ) -> Model:
-    r"""Train a byte-level BPE tokenizer; return (vocab, merges).
-
-    vocab maps token ids to bytes; merges are (left, right) in the order of creation.
+    """Train a byte-level BPE tokenizer; return vocab, {id: token}, and merges, [(left, right), ...] in order.
 
     input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
     vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together
@@ -694,8 +699,7 @@ class WordTable(collections.Counter[bytes]):
 
     def totals(self) -> tuple[int, int, int]:
         """Return (distinct words, words, bytes in words)."""
-        n_bytes = sum(len(word) * count for word, count in self.items())
-        return len(self), sum(self.values()), n_bytes
+        return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
 
     def drop_rare(self, n: int) -> tuple[int, int]:
         """Leave out words that occur fewer than n times; return (distinct words, occurrences) left out."""
@@ -784,8 +788,8 @@ class Tokenizer:
         return len(self.vocab)
 
     def __repr__(self) -> str:
-        special = f"{len(self.special_ids)} of them special"
-        return f"Tokenizer({len(self):,} tokens, {special}, pattern {self.options.pattern!r})"
+        pattern = self.options.pattern
+        return f"Tokenizer({len(self):,} tokens, {len(self.special_ids)} of them special, pattern {pattern!r})"
 
     @classmethod
     def train(
@@ -846,11 +850,9 @@ class Tokenizer:
 
     def encode_batch(self, texts: Strings, workers: int | None = None) -> list[list[int]]:
         """Encode several texts, with C on all cores; an error names the index of the text."""
-
-        def encode_part(part: Iterable[bytes]) -> list[list[int]]:
-            return [self.encoder.encode(utf8) for utf8 in part]
-
-        parts = self.corpus(None, texts, workers=workers).map(encode_part, True, BATCH_BYTES, "encoding")
+        encode = self.encoder.encode
+        corpus = self.corpus(None, texts, workers=workers)
+        parts = corpus.map(lambda part: [encode(utf8) for utf8 in part], True, BATCH_BYTES, "encoding")
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
@@ -962,15 +964,6 @@ OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
 CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # a table for charmap_encode, the fastest way back to bytes
 
-# As tokenizer.json spells the patterns: GPT-2's as it was published, since some programs recognize it
-# only so, and cl100k without possessive quantifiers and $, with the same matches. JavaScript reads
-# both in other ways, and tokenizers reads {1,3}+ as repeated.
-JSON_PATTERNS = PATTERNS | {
-    "gpt2": GPT2_AS_PUBLISHED,
-    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
-}
-
 
 def to_printable(token: bytes) -> str:
     """Write a token in printable characters: to_printable(b" the") is "Ġthe"."""
@@ -1038,7 +1031,7 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    expression = JSON_PATTERNS.get(options.pattern, options.pattern)
+    expression = (PATTERNS | JSON_SPELLINGS).get(options.pattern, options.pattern)
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
@@ -1126,9 +1119,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
             raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")
-    expression = theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", "")
-    names = {spelling: name for name, spelling in JSON_PATTERNS.items()}
-    return check_pattern(names.get(expression, expression))
+    return check_pattern(theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", ""))
 
 
 def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:

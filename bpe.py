@@ -229,8 +229,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     counts  how often each word occurs
     tokens  the bytes of the first ids; new tokens get the next ids
 
-    replaced is how many pairs were really replaced: fewer than count if the pair overlaps itself,
-    as in "aaa".
+    replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
 
     Pairs are counted once, before the loop; after that, only the counts of the pairs next to a new
     token change. An index says which words may contain a pair, and a heap finds the best pair.
@@ -518,8 +517,7 @@ def find_words(text: str, pattern: str) -> list[str]:
     for match in regex.finditer(pattern, text):
         words += [text[end : match.start()], match[0]]
         end = match.end()
-    words.append(text[end:])
-    return [word for word in words if word]
+    return [word for word in (*words, text[end:]) if word]
 
 
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
@@ -621,7 +619,8 @@ def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Optio
         elif isinstance(values, list):
             require(value in values, f"{name} must be one of {values}, not {value!r}")
 
-    size, n_special = options.vocab_size, len(options.special_tokens)
+    size = options.vocab_size
+    n_special = len(options.special_tokens)
     made_of = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
     require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {made_of}")
     most = sys.maxunicode + 1
@@ -1301,9 +1300,8 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     import concurrent.futures
     import multiprocessing
 
-    pool: concurrent.futures.Executor
     if in_threads:
-        pool = concurrent.futures.ThreadPoolExecutor(n_workers)
+        pool: concurrent.futures.Executor = concurrent.futures.ThreadPoolExecutor(n_workers)
     else:  # a process gets the task once, at its start: a vocabulary is large
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
         pool = concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
@@ -1415,8 +1413,7 @@ def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
 # X. The C engine
 # --------------------------------------------------
 
-# build_ffi.py wraps the C library as an Engine. Text is bytes, in UTF-8.
-#
+# build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
 #   patterns                        the names of the patterns that it supports
 #   words(special_tokens, pattern)  an empty WordTable in C; scan(text), in any thread, counts words
 #   learn(table, ...)               does what learn_in_python does
@@ -1669,7 +1666,7 @@ def in_line(tokens: Iterable[bytes]) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Escape control characters, except for line feeds, to protect the terminal."""
+    """Escape control characters, except for line feeds, to protect the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 

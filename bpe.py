@@ -467,6 +467,7 @@ PATTERNS = {
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
+
 # Two of them as tokenizer.json spells them, with the same matches: GPT-2's as it was published, since
 # some programs recognize it only so, and cl100k without possessive quantifiers and $, which JavaScript
 # and tokenizers read in other ways.
@@ -558,9 +559,10 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], error
     """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special
-    token may reach across the cut, even if it overlaps another one. There is no cut near the ends of
-    the window: after "... cats<|e", the text may continue with "nd|>", and up to 3 bytes belong to a
-    character that the window divides. Other invalid bytes are cut anywhere; reading reports them.
+    token may reach across the cut; then both parts have the same ones as the whole. Places near the
+    ends of the window don't count: after "... cats<|e", the text may continue with "nd|>", and up to 3
+    bytes belong to a character that the window divides. Other invalid bytes are cut anywhere, because
+    reading reports them.
     """
     text = window.decode("utf-8", "surrogateescape")
     if errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):
@@ -586,9 +588,9 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], error
 # here, a line in train_bpe, and an argument in make_parser.
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
-# (`lowercase`, say) would also be an argument and an attribute of Tokenizer, which __reduce__, train,
-# corpus and ordinary pass on, and it would be written to tokenizer.json and read from there. If it
-# changes text, it does so before the text is split at special tokens, and a cut must still be safe.
+# (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, corpus and
+# ordinary pass on, and an entry of tokenizer.json, both written and read. If it changes text, it does
+# so before the text is split at special tokens, and a cut must still be safe.
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),
@@ -659,9 +661,8 @@ def train_bpe(
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD
     min_word_count    words that occur less often are left out of learning, to save memory
     min_frequency     the lowest count at which a pair is still merged
-    workers           the maximum number of threads (C engine) or processes (Python); by default, one
-                      per core. Except on Linux, a script that uses processes needs the line
-                      `if __name__ == "__main__":`
+    workers           the maximum number of threads (C) or processes (Python), by default one per core.
+                      Except on Linux, processes need `if __name__ == "__main__":` in a script
     engine            "python", "c", or "auto": C if it is built. The result is the same
     progress          show progress on standard error, in one line
 
@@ -1156,7 +1157,7 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 # A corpus is read in slices that split into the same words on their own as they do within the whole
 # text. Workers count or encode slices at the same time. Results are used in order.
 
-SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time: some 0.2 s in Python
+SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time, in some 0.2 s
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
 BATCH_BYTES = 256 << 10  # the same for encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
@@ -1173,7 +1174,7 @@ class Slice(NamedTuple):
 
 
 class Corpus:
-    """The files or texts of a call. Sizes are in bytes, 0 for pipes and /proc."""
+    """The files or texts of a call; sizes are in bytes, 0 for pipes and /proc."""
 
     def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
         require(paths is not None or texts is not None, "either the path of a file or texts=... is missing")
@@ -1189,7 +1190,7 @@ class Corpus:
         self.bytes_read = 0
 
     def map(self, task: Any, in_threads: bool, slice_bytes: int, label: str) -> Generator[Any, None, None]:
-        """Yield task(texts of a slice) for all slices in order; workers run the tasks, in threads or processes."""
+        """Yield task(texts of a slice) for all slices in order; workers run the tasks."""
 
         def progress() -> str:
             share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
@@ -1284,7 +1285,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
 
 
 def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[tuple[Slice, Any]]:
-    """Yield (slice, task(slice)) in order. Threads are used with C, processes with Python."""
+    """Yield (slice, task(slice)) in order. C uses threads, Python uses processes."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_workers = min(workers or n_cores, n_cores, 61)  # Windows allows no more processes in a pool
     first_slices = list(itertools.islice(slices, n_workers))
@@ -1440,7 +1441,7 @@ def load_engine(folder: str) -> Any:
 
 
 def engine_for(options: Options, scanning: bool = False) -> Any:
-    """Return the C engine, or None if Python does the work; for `scanning`, C has to support the pattern."""
+    """Return the C engine, or None for Python; if it is to scan text, it must support the pattern."""
     engine = find_engine()[0] if options.engine != "python" else None
     if engine and scanning and options.pattern not in engine.patterns:
         return None
@@ -1459,7 +1460,7 @@ or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors repl
 
 
 def make_parser() -> Any:
-    """Return the parser of all options; each one of OPTIONS is set under its own name."""
+    """Return the parser; each one of OPTIONS is set under its own name."""
     import argparse
 
     def refuse(message: str) -> None:
@@ -1480,11 +1481,11 @@ def make_parser() -> Any:
     add = parser.add_argument_group("inspection").add_argument
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
-    add("--pair", metavar="PAIR", help='with --explain: the count of one more pair, written as there ("e ␣t")')
+    add("--pair", metavar="PAIR", help='with --explain: the count of one more pair, such as "e ␣t"')
     add = parser.add_argument_group("running").add_argument
     add("--model", "--output-dir", metavar="FOLDER", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
-    add("--workers", type=int, metavar="N", help="processes or threads that count or encode (default: all cores)")
+    add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
     add("--engine", choices=OPTIONS["engine"][2], help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
     add("--version", action="version", version=f"%(prog)s {__version__}")

@@ -468,9 +468,8 @@ PATTERNS = {
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
 
-# Two of them as tokenizer.json spells them, with the same matches: GPT-2's as it was published, since
-# some programs recognize it only so, and cl100k without possessive quantifiers and $, which JavaScript
-# and tokenizers read in other ways.
+# Two of them as tokenizer.json spells them, with the same matches: GPT-2's as it was published, which
+# some programs recognize, and cl100k without operators that JavaScript or tokenizers read differently.
 JSON_SPELLINGS = {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -559,10 +558,9 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], error
     """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special
-    token may reach across the cut; then both parts have the same ones as the whole. Places near the
-    ends of the window don't count: after "... cats<|e", the text may continue with "nd|>", and up to 3
-    bytes belong to a character that the window divides. Other invalid bytes are cut anywhere, because
-    reading reports them.
+    token may reach across the cut; then both parts have the same ones as the whole. The ends of the
+    window don't count: after "... cats<|e", the text may continue with "nd|>", and up to 3 bytes belong
+    to a character that the window divides. Other invalid bytes are an error later: any cut will do.
     """
     text = window.decode("utf-8", "surrogateescape")
     if errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):

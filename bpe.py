@@ -289,9 +289,9 @@ def merge_in_words(
         left X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
         right X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
 
-    The index may still name words that have lost a pair to other merges; replacing leaves those
-    words unchanged. A number is never taken out of a set. The whole set of a pair is deleted: here
-    when the pair is merged, in learn_merges when its count drops to 0.
+    The index may still name words that have lost a pair to other merges; replacing leaves them as they
+    are. Only the whole set of a pair is deleted: here when the pair is merged, in learn_merges when its
+    count drops to 0.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -468,15 +468,15 @@ PATTERNS = {
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
 
-# Two of them as tokenizer.json spells them, with the same matches: GPT-2's as it was published, which
-# some programs recognize, and cl100k without operators that JavaScript or tokenizers read differently.
-JSON_SPELLINGS = {
+# As tokenizer.json spells them, with the same matches: GPT-2's as it was published, which some programs
+# recognize, and cl100k without operators that JavaScript or tokenizers read differently.
+JSON_PATTERNS = PATTERNS | {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
 }
 SPELLINGS = {  # all expressions and names of the named patterns, including those of tiktoken
-    **{expression: name for name, expression in [*PATTERNS.items(), *JSON_SPELLINGS.items()]},
+    **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
     **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"},
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
 }
@@ -654,8 +654,7 @@ def train_bpe(
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the regex
-                      package. With an expression, text is read up to a special token, and that part
-                      takes dozens of times its size in memory
+                      package; then text up to a special token takes dozens of times its size in memory
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD
     min_word_count    words that occur less often are left out of learning, to save memory
     min_frequency     the lowest count at which a pair is still merged
@@ -668,7 +667,8 @@ def train_bpe(
     RuntimeError if a worker process is killed, OverflowError if C would count 2**63 bytes.
     """
     checked = check_options("count learn", special_tokens, vocab_size=vocab_size, **options)
-    return learn(count_corpus(Corpus(input_path, texts, checked)), checked)[:2]
+    table = count_corpus(Corpus(input_path, texts, checked))
+    return model_of(learn(table, checked), checked)
 
 
 def count_words(
@@ -689,7 +689,7 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = 
         require(count >= 0, f"counts must not be negative: {count} for {word!r:.60}")
         if word and count:
             counts[word] = operator.index(count)
-    return learn(counts, checked)[:2]
+    return model_of(learn(counts, checked), checked)
 
 
 class WordTable(collections.Counter[bytes]):
@@ -705,25 +705,19 @@ class WordTable(collections.Counter[bytes]):
         return len(rare), sum(map(self.pop, rare))
 
 
-def learn(table: Any, options: Options) -> tuple[dict[int, bytes], list[Pair], int]:
-    """Learn from a table of words; return (vocab, merges, number of replaced pairs)."""
+def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int]]:
+    """Learn merges from a table of words; yield (left, right, count, replaced) for each, best first."""
     table.drop_rare(options.min_word_count)
-    specials = [special.encode("utf-8") for special in options.special_tokens]
-    merges_wanted = options.vocab_size - 256 - len(specials)
+    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
     engine = engine_for(options)
     learn_ids = engine.learn if engine else learn_in_python
-    results = learn_ids(table, merges_wanted, options.min_frequency)
-
+    merges = learn_ids(table, merges_wanted, options.min_frequency)
     tokens = list(BYTES)  # special tokens have no ids here
-    merges: list[Pair] = []
-    n_replaced = 0
-    results = with_progress(results, options.progress, lambda: f"learning merges: {len(merges):,}")
-    for left_id, right_id, _, replaced in results:
+    merges = with_progress(merges, options.progress, lambda: f"learning merges: {len(tokens) - 256:,}")
+    for left_id, right_id, count, replaced in merges:
         left, right = tokens[left_id], tokens[right_id]
         tokens.append(left + right)
-        merges.append((left, right))
-        n_replaced += replaced
-    return dict(enumerate([*BYTES, *specials, *tokens[256:]])), merges, n_replaced
+        yield left, right, count, replaced
 
 
 def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[Learned]:
@@ -733,6 +727,13 @@ def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) ->
     table.clear()  # the learner needs the memory
     merges = itertools.islice(learn_merges(words, counts, BYTES), merges_wanted)
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
+
+
+def model_of(steps: Iterable[tuple[bytes, bytes, int, int]], options: Options) -> Model:
+    """Return (vocab, merges) for the results of learn()."""
+    merges = [(left, right) for left, right, _, _ in steps]
+    specials = [special.encode("utf-8") for special in options.special_tokens]
+    return dict(enumerate([*BYTES, *specials, *(left + right for left, right in merges)])), merges
 
 
 # --------------------------------------------------
@@ -861,8 +862,7 @@ class Tokenizer:
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any) -> int:
         """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
 
-        Ids are uint16 if all fit, else uint32; numpy.load opens the file, even with mmap_mode="r". No
-        token is put between texts. An earlier file is replaced when the new one is complete.
+        Ids are uint16 if all fit, else uint32, as numpy.load reads them. No token is put between texts.
         """
         return encode_corpus(self, self.corpus(paths, texts, **options), output)
 
@@ -1029,7 +1029,7 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    expression = (PATTERNS | JSON_SPELLINGS).get(options.pattern, options.pattern)
+    expression = JSON_PATTERNS.get(options.pattern, options.pattern)
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
@@ -1260,8 +1260,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
     """Join the blocks of a text, and cut it where that changes no word.
 
-    The first piece has about `first` bytes, so that the first ids come soon; each following one has up
-    to twice the size of the one before, at most about `most`, because small pieces are slow.
+    The first piece has about `first` bytes, so that ids come soon. Sizes double, up to about `most`.
     """
     data = bytearray()
     piece_bytes = wanted = first
@@ -1550,7 +1549,9 @@ def train(args: Any, options: Options) -> Corpus:
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
 
     words = table.copy() if rounds else {}
-    vocab, merges, n_replaced = learn(table, options)
+    steps = list(learn(table, options))
+    vocab, merges = model_of(steps, options)
+    n_tokens = n_bytes - sum(replaced for _, _, _, replaced in steps)
     if rounds:
         explain(rounds, args.pair, words, merges)
 
@@ -1560,7 +1561,7 @@ def train(args: Any, options: Options) -> Corpus:
         size += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} any more"
     report(args, "vocabulary", size)
     of_what = "the words that were kept" if rare else "this corpus"
-    report(args, "compression", f"{n_bytes / (n_bytes - n_replaced):.2f} bytes per token on {of_what}")
+    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token on {of_what}")
     if folder is not None:
         save_model(vocab, merges, options, folder)
     report(args, "saved", "nothing: --explain saves a model only with --model FOLDER" if folder is None else folder)

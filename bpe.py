@@ -290,8 +290,8 @@ def merge_in_words(
         right X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
 
     The index may still name words that have lost a pair to other merges; replacing leaves them as they
-    are. Only the whole set of a pair is deleted: here when the pair is merged, in learn_merges when its
-    count drops to 0.
+    are. No number is taken out of a set, only whole sets are deleted: here when their pair is merged,
+    in learn_merges when its count drops to 0.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -1258,10 +1258,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
-    """Join the blocks of a text, and cut it where that changes no word.
-
-    The first piece has about `first` bytes, so that ids come soon. Sizes double, up to about `most`.
-    """
+    """Join blocks, and cut where no word changes: after about `first` bytes, then twice that, up to `most`."""
     data = bytearray()
     piece_bytes = wanted = first
     for block in blocks:
@@ -1413,7 +1410,7 @@ def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
 
 # build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
 #   patterns                        the names of the patterns that it supports
-#   words(special_tokens, pattern)  an empty WordTable in C; scan(text), in any thread, counts words
+#   words(special_tokens, pattern)  an empty WordTable in C; any threads count words with scan(text)
 #   learn(table, ...)               does what learn_in_python does
 #   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens
 
@@ -1468,7 +1465,8 @@ def make_parser() -> Any:
     parser.error = refuse  # type: ignore[method-assign, assignment]
     add = parser.add_argument_group("input").add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="replaces <|endoftext|>")
+    help_text = "repeat for each; replaces the default, <|endoftext|>"
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
     add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="use no special tokens")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=OPTIONS["errors"][2], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
@@ -1478,7 +1476,7 @@ def make_parser() -> Any:
     add = parser.add_argument_group("inspection").add_argument
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
-    add("--pair", metavar="PAIR", help='with --explain: the count of one more pair, such as "e ␣t"')
+    add("--pair", metavar="PAIR", help='with --explain: the count of one more pair ("e ␣t")')
     add = parser.add_argument_group("running").add_argument
     add("--model", "--output-dir", metavar="FOLDER", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")

@@ -50,11 +50,10 @@ b'o' b'w'
 b'l' b'ow'
 
 Sources: P. Gage, "A New Algorithm for Data Compression", C Users Journal 12(2), 1994; R. Sennrich,
-B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016;
-A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, for the bytes and
-the pattern of GPT-2.
+B. Haddow and A. Birch, "Neural Machine Translation of Rare Words with Subword Units", ACL 2016; and
+for bytes, A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019.
 
-The parts of this file. Each one uses only the parts above it, and one function of Part X:
+The parts of this file:
 
     I     The lesson            what byte-pair encoding is, in five functions
     II    The same, fast        an index and a heap for training, ranks for encoding
@@ -107,7 +106,9 @@ FilePath = str | os.PathLike[str]
 Paths = FilePath | Iterable[FilePath] | None
 Strings = Iterable[str] | None  # special tokens or texts
 Counts = Mapping[bytes, int]  # of words
-Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges): token id -> token; merges in order
+Vocab = Mapping[int, bytes]  # token id -> token
+Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
+Learned = tuple[int, int, int, int]  # (left_id, right_id, count, replaced)
 
 
 # --------------------------------------------------
@@ -219,9 +220,7 @@ def descending(token: bytes) -> str:
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
 
-def learn_merges(
-    words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]
-) -> Iterator[tuple[int, int, int, int]]:
+def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
     words   each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi".
@@ -230,8 +229,7 @@ def learn_merges(
     counts  how often each word occurs
     tokens  the bytes of the first ids; new tokens get the next ids
 
-    replaced is how many pairs were really replaced: fewer than count if the pair overlaps itself,
-    as in "aaa".
+    replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
 
     Pairs are counted once, before the loop; after that, only the counts of the pairs next to a new
     token change. An index says which words may contain a pair, and a heap finds the best pair.
@@ -291,9 +289,9 @@ def merge_in_words(
         left X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
         right X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
 
-    The index may still name words that have lost a pair to other merges; replacing leaves those
-    words unchanged. A number is never taken out of a set. The whole set of a pair is deleted: here
-    when the pair is merged, in learn_merges when its count drops to 0.
+    The index may still name words that have lost a pair to other merges; replacing leaves them as they
+    are. No number is taken out of a set, only whole sets are deleted: here when their pair is merged,
+    in learn_merges when its count drops to 0.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -389,9 +387,9 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
 # --------------------------------------------------
 
 # BPE as it was first used for language (Sennrich et al. 2016) and as the package subword-nmt does
-# it, built from Part II. Words are separated by spaces, and made of characters instead of bytes. A
-# word doesn't include a space; its last character carries a marker instead, so that "low" at the
-# end of a word and "low" in "lower" are different tokens.
+# it, built from Part II. Words are separated by spaces, and made of characters instead of bytes. The
+# last character of a word carries a marker, so that "low" at the end of a word and "low" in "lower"
+# are different tokens.
 
 END_OF_WORD = "</w>"
 
@@ -416,15 +414,16 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     """
     if merges_wanted < 0:
         raise ValueError(f"merges_wanted must not be negative: {merges_wanted}")
-    spelled = [spell(word) for word, count in words.items() if word and count]
-    counts = [count for word, count in words.items() if word and count]
-    alphabet = sorted(set(itertools.chain.from_iterable(spelled)))
+    words = {word: count for word, count in words.items() if word and count}
+    spelled = [spell(word) for word in words]
+    alphabet = sorted({character for word in spelled for character in word})
     ids = {character: chr(number) for number, character in enumerate(alphabet)}
-    numbered = ["".join(map(ids.__getitem__, characters)) for characters in spelled]
+    numbered = ["".join(ids[character] for character in word) for word in spelled]
 
     tokens = [character.encode("utf-8") for character in alphabet]
     merges = []
-    for left_id, right_id, _, _ in itertools.islice(learn_merges(numbered, counts, tokens), merges_wanted):
+    learner = learn_merges(numbered, list(words.values()), tokens)
+    for left_id, right_id, _, _ in itertools.islice(learner, merges_wanted):
         left, right = tokens[left_id], tokens[right_id]
         tokens.append(left + right)
         merges.append((left.decode("utf-8"), right.decode("utf-8")))
@@ -451,7 +450,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 # IV. Words: patterns, special tokens, and where text may be cut
 # --------------------------------------------------
 
-# The named patterns, which the C engine has too. Each one
+# The named patterns. Each one
 #   - matches all of any text, and never matches nothing, so its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
 #   - never continues a word where WORD_END, below, matches
@@ -466,14 +465,19 @@ PATTERNS = {
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "qwen2": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
-GPT2_AS_PUBLISHED = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-SPELLINGS = {  # other ways to name a named pattern: its expression, tiktoken's names and expressions
-    **{expression: name for name, expression in PATTERNS.items()},
-    PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json until version 0.4.0
-    **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k", GPT2_AS_PUBLISHED: "gpt2"},
+PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
+
+# As tokenizer.json spells them, with the same matches: GPT-2's as it was published, which some programs
+# recognize, and cl100k without operators that JavaScript or tokenizers read differently.
+JSON_PATTERNS = PATTERNS | {
+    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
+}
+SPELLINGS = {  # all expressions and names of the named patterns, including those of tiktoken
+    **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
+    **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"},
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
 }
 
@@ -513,12 +517,11 @@ def find_words(text: str, pattern: str) -> list[str]:
     for match in regex.finditer(pattern, text):
         words += [text[end : match.start()], match[0]]
         end = match.end()
-    words.append(text[end:])
-    return [word for word in words if word]
+    return [word for word in (*words, text[end:]) if word]
 
 
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
-    """Check special tokens (one byte has an id already; U+FFFD means invalid bytes); return a tuple."""
+    """Return special tokens as a tuple. One byte has an id already; U+FFFD stands for invalid bytes."""
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
@@ -531,10 +534,7 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=32)
 def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return an expression for the longest special token at a place.
-
-    Its split() gives text, token, text, ..., text.
-    """
+    """Return an expression for the longest special token; its split() gives text, token, text, ..., text."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
@@ -543,33 +543,37 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 # a special token. In this text, with the special token <|end|>, it may be made at each ^:
 #
 #     two cats<|end|> and it's 12 o'clock
-#        ^    ^      x   ^         ^
+#        ^    ^    x     ^    ^  ^
 #
 # A word surely ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe, because no named pattern continues a word there, and none looks further ahead, except
-# within whitespace. After "it" it doesn't: in some patterns "it's" is one word. Nor before a
-# space or newline that follows another: for gpt2, " \n\nb" has the words " \n", "\n", "b". And x is
-# wrong, because it is inside a special token.
+# apostrophe: no named pattern continues a word there, and none looks further ahead, except within
+# whitespace. After "it" it may continue, since "it's" is one word in some patterns. A cut between
+# spaces and newlines may be wrong: for gpt2, " \n\nb" has the words " \n", "\n", "b". So is x, inside
+# a special token.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
+NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text that was decoded with "surrogateescape"
 
 
-def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return the last index at which a window of a larger text can be cut, or 0 if none is known.
+def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], errors: str) -> int:
+    """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special
-    token may reach across the cut: then a search of the whole text and one of its two parts find the
-    same tokens, even if they overlap. Near the ends of the window nobody knows what reaches across:
-    after "... cats<|e", the text may continue with "nd|>".
+    token may reach across the cut; then both parts have the same ones as the whole. The ends of the
+    window don't count: after "... cats<|e", the text may continue with "nd|>", and up to 3 bytes belong
+    to a character that the window divides. Other invalid bytes are an error later: any cut will do.
     """
-    margin = max(map(len, special_tokens), default=0)
+    text = window.decode("utf-8", "surrogateescape")
+    if errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):
+        return len(window)
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
+    margin = 3 + max(map(len, special_tokens), default=1)
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
             crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
             if not any(crossing):
-                return place
+                return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
 
 
@@ -577,65 +581,58 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # V. Options: what a user can choose
 # --------------------------------------------------
 
-
-Options = types.SimpleNamespace  # the checked options of a call; train_bpe says what each one means
-
 # The calls that take an option (count_words, train_from_counts, encode_files, and --show; train_bpe takes
-# those of the first two), its default, and its values. A new option needs a row here, a line in
-# train_bpe, and an argument in make_parser.
+# the options of the first two), its default, and its values: a list, or a type. A new option needs a row
+# here, a line in train_bpe, and an argument in make_parser.
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
-# (`lowercase`, say) would also be an argument and an attribute of Tokenizer, which __reduce__, train,
-# corpus and ordinary pass on, and it would be written to tokenizer.json and read from there. If it
-# changes text, it does so before the text is split at special tokens, and a cut must still be safe.
-POSITIVE = "a positive integer"
+# (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, corpus and
+# ordinary pass on, and an entry of tokenizer.json, both written and read. If it changes text, it does
+# so before the text is split at special tokens, and a cut must still be safe.
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),
-    "vocab_size": ("learn", sys.maxsize, POSITIVE),
-    "min_word_count": ("learn", 1, POSITIVE),
-    "min_frequency": ("learn", 1, POSITIVE),
-    "workers": ("count encode", None, POSITIVE),
+    "vocab_size": ("learn", sys.maxsize, int),
+    "min_word_count": ("learn", 1, int),
+    "min_frequency": ("learn", 1, int),
+    "workers": ("count encode", None, int),
     "engine": ("count learn encode show", "auto", ["auto", "python", "c"]),
     "progress": ("count learn encode", False, [False, True]),
 }
+Options = types.SimpleNamespace  # the checked options of a call
 
 
 def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:
-    """Check everything that a user passes to these calls ("count learn"); an error shows the bad value."""
+    """Check all that a user passes to these calls ("count learn"); an error shows the bad value."""
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
         if name not in allowed:
             raise TypeError(f"{name!r} is not an option here; the options are {', '.join(allowed)}")
-    options = Options(special_tokens=check_special_tokens(special_tokens))
-    for name, (_, default, values) in OPTIONS.items():
-        value = given.get(name, default)
-        if name == "pattern":
-            value = check_pattern(value)
-        elif values is not POSITIVE:
-            require(value in values, f"{name} must be one of {values}, not {value!r}")
-        elif value is not default:
+    options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
+    options.pattern = check_pattern(options.pattern)
+    options.special_tokens = check_special_tokens(special_tokens)
+    for name, value in given.items():
+        values = OPTIONS[name][2]
+        if values is int and value is not OPTIONS[name][1]:
             is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-            require(is_integer and value > 0, f"{name} must be {POSITIVE}, not {value!r}")
-        setattr(options, name, value)
-    check_combination(options)
+            require(is_integer and value > 0, f"{name} must be a positive integer, not {value!r}")
+        elif isinstance(values, list):
+            require(value in values, f"{name} must be one of {values}, not {value!r}")
+
+    size = options.vocab_size
+    n_special = len(options.special_tokens)
+    made_of = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
+    require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {made_of}")
+    most = sys.maxunicode + 1
+    if given.get("vocab_size", 0) > most + n_special:
+        require(engine_for(options), f"the Python engine has at most {most:,} ids, so it can't learn {size:,} tokens")
+    if options.engine == "c":
+        require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
     return options
 
 
-def check_combination(options: Options) -> None:
-    """Check options that depend on each other."""
-    n_special = len(options.special_tokens)
-    minimum = f"the minimum is {256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
-    require(options.vocab_size >= 256 + n_special, f"vocabulary size {options.vocab_size} is too small; {minimum}")
-    if options.vocab_size != sys.maxsize and options.vocab_size > sys.maxunicode + 1 + n_special:
-        most = f"the Python engine has at most {sys.maxunicode + 1:,} ids"
-        require(engine_for(options), f"{most}, so it can't learn {options.vocab_size:,} tokens")
-    if options.engine == "c":
-        require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
-
-
 def plural(n: int, noun: str) -> str:
-    """Count something: plural(1, "merge") -> "1 merge"; plural(1234, "merge") -> "1,234 merges"."""
+    """Count something: plural(1234, "merge") -> "1,234 merges"."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
@@ -643,52 +640,41 @@ def plural(n: int, noun: str) -> str:
 # VI. Training
 # --------------------------------------------------
 
+BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
+
 
 def train_bpe(
     input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
     texts: Strings = None, **options: Any,
 ) -> Model:
-    r"""Train a byte-level BPE tokenizer; return (vocab, merges).
+    """Train a byte-level BPE tokenizer; return vocab, {id: token}, and merges, [(left, right), ...] in order.
 
-    vocab maps token ids to bytes; merges are (left, right) in the order of creation.
+    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
+    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together
+    special_tokens    a list of strings that get the ids from 256 on; text is split at them first
+    texts             instead of input_path, an iterable of strings, each a separate text
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the regex
+                      package; then text up to a special token takes dozens of times its size in memory
+    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD
+    min_word_count    words that occur less often are left out of learning, to save memory
+    min_frequency     the lowest count at which a pair is still merged
+    workers           the maximum number of threads (C) or processes (Python), by default one per core.
+                      Except on Linux, processes need `if __name__ == "__main__":` in a script
+    engine            "python", "c", or "auto": C if it is built. The result is the same
+    progress          show progress on standard error, in one line
 
-    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input. No
-                      word continues from one file into the next.
-    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together.
-                      The result is smaller if no pair is left to merge.
-    special_tokens    a list of strings that get an id each, after the 256 bytes; text is split at
-                      them first.
-    texts             instead of input_path, an iterable of strings, each a separate text. It is
-                      consumed lazily.
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or a custom pattern of the regex
-                      package. Words are its matches, and the text between them. A custom pattern may
-                      match across any place, so text is read up to a special token, and that part
-                      takes dozens of times its size in memory.
-    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD.
-    min_word_count    words that occur less often are left out of learning, to save memory.
-    min_frequency     the lowest count at which a pair is still merged.
-    workers           the maximum number of threads (C engine) or processes (Python) that count
-                      words; by default, one per core. Except on Linux, a script that uses processes
-                      needs `if __name__ == "__main__":`.
-    engine            "python", "c" (an error if it is not built), or "auto": C if it is built. The
-                      result is the same.
-    progress          show progress on standard error, in one line.
-
-    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8 (with its place),
-    OSError for files, RuntimeError if a worker process is killed, and OverflowError if the C engine
-    would count 2**63 bytes.
+    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
+    RuntimeError if a worker process is killed, OverflowError if C would count 2**63 bytes.
     """
     checked = check_options("count learn", special_tokens, vocab_size=vocab_size, **options)
-    return model_of(count_corpus(Corpus(input_path, texts, checked)), checked)
+    table = count_corpus(Corpus(input_path, texts, checked))
+    return model_of(learn(table, checked), checked)
 
 
 def count_words(
     paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None, **options: Any
 ) -> Counts:
-    """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe.
-
-    On several machines, make one call per file.
-    """
+    """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe."""
     corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
     return dict(count_corpus(corpus).copy())  # a dict, whichever engine counted
 
@@ -703,7 +689,7 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = 
         require(count >= 0, f"counts must not be negative: {count} for {word!r:.60}")
         if word and count:
             counts[word] = operator.index(count)
-    return model_of(counts, checked)
+    return model_of(learn(counts, checked), checked)
 
 
 class WordTable(collections.Counter[bytes]):
@@ -711,8 +697,7 @@ class WordTable(collections.Counter[bytes]):
 
     def totals(self) -> tuple[int, int, int]:
         """Return (distinct words, words, bytes in words)."""
-        n_bytes = sum(len(word) * count for word, count in self.items())
-        return len(self), sum(self.values()), n_bytes
+        return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
 
     def drop_rare(self, n: int) -> tuple[int, int]:
         """Leave out words that occur fewer than n times; return (distinct words, occurrences) left out."""
@@ -727,7 +712,7 @@ def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int
     engine = engine_for(options)
     learn_ids = engine.learn if engine else learn_in_python
     merges = learn_ids(table, merges_wanted, options.min_frequency)
-    tokens = [bytes([byte]) for byte in range(256)]  # special tokens have no ids here
+    tokens = list(BYTES)  # special tokens have no ids here
     merges = with_progress(merges, options.progress, lambda: f"learning merges: {len(tokens) - 256:,}")
     for left_id, right_id, count, replaced in merges:
         left, right = tokens[left_id], tokens[right_id]
@@ -735,28 +720,20 @@ def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int
         yield left, right, count, replaced
 
 
-def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[tuple[int, int, int, int]]:
+def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[Learned]:
     """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
     words = [word.decode("latin-1") for word in table]  # the byte n becomes chr(n)
     counts = list(table.values())
     table.clear()  # the learner needs the memory
-    merges = learn_merges(words, counts, [bytes([byte]) for byte in range(256)])
-    merges = itertools.islice(merges, min(merges_wanted, sys.maxsize))
+    merges = itertools.islice(learn_merges(words, counts, BYTES), merges_wanted)
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
 
 
-def model_of(table: Any, options: Options) -> Model:
-    """Learn from a table of words; return (vocab, merges)."""
-    merges = [(left, right) for left, right, _, _ in learn(table, options)]
-    return vocab_of(merges, options.special_tokens), merges
-
-
-def vocab_of(merges: Iterable[Pair], special_tokens: Iterable[str]) -> dict[int, bytes]:
-    """Return the vocabulary: bytes, special tokens, merged tokens."""
-    tokens = [bytes([byte]) for byte in range(256)]
-    tokens += [special.encode("utf-8") for special in special_tokens]
-    tokens += [left + right for left, right in merges]
-    return dict(enumerate(tokens))
+def model_of(steps: Iterable[tuple[bytes, bytes, int, int]], options: Options) -> Model:
+    """Return (vocab, merges) for the results of learn()."""
+    merges = [(left, right) for left, right, _, _ in steps]
+    specials = [special.encode("utf-8") for special in options.special_tokens]
+    return dict(enumerate([*BYTES, *specials, *(left + right for left, right in merges)])), merges
 
 
 # --------------------------------------------------
@@ -769,11 +746,9 @@ MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "n
 class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
-    vocab           {token id: token}; ids need not be consecutive; a byte without an id can't be
-                    encoded
+    vocab           {token id: token}; a byte without an id can't be encoded
     merges          [(left, right), ...] in the order of training
-    special_tokens  strings with one id each; one that is not in the vocabulary gets the next free id.
-                    Where several match, the longest wins
+    special_tokens  the longest one that matches wins; new ones get the next free ids
     pattern         the pattern that the vocabulary was trained with
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
@@ -781,23 +756,21 @@ class Tokenizer:
     >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4]), tokenizer
     ([3, 2, 4], 'ababab<end>', Tokenizer(5 tokens, 1 of them special, pattern 'gpt2'))
 
-    Raises ValueError if vocabulary and merges contradict each other, or can't be encoded by rank
-    (check_merges).
+    Raises ValueError if vocabulary and merges contradict each other, or check_merges refuses them.
     """
 
-    def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2"
-    ) -> None:
+    def __init__(self, vocab: Vocab, merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2"):
         self.options = check_options("count", special_tokens, pattern=pattern)
         self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
         self.ids = ids_of(vocab)
         self.special_ids: dict[str, int] = {}
-        next_id = max(self.ids.values(), default=-1) + 1
+        new_ids = itertools.count(max(self.ids.values(), default=-1) + 1)
         for special in self.options.special_tokens:
-            token_id = self.ids.setdefault(special.encode("utf-8"), next_id)
-            next_id += token_id == next_id
-            self.special_ids[special] = token_id
-        require(next_id <= MAX_ID + 1, f"no id is left for all special tokens: the greatest id is {MAX_ID}")
+            token = special.encode("utf-8")
+            if token not in self.ids:
+                self.ids[token] = next(new_ids)
+            self.special_ids[special] = self.ids[token]
+            require(self.ids[token] <= MAX_ID, f"no id is left for {special!r}: the greatest id is {MAX_ID}")
         self.vocab = {token_id: token for token, token_id in self.ids.items()}
         try:
             self.rules = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.merges]
@@ -814,8 +787,8 @@ class Tokenizer:
         return len(self.vocab)
 
     def __repr__(self) -> str:
-        special = f"{len(self.special_ids)} of them special"
-        return f"Tokenizer({len(self):,} tokens, {special}, pattern {self.options.pattern!r})"
+        pattern = self.options.pattern
+        return f"Tokenizer({len(self):,} tokens, {len(self.special_ids)} of them special, pattern {pattern!r})"
 
     @classmethod
     def train(
@@ -845,18 +818,13 @@ class Tokenizer:
         return cls(vocab, merges, special_tokens, pattern)
 
     def save(self, folder: FilePath) -> None:
-        """Save the model in a folder, which is created if it does not exist.
-
-        tokenizer.json is the model; vocab.json and merges.txt, GPT-2's two files, and
-        tokenizer_config.json are for other programs. Each file is complete before it replaces an
-        earlier one.
-        """
+        """Save the model in a folder, which may be new: tokenizer.json, and three files for other programs."""
         check_savable(self.options.special_tokens, folder)
         save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
     def encoder(self) -> Any:
-        """The encoder of the C engine, or the one in Python if C can't be used for this model."""
+        """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
         encoder = engine.encoder(self) if engine else None
         return encoder or self.python_encoder
@@ -871,39 +839,30 @@ class Tokenizer:
         return self.encoder.encode(to_utf8(text))  # type: ignore[no-any-return]
 
     def encode_ordinary(self, text: str) -> list[int]:
-        """Encode text in which special tokens are plain text, for untrusted text."""
+        """Encode untrusted text, in which special tokens are plain text."""
         return self.ordinary.encode(text)
 
     @functools.cached_property
     def ordinary(self) -> Tokenizer:
-        """The same tokenizer without special tokens, for untrusted text."""
+        """The same tokenizer without special tokens."""
         return Tokenizer(self.vocab, self.merges, None, self.options.pattern)
 
     def encode_batch(self, texts: Strings, workers: int | None = None) -> list[list[int]]:
         """Encode several texts, with C on all cores; an error names the index of the text."""
-
-        def encode_part(part: Iterable[bytes]) -> list[list[int]]:
-            return [self.encoder.encode(utf8) for utf8 in part]
-
-        parts = self.corpus(None, texts, workers=workers).map(encode_part, True, BATCH_BYTES, "encoding")
+        encode = self.encoder.encode
+        corpus = self.corpus(None, texts, workers=workers)
+        parts = corpus.map(lambda part: [encode(utf8) for utf8 in part], True, BATCH_BYTES, "encoding")
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
-        """Yield the ids of encode("".join(iterable)) one by one, for streams of any size, split anywhere.
-
-        The first ids come after about 1 KB of text, the next ones after up to 64 KB. With a custom
-        pattern, text is kept up to the next special token.
-        """
+        """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text."""
         for data in cut_stream(map(to_utf8, iterable), self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
 
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any) -> int:
         """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
 
-        Ids are uint16 if all fit, else uint32. numpy.load opens the file (also with mmap_mode="r"). An
-        earlier file is replaced when the new one is complete. No word continues from one text into
-        the next, and no token is put between them. Memory does not grow with the corpus, except with
-        a custom pattern.
+        Ids are uint16 if all fit, else uint32, as numpy.load reads them. No token is put between texts.
         """
         return encode_corpus(self, self.corpus(paths, texts, **options), output)
 
@@ -930,13 +889,11 @@ class Tokenizer:
 
 
 class PythonEncoder:
-    """Encode with a vocabulary and merges; the C engine has a faster twin, with encode and encode_array."""
+    """Encode with a vocabulary and merges; the Encoder of the C engine is a twin."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.special_ids = tokenizer.special_ids
-        self.pattern = tokenizer.options.pattern
-        self.byte_ids = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]  # None without a token
+        self.byte_ids = [tokenizer.ids.get(byte) for byte in BYTES]  # None for a byte without a token
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
@@ -947,12 +904,13 @@ class PythonEncoder:
     def encode(self, utf8: bytes) -> list[int]:
         """Encode text in UTF-8; raises UnicodeDecodeError if it is invalid."""
         ids: list[int] = []
-        pieces = special_token_finder(tuple(self.special_ids)).split(utf8.decode("utf-8"))
+        options = self.tokenizer.options
+        pieces = special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
             if number % 2:
-                ids.append(self.special_ids[piece])
+                ids.append(self.tokenizer.special_ids[piece])
                 continue
-            for word in find_words(piece, self.pattern):
+            for word in find_words(piece, options.pattern):
                 ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
         return ids
 
@@ -970,7 +928,7 @@ class PythonEncoder:
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
 
-def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+def ids_of(vocab: Vocab) -> dict[bytes, int]:
     """Return the id of each token; ids and tokens must be unique, and ids from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
@@ -997,23 +955,12 @@ def to_utf8(text: str) -> bytes:
 
 # tokenizer.json is the model, in the format of Hugging Face's tokenizers package. GPT-2's two files,
 # vocab.json and merges.txt, have no pattern and no special tokens. All write each byte as a printable
-# character: bytes that are printable in Latin-1 as themselves, the 68 others as U+0100, U+0101, ...:
-# the space is "Ġ", the newline "Ċ".
+# character: bytes that are printable in Latin-1 as themselves, the 68 others as U+0100 and so on. The
+# space is "Ġ", the newline "Ċ".
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
 CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # a table for charmap_encode, the fastest way back to bytes
-
-MODEL_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt")
-
-# As tokenizer.json spells the patterns: GPT-2's as it was published, since some programs recognize it
-# only so, and cl100k without possessive quantifiers and $. These change no match, but JavaScript has no
-# possessive quantifiers, $ means the end of any line there, and tokenizers reads {1,3}+ as repeated.
-JSON_PATTERNS = PATTERNS | {
-    "gpt2": GPT2_AS_PUBLISHED,
-    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
-}
 
 
 def to_printable(token: bytes) -> str:
@@ -1052,8 +999,8 @@ def new_file(path: FilePath) -> Iterator[Any]:
         temporary.unlink(missing_ok=True)
 
 
-def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
-    """Write the files of a model; Tokenizer.save describes them."""
+def save_model(vocab: Vocab, merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
+    """Write the files of a model. Each one is complete before it replaces an earlier one."""
     printable = {token: to_printable(token) for token in vocab.values()}
     ids = {printable[token]: token_id for token_id, token in vocab.items()}
     pairs = [[printable[left], printable[right]] for left, right in merges]
@@ -1062,20 +1009,18 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
-    with contextlib.suppress(OSError, ValueError, TypeError):  # keep what transformers wrote there, such as eos_token
+    with contextlib.suppress(OSError, ValueError, TypeError):  # keep entries of transformers, such as eos_token
         config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= is slower
-    model = to_json(tokenizer_json(options, ids, pairs))
-    texts = model, to_json(config), to_json(ids), "\n".join(["#version: 0.2", *map(" ".join, pairs)])
-
-    # All files are written before one is renamed. The stack renames them in reverse: tokenizer.json,
-    # opened last, comes first, because it alone is the model.
-    with contextlib.ExitStack() as stack:
-        for name, text in reversed(list(zip(MODEL_FILES, texts))):
-            file = stack.enter_context(new_file(os.path.join(folder, name)))
+    files = {
+        "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
+        "tokenizer_config.json": to_json(config),
+        "vocab.json": to_json(ids),
+        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
+    }
+    for name, text in files.items():
+        with new_file(os.path.join(folder, name)) as file:
             file.write(text.encode("utf-8") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())  # else a renamed file can be empty after a power failure
 
 
 def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
@@ -1100,8 +1045,8 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
 
 # Here our own format ends. A tokenizer.json of another program is compared with the one that save()
 # would write for its tokens. flat() names each value, such as "model.dropout", and leaves out null,
-# false, 0 and "", which mean the same there as an entry that is absent. Each difference must be one of
-# these, which change no id; any other is an error that names it.
+# false, 0 and "", which mean the same as an entry that is absent. These differences change no id; any
+# other is an error that names it.
 HARMLESS = [
     r"(padding|truncation)\..*",  # of batches: encode() returns all ids
     r".*\.trim_offsets",  # about places in text
@@ -1157,14 +1102,14 @@ def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
 
 def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
     """Check that a tokenizer.json needs nothing that save() would not write; return its pattern."""
-    steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
-    steps[-1].setdefault("use_regex", True)
-    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
-    content["model"].setdefault("type", "BPE")
     expected = tokenizer_json(check_options("count", special_tokens), ids, [])
     del expected["model"]["vocab"]
-    if len(steps) == 1:  # a ByteLevel that splits text by itself, with GPT-2's pattern
-        expected["pre_tokenizer"]["pretokenizers"] = [{**expected["decoder"], "use_regex": True}]
+    steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
+    steps[-1].setdefault("use_regex", True)
+    if len(steps) == 1 and steps[0]["use_regex"]:  # a ByteLevel that splits text itself, with GPT-2's pattern
+        steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    content["model"].setdefault("type", "BPE")
 
     ours, theirs = flat(expected), flat(content)
     if all(character in ids for character in CHARACTERS):  # no byte is unknown
@@ -1172,11 +1117,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
             raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")
-    if len(steps) == 1:
-        return "gpt2"
-    expression = theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", "")
-    names = {spelling: name for name, spelling in JSON_PATTERNS.items()}
-    return check_pattern(names.get(expression, expression))
+    return check_pattern(theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", ""))
 
 
 def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:
@@ -1189,18 +1130,17 @@ def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:
 
 def read_merges(text: str) -> list[list[str]]:
     """Return the pairs of printable tokens in a merges.txt."""
-    lines = text.split("\n")
-    if lines[0].startswith("#version"):
-        lines[0] = ""
-    for number, line in enumerate(lines, 1):
-        if line and line.count(" ") != 1:
-            raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
-    return [line.split(" ") for line in lines if line]
+    lines = [line for line in text.split("\n") if line]
+    if lines and lines[0].startswith("#version"):
+        del lines[0]
+    wrong = [line for line in lines if line.count(" ") != 1]
+    require(not wrong, f"each line must be two tokens separated by one space, not {wrong[:1]}")
+    return [line.split(" ") for line in lines]
 
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath) -> Iterator[None]:
-    """Put the name of a model's file before any error; any but ValueError means that the file is of another kind."""
+    """Put a file's name before an error. Any but ValueError means that the file is of another kind."""
     try:
         yield
     except Exception as error:
@@ -1213,39 +1153,26 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 # --------------------------------------------------
 
 # A corpus is read in slices that split into the same words on their own as they do within the whole
-# text. Workers count or encode slices at the same time. Results are used in order, because ids are
-# written as they arrive.
+# text. Workers count or encode slices at the same time. Results are used in order.
 
-SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time: some 0.2 s in Python
+SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time, in some 0.2 s
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
 BATCH_BYTES = 256 << 10  # the same for encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what "surrogateescape" makes of bytes that are not UTF-8
+TASK: Any = None  # of a worker process
 
 
 class Slice(NamedTuple):
-    """A part of a corpus that splits into the same words on its own: bytes of a file, or texts."""
+    """A part of a corpus: texts in UTF-8, or bytes of a file, which a worker reads."""
 
     name: str
     start_byte: int
     end_byte: int
-    texts: tuple[bytes, ...] = ()  # if empty, read() takes the bytes from the file
-
-    def read(self, errors: str) -> Iterable[bytes]:
-        """Return the texts in UTF-8."""
-        texts = self.texts
-        if not texts:
-            with open(self.name, "rb") as file:
-                file.seek(self.start_byte)
-                texts = (file.read(self.end_byte - self.start_byte),)
-            require(len(texts[0]) == self.end_byte - self.start_byte, "the file has changed: it has fewer bytes now")
-        if errors == "replace":
-            return [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
-        return texts
+    texts: tuple[bytes, ...] = ()  # empty for a file
 
 
 class Corpus:
-    """The files or texts of a call, which are checked at once; sizes are in bytes, 0 for pipes and /proc."""
+    """The files or texts of a call; sizes are in bytes, 0 for pipes and /proc."""
 
     def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
         require(paths is not None or texts is not None, "either the path of a file or texts=... is missing")
@@ -1253,7 +1180,6 @@ class Corpus:
         require(not isinstance(texts, (str, bytes)), f"texts must be an iterable of strings, not {texts!r:.40}")
         listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
         self.paths = [os.fsdecode(path) for path in listed]
-        require(self.paths.count("-") < 2, "standard input (-) can be read only once")
         for path in self.paths:
             require(not os.path.isdir(path), f"{path} is a folder; name its files ({os.path.join(path, '*.txt')})")
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
@@ -1262,7 +1188,7 @@ class Corpus:
         self.bytes_read = 0
 
     def map(self, task: Any, in_threads: bool, slice_bytes: int, label: str) -> Generator[Any, None, None]:
-        """Yield task(texts of a slice) for all slices in order; workers compute them, in threads or processes."""
+        """Yield task(texts of a slice) for all slices in order; workers run the tasks."""
 
         def progress() -> str:
             share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
@@ -1286,14 +1212,14 @@ class Corpus:
 
 
 def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> Iterator[Slice]:
-    """Cut a file into slices that the workers read themselves."""
+    """Cut a file into slices."""
     start = 0
     end = slice_bytes
     with open(path, "rb") as file:
         while end < size:
             begin = max(start, end - WINDOW_BYTES)
             file.seek(begin)
-            cut = last_cut_in_bytes(file.read(end - begin), options)
+            cut = last_cut(file.read(end - begin), options.pattern, options.special_tokens, options.errors)
             if cut:
                 yield Slice(path, start, begin + cut)
                 start = begin + cut
@@ -1304,7 +1230,7 @@ def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> 
 
 
 def slices_of_texts(texts: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
-    """Collect texts into slices; raises an error for the first item that is not valid text."""
+    """Collect texts into slices."""
     collected: list[bytes] = []
     n_bytes = 0
     for number, text in enumerate(texts):
@@ -1322,7 +1248,7 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
 
 
 def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
-    """Cut a pipe, or standard input, into slices that carry their text."""
+    """Cut a pipe, or standard input, into slices."""
     start = 0
     with open(0 if path == "-" else path, "rb", closefd=path != "-") as pipe:
         blocks = iter(functools.partial(pipe.read, WINDOW_BYTES // 2), b"")
@@ -1332,11 +1258,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
-    """Join the blocks of a text, and cut it where that changes no word.
-
-    The first piece has about `first` bytes, and each following one up to twice as many, up to `most`:
-    the first ids come soon, and later pieces don't cost a call for a few words.
-    """
+    """Join blocks, and cut where no word changes: after about `first` bytes, then twice that, up to `most`."""
     data = bytearray()
     piece_bytes = wanted = first
     for block in blocks:
@@ -1344,7 +1266,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         if len(data) < wanted:
             continue
         window = bytes(data[-WINDOW_BYTES:])
-        cut = last_cut_in_bytes(window, options)
+        cut = last_cut(window, options.pattern, options.special_tokens, options.errors)
         if cut:
             cut += len(data) - len(window)
             yield bytes(data[:cut])
@@ -1356,20 +1278,8 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         yield bytes(data)
 
 
-def last_cut_in_bytes(window: bytes, options: Options) -> int:
-    """Do what last_cut does, for bytes. Invalid bytes are cut anywhere, because reading them is an error."""
-    text = window.decode("utf-8", "surrogateescape")
-    inner = text[3:-3]  # each end may have up to 3 bytes of a character that the window divides
-    if options.errors == "strict" and NOT_UTF8.search(inner):
-        return len(window)
-    place = last_cut(inner, options.pattern, options.special_tokens)
-    return len(text[: 3 + place].encode("utf-8", "surrogateescape")) if place else 0
-
-
-def run_tasks(
-    task: Any, slices: Iterator[Any], in_threads: bool, workers: int | None
-) -> Generator[tuple[Any, Any], None, None]:
-    """Yield (slice, task(slice)) in order. Threads are used with C, processes with Python."""
+def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[tuple[Slice, Any]]:
+    """Yield (slice, task(slice)) in order. C uses threads, Python uses processes."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_workers = min(workers or n_cores, n_cores, 61)  # Windows allows no more processes in a pool
     first_slices = list(itertools.islice(slices, n_workers))
@@ -1382,8 +1292,15 @@ def run_tasks(
             yield piece, task(piece)
         return
 
-    pool = make_pool(task, n_workers, in_threads)
-    task = task if in_threads else run_in_worker
+    import concurrent.futures
+    import multiprocessing
+
+    if in_threads:
+        pool: concurrent.futures.Executor = concurrent.futures.ThreadPoolExecutor(n_workers)
+    else:  # a process gets the task once, at its start: a vocabulary is large
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        pool = concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
+        task = run_in_worker
     waiting: collections.deque[tuple[Slice, Any]] = collections.deque()
     try:
         for piece in slices:
@@ -1395,20 +1312,6 @@ def run_tasks(
             yield piece, future.result()
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def make_pool(task: Any, n_workers: int, in_threads: bool) -> Any:
-    """Return a pool of threads, or of processes, each of which gets the task once: it may be large."""
-    import concurrent.futures
-    import multiprocessing
-
-    if in_threads:
-        return concurrent.futures.ThreadPoolExecutor(n_workers)
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)  # None: the default
-    return concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
-
-
-TASK: Any = None  # of a worker process
 
 
 def start_worker(task: Any) -> None:
@@ -1434,8 +1337,18 @@ def run_in_worker(piece: Slice) -> Any:
 
 def run_task(task: Any, errors: str, piece: Slice) -> Any:
     """Return task(texts of a slice); add the file and the place to its errors."""
+    texts: Iterable[bytes] = piece.texts
+    n_bytes = piece.end_byte - piece.start_byte
     try:
-        return task(piece.read(errors))
+        if not texts:
+            with open(piece.name, "rb") as file:
+                file.seek(piece.start_byte)
+                data = file.read(n_bytes)
+            require(len(data) == n_bytes, "the file has fewer bytes now")
+            texts = [data]
+        if errors == "replace":
+            texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
+        return task(texts)
     except UnicodeDecodeError as error:
         place = f"byte {piece.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
         raise ValueError(f"{piece.name}: not valid UTF-8 at {place}") from None
@@ -1495,14 +1408,11 @@ def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
 # X. The C engine
 # --------------------------------------------------
 
-# build_ffi.py wraps the C library as an Engine with these methods and attributes; text is bytes, in
-# UTF-8:
+# build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
 #   patterns                        the names of the patterns that it supports
-#   words(special_tokens, pattern)  an empty table with the methods of WordTable that are used here,
-#                                   and scan(text), which counts the words of a text in any thread
+#   words(special_tokens, pattern)  an empty WordTable in C; any threads count words with scan(text)
 #   learn(table, ...)               does what learn_in_python does
-#   encoder(tokenizer)              an encoder with the methods of PythonEncoder; None for too many
-#                                   tokens
+#   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens
 
 
 def find_engine() -> tuple[Any, str]:
@@ -1525,7 +1435,7 @@ def load_engine(folder: str) -> Any:
 
 
 def engine_for(options: Options, scanning: bool = False) -> Any:
-    """Return the C engine, or None if Python does the work; for `scanning`, C has to support the pattern."""
+    """Return the C engine, or None for Python; if it is to scan text, it must support the pattern."""
     engine = find_engine()[0] if options.engine != "python" else None
     if engine and scanning and options.pattern not in engine.patterns:
         return None
@@ -1544,10 +1454,13 @@ or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors repl
 
 
 def make_parser() -> Any:
-    """Return the parser of all options; each one of OPTIONS is set under its own name."""
+    """Return the parser; each one of OPTIONS is set under its own name."""
     import argparse
 
-    parser = argparse.ArgumentParser(usage=USAGE, add_help=False)
+    def refuse(message: str) -> None:
+        raise ValueError(message)
+
+    parser = argparse.ArgumentParser(usage=USAGE)
     parser.set_defaults(start=time.perf_counter())
     parser.error = refuse  # type: ignore[method-assign, assignment]
     add = parser.add_argument_group("input").add_argument
@@ -1563,25 +1476,19 @@ def make_parser() -> Any:
     add = parser.add_argument_group("inspection").add_argument
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
-    add("--pair", metavar="PAIR", help='with --explain: the count of one more pair, written as there ("e ␣t")')
+    add("--pair", metavar="PAIR", help='with --explain: the count of one more pair ("e ␣t")')
     add = parser.add_argument_group("running").add_argument
     add("--model", "--output-dir", metavar="FOLDER", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
-    add("--workers", type=int, metavar="N", help="processes or threads that count or encode (default: all cores)")
+    add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
     add("--engine", choices=OPTIONS["engine"][2], help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
     add("--version", action="version", version=f"%(prog)s {__version__}")
-    add("--help", "-h", action="help", help="print this")
     return parser
 
 
-def refuse(message: str) -> None:
-    """Report what argparse finds wrong as a ValueError."""
-    raise ValueError(message)
-
-
 def run(args: Any) -> None:
-    """Train, encode or show, as the command line asks."""
+    """Show, encode or train."""
     names = ["special_tokens", *OPTIONS]
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
     if args.show is not None:
@@ -1594,11 +1501,16 @@ def run(args: Any) -> None:
     last = args.corpus[-1] if args.corpus else ""
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
-    explaining = args.explain is not None or args.pair is not None
-    given["progress"] = not args.quiet and not explaining and sys.stderr is not None and sys.stderr.isatty()
+    given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
-        require(size is None and not explaining, "--encode uses a saved model: train it first, with another command")
-        corpus = encode(args, given)
+        other = size is not None or args.explain or args.pair
+        require(not other, "--encode uses a saved model: train it first, with another command")
+        tokenizer = load_model(args)
+        corpus = tokenizer.corpus(args.corpus, None, **given)
+        n_ids = encode_corpus(tokenizer, corpus, args.encode)
+        per_token = f"{corpus.bytes_read / max(n_ids, 1):.2f} bytes per token"
+        report(args, "encoded", f"{corpus.bytes_read:,} bytes: {plural(n_ids, 'token')}, {per_token}")
+        report(args, "saved", args.encode)
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
         specials = given.pop("special_tokens", ["<|endoftext|>"])
@@ -1616,17 +1528,6 @@ def load_model(args: Any) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def encode(args: Any, given: Mapping[str, Any]) -> Corpus:
-    """Encode the corpus, and print how many ids it has."""
-    tokenizer = load_model(args)
-    corpus = tokenizer.corpus(args.corpus, None, **given)
-    n_ids = encode_corpus(tokenizer, corpus, args.encode)
-    per_token = f"{corpus.bytes_read / max(n_ids, 1):.2f} bytes per token"
-    report(args, "encoded", f"{corpus.bytes_read:,} bytes: {plural(n_ids, 'token')}, {per_token}")
-    report(args, "saved", args.encode)
-    return corpus
-
-
 def train(args: Any, options: Options) -> Corpus:
     """Train on the corpus, print what was learned, and save the model."""
     corpus = Corpus(args.corpus, None, options)
@@ -1635,8 +1536,6 @@ def train(args: Any, options: Options) -> Corpus:
     folder = "bpeModel" if args.model is None and not rounds else args.model  # --explain alone saves none
     if folder is not None:
         check_savable(options.special_tokens, folder)
-    if any(path.endswith((".jsonl", ".json")) for path in corpus.paths):
-        report(args, "note", "JSON is read as plain text, with its braces; the README shows how to train on its texts")
 
     table = count_corpus(corpus)
     rare, occurrences = table.drop_rare(options.min_word_count)
@@ -1649,12 +1548,11 @@ def train(args: Any, options: Options) -> Corpus:
 
     words = table.copy() if rounds else {}
     steps = list(learn(table, options))
-    merges = [(left, right) for left, right, _, _ in steps]
+    vocab, merges = model_of(steps, options)
     n_tokens = n_bytes - sum(replaced for _, _, _, replaced in steps)
     if rounds:
         explain(rounds, args.pair, words, merges)
 
-    vocab = vocab_of(merges, options.special_tokens)
     size = f"{len(vocab):,} = 256 bytes + {plural(len(options.special_tokens), 'special token')}"
     size += f" + {plural(len(merges), 'merge')}"
     if len(vocab) < options.vocab_size:
@@ -1677,24 +1575,23 @@ def report(args: Any, name: str, text: str) -> None:
 def rounds_of(text: str) -> range:
     """Return the rounds of "5" (1 to 5) or "5-7", as indexes from 0."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)", text)
-    rounds = range(int(match[1] or 1) - 1, int(match[2])) if match else range(0)
-    require(len(rounds) and rounds[0] >= 0, f"--explain takes a number from 1 on, or a range such as 5-7, not {text!r}")
-    return rounds
+    first, last = (int(match[1] or 1), int(match[2])) if match else (0, 0)
+    require(0 < first <= last, f"--explain takes a number from 1 on, or a range such as 5-7, not {text!r}")
+    return range(first - 1, last)
 
 
 def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair]) -> None:
-    """Print why some merges are made, two words that each one changes, and the count of a watched pair."""
-    require(rounds[0] < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
-    ranks = {pair: rank for rank, pair in enumerate(merges[: rounds[0]])}
+    """Print why merges are made, two words that each one changes, and the count of a watched pair."""
+    require(rounds.start < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
+    ranks = {pair: rank for rank, pair in enumerate(merges[: rounds.start])}
     new_tokens = [left + right for left, right in ranks]
     words: dict[Word, int] = {}
     for data, count in counts.items():
-        tokens = [bytes([byte]) for byte in data]
+        tokens = [BYTES[byte] for byte in data]
         words[tuple(merge_by_rank(tokens, ranks, new_tokens))] = count
 
-    for number in range(rounds[0], min(rounds[-1] + 1, len(merges))):
-        best = merges[number]
-        say(f"round {number + 1}: {reasons(words, best, watched)}\n", "stdout")
+    for number, best in enumerate(merges[rounds.start : rounds.stop], rounds.start + 1):
+        say(f"round {number}: {reasons(words, best, watched)}\n", "stdout")
         changed = {word: new for word in words if (new := merge_pair(word, best)) != word}
         for word in heapq.nlargest(2, changed, key=words.__getitem__):
             say(f"    {in_line(word)} -> {in_line(changed[word])} ({plural(words[word], 'time')})\n", "stdout")
@@ -1709,8 +1606,7 @@ def reasons(words: Mapping[Word, int], best: Pair, watched: str | None) -> str:
     text += f"\n    merge {in_line(best)}"
     ties = list(counts.values()).count(counts[best])
     if ties > 1:
-        rule = "the greater left token wins, then the greater right one"
-        text += f" ({ties} pairs tie at {counts[best]:,}; {rule})"
+        text += f" ({ties} pairs tie at {counts[best]:,}; the greater left token wins, then the greater right one)"
     if watched is not None:
         n = sum(count for pair, count in counts.items() if in_line(pair) == watched)
         text += f"\n    {watched} ({plural(n, 'time')})"
@@ -1723,18 +1619,15 @@ def show(text: str, tokenizer: Tokenizer) -> None:
     tokens = [tokenizer.vocab[token_id] for token_id in ids]
     n_bytes = sum(map(len, tokens))
     per_token = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
-    lines = [
-        "|".join(readable(tokens, {"\n": "\\n\n"})),
-        " ".join(map(str, ids)),
-        f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}",
-    ]
-    say("\n".join(lines) + "\n", "stdout")
+    say("|".join(readable(tokens, {"\n": "\\n\n"})) + "\n", "stdout")
+    say(" ".join(map(str, ids)) + "\n", "stdout")
+    say(f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}\n", "stdout")
 
 
 def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
-    r"""Spell tokens, with marks for some characters; tokens that share a character are spelled together.
+    r"""Spell tokens, with marks for some characters.
 
-    Here 8a is a byte without its character, and two tokens share 园, so their bytes follow it:
+    Here 8a is a byte without its character. Two tokens share 园, so their bytes follow it:
 
     >>> readable([b"a\n", b"\x8a", b"\xe5\x9b", b"\xad", b"b"], {"\n": "\\n"})
     ['a\\n', '[8a]', '园[e5 9b|ad]', 'b']
@@ -1771,7 +1664,7 @@ def in_line(tokens: Iterable[bytes]) -> str:
 
 
 def visible(text: str) -> str:
-    r"""Escape control characters, except for line feeds, to protect the terminal."""
+    """Escape control characters, except for line feeds, to protect the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
@@ -1800,7 +1693,7 @@ def say(text: str, name: str = "stderr") -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, 1 (out of memory, a worker process killed), 2 (bad input) or 130 (Ctrl-C)."""
+    """Run the command line; return 0, 1 (no memory, a killed worker), 2 (bad input) or 130 (Ctrl-C)."""
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal lacks its letters
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -2825,7 +2825,7 @@ OUTPUTS = {}  # blocks -> their outputs; two READMEs with the same code run it o
 
 
 @pytest.mark.parametrize("engine", ENGINES[-1:], indirect=True)  # other tests show that both engines give the same
-@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md", "docs/exercises.md", "docs/exercises.zh.md"])
 def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}")
@@ -2847,7 +2847,7 @@ def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monke
                 assert shown == comment if statement.startswith("print") else not shown, statement
 
 
-# --- the exercises in the README: the source of their figures --------------------------------------------------------
+# --- the exercises in docs: the source of their figures -------------------------------------------------------------
 
 
 def train_with_smaller_pairs(words, n_merges):
@@ -2900,11 +2900,15 @@ def test_the_figures_of_the_exercises():
     runs = bpe.words_of("aaa.aaa.ab.ab.ab")
     for counts, best in ((bpe.count_pairs(runs), (b"a", b"a")), (count_without_overlap(runs), (b"a", b"b"))):
         assert max(counts, key=counts.get) == best and counts[best] == (4 if best == (b"a", b"a") else 3)
-    figures[5] = (len(set(whole)),)
     half = bpe.train_bpe(None, 256 + 200, texts=[text[:10_000]])[1]
     first = next(number for number in range(200) if merges[number] != half[number])
-    figures[6] = (len(set(merges) & set(half)), first + 1)
-    for name in ("README.md", "README.zh.md"):
+    figures[5] = (len(set(merges) & set(half)), first + 1)
+    new_tokens = [left + right for left, right in bpe.train_bpe(None, 256 + 200, texts=[whole])[1]]
+    figures[6] = (sum("\ufffd" in token.decode(errors="replace") for token in new_tokens),)
+    sentence = bpe.words_of("The ferry was late again, and the others waited in the rain.").items()
+    lengths = lambda n: (len(bpe.encode_by_definition(word, merges[:n])) * count for word, count in sentence)  # noqa: E731
+    figures[8] = tuple(sum(lengths(n)) for n in (0, 10, 25, 50, 100, 200))
+    for name in ("docs/exercises.md", "docs/exercises.zh.md"):
         rows = dict(regex.findall(r"^\| (\d) (\|.*)$", (HERE / name).read_text(encoding="utf-8"), regex.MULTILINE))
         for number, values in figures.items():
             for value in values:

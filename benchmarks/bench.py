@@ -17,6 +17,7 @@ import argparse
 import codecs
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -80,7 +81,10 @@ def train_with_one_thread(path: str, size: int, pattern: str) -> Trained:
 
 
 def train_like_huggingface(path: str, size: int, pattern: str) -> Trained:
-    return train_ours(path, size, pattern, like="huggingface")
+    """The same with another tie rule: the smaller pair of ids wins, where bytes have ids in the order of their letters."""
+    order, later = [*bpe.PRINTABLE, *bpe.OTHER_BYTES], itertools.count(256)
+    bpe.descending = lambda token: order.index(token[0]) if len(token) == 1 else next(later)  # type: ignore
+    return train_ours(path, size, pattern, engine="python")
 
 
 def train_by_definition(path: str, size: int, pattern: str) -> Trained:
@@ -134,11 +138,11 @@ def train_subword_nmt(path: str, size: int, pattern: str) -> Trained:
     return [], {}
 
 
-HF = "bpe.py, C, hf"
+HF = "bpe.py, Python, hf"
 TRAINERS: dict[str, tuple[str, Callable[[str, int, str], Trained]]] = {  # name -> (package, function)
     "bpe.py, C": ("cffi", train_ours),
     "bpe.py, C, one thread": ("cffi", train_with_one_thread),
-    HF: ("cffi", train_like_huggingface),  # runs once, as the reference for merges
+    HF: ("regex", train_like_huggingface),  # runs once, as the reference for merges
     "gigatoken": ("gigatoken", train_gigatoken),
     "rustbpe": ("rustbpe", train_rustbpe),
     "bpeasy": ("bpeasy", train_bpeasy),

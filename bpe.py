@@ -70,6 +70,7 @@ The parts of this file:
 
 from __future__ import annotations
 
+import base64
 import codecs
 import collections
 import contextlib
@@ -96,7 +97,7 @@ if __name__ == "__main__" and not importlib.util.find_spec("regex"):
     sys.exit("bpe.py requires the package regex: pip install regex")
 import regex
 
-__all__ = ["Tokenizer", "count_words", "learn_characters", "segment", "train_bpe", "train_from_counts"]
+__all__ = ["Tokenizer", "count_words", "learn_characters", "read_tiktoken", "segment", "train_bpe", "train_from_counts"]
 
 __version__ = "0.5.0"
 
@@ -655,7 +656,8 @@ def train_bpe(
     texts             instead of input_path, an iterable of strings, each a separate text
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the regex
                       package; then text up to a special token takes dozens of times its size in memory
-    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD
+    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
+                      and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
     min_frequency     the lowest count at which a pair is still merged
     workers           the maximum number of threads (C) or processes (Python), by default one per core.
@@ -761,6 +763,8 @@ class Tokenizer:
 
     def __init__(self, vocab: Vocab, merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2"):
         self.options = check_options("count", special_tokens, pattern=pattern)
+        self.pattern: str = self.options.pattern
+        self.special_tokens: tuple[str, ...] = self.options.special_tokens
         self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
         self.ids = ids_of(vocab)
         self.special_ids: dict[str, int] = {}
@@ -854,9 +858,11 @@ class Tokenizer:
         parts = corpus.map(lambda part: [encode(utf8) for utf8 in part], True, BATCH_BYTES, "encoding")
         return [ids for part in parts for ids in part]
 
-    def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
+    def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text."""
-        for data in cut_stream(map(to_utf8, iterable), self.options, 1 << 10, WINDOW_BYTES):
+        errors = check_options("encode", None, errors=errors).errors
+        blocks = (to_utf8(text, errors) for text in iterable)
+        for data in cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
 
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any) -> int:
@@ -942,10 +948,12 @@ def ids_of(vocab: Vocab) -> dict[bytes, int]:
     return ids
 
 
-def to_utf8(text: str) -> bytes:
-    """Encode text as UTF-8."""
+def to_utf8(text: str, errors: str = "strict") -> bytes:
+    """Encode text as UTF-8; with errors="replace", lone surrogates become U+FFFD."""
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
+    if errors == "replace":
+        text = re.sub("[\ud800-\udfff]", "\ufffd", text)
     return text.encode("utf-8")
 
 
@@ -1130,21 +1138,44 @@ def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:
 
 def read_merges(text: str) -> list[list[str]]:
     """Return the pairs of printable tokens in a merges.txt."""
-    lines = [line for line in text.split("\n") if line]
-    if lines and lines[0].startswith("#version"):
-        del lines[0]
-    wrong = [line for line in lines if line.count(" ") != 1]
-    require(not wrong, f"each line must be two tokens separated by one space, not {wrong[:1]}")
-    return [line.split(" ") for line in lines]
+    pairs = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line and not (number == 1 and line.startswith("#version")):
+            require(line.count(" ") == 1, f"line {number} must be two tokens separated by one space: {line!r}")
+            pairs.append(line.split(" "))
+    return pairs
+
+
+def read_tiktoken(path: FilePath) -> Model:
+    """Read the ranks of a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
+
+    The file has a token in base64 and its rank, which is its id, on each line, but no merges. A token of
+    several bytes is made by the pair that is left when the merges of lower ranks have been made in it.
+    """
+    with open(path, "rb") as file, error_prefix(path):
+        rows = [line.split() for line in file.read().splitlines() if line]
+        ids = {base64.b64decode(token, validate=True): int(token_id) for token, token_id in rows}
+        merges: list[Pair] = []
+        for token in sorted(ids, key=ids.__getitem__):
+            parts = [token[at : at + 1] for at in range(len(token))]
+            while len(parts) > 2:
+                pairs = enumerate(zip(parts, parts[1:]))
+                token_id, at = min((ids.get(left + right, MAX_ID), at) for at, (left, right) in pairs)
+                require(token_id < ids[token], f"no merges of lower ranks make the token {token!r}")
+                parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            if len(parts) == 2:
+                merges.append((parts[0], parts[1]))
+        return {token_id: token for token, token_id in ids.items()}, merges
 
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath) -> Iterator[None]:
-    """Put a file's name before an error. Any but ValueError means that the file is of another kind."""
+    """Put a file's name before an error. Any but a plain ValueError means that the file is of another kind."""
     try:
         yield
     except Exception as error:
-        text = str(error) if isinstance(error, ValueError) else f"not a byte-level BPE model ({error!r:.99})"
+        kinds = "vocab.json and merges.txt are for Tokenizer.from_files, .tiktoken files for read_tiktoken"
+        text = str(error) if type(error) is ValueError else f"not a byte-level BPE model ({error!r:.99}); {kinds}"
         raise ValueError(f"{os.fspath(path)}: {text}") from None
 
 
@@ -1203,7 +1234,7 @@ class Corpus:
     def slices(self, slice_bytes: int) -> Iterator[Slice]:
         """Cut files into slices of about slice_bytes, and collect texts into such slices."""
         if self.texts is not None:
-            yield from slices_of_texts(self.texts, slice_bytes)
+            yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         for path, size in zip(self.paths, self.sizes):
             if size:
                 yield from slices_of_file(path, size, slice_bytes, self.options)
@@ -1229,14 +1260,16 @@ def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> 
     yield Slice(path, start, size)
 
 
-def slices_of_texts(texts: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
+def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[Slice]:
     """Collect texts into slices."""
     collected: list[bytes] = []
     n_bytes = 0
     for number, text in enumerate(texts):
         try:
-            collected.append(to_utf8(text))
-        except (TypeError, UnicodeEncodeError) as error:
+            collected.append(to_utf8(text, errors))
+        except UnicodeEncodeError as error:
+            raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
+        except TypeError as error:
             raise ValueError(f"texts[{number}]: {error}") from None
         n_bytes += len(collected[-1])
         if n_bytes >= slice_bytes:
@@ -1501,6 +1534,9 @@ def run(args: Any) -> None:
     last = args.corpus[-1] if args.corpus else ""
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
+    if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
+        way = """jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
+        report(args, "note", f"JSON is read as plain text, with its braces; to read its texts: {way}")
     given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
         other = size is not None or args.explain or args.pair

@@ -7,6 +7,7 @@ Expected values come from a hand calculation, a published example, another progr
 import array
 import ast
 import atexit
+import base64
 import concurrent.futures
 import contextlib
 import copy
@@ -869,7 +870,7 @@ def test_an_overflow_is_reported_and_not_wrapped(words):
     ({"errors": "ignore"}, "errors must be .*'strict'.*'replace'.*'ignore'"),
     ({"engine": "rust"}, "engine must be .*'rust'"), ({"progress": "yes"}, "progress must be .*'yes'"),
     ({"input_path": None, "texts": ["a\ud800"]}, "position 1: surrogates not allowed"),
-    ({"input_path": None, "texts": ["\ud83d", "\ude00"], "errors": "replace"}, "surrogates not allowed"),
+    ({"input_path": None, "texts": ["a", "\ud83d"]}, r"texts\[1\]: .*surrogates not allowed; errors='replace' makes"),
     *[({"input_path": None, "texts": ["a", wrong, "b"]}, f"must be a str, not {type(wrong).__name__}")
       for wrong in (b"b", None, 5)],
     ({"input_path": None, "texts": "hello"}, "texts must be an iterable of strings"),
@@ -904,6 +905,39 @@ def test_an_option_that_has_no_effect_on_a_call_is_an_error_that_names_the_other
         assert sorted(regex.findall(r"\w+", str(caught.value).split(" are ")[1])) == sorted(allowed.split())
     described = set(regex.findall(r"(?m)^    (\w+)  ", bpe.train_bpe.__doc__))  # the one list of all options
     assert described == {"input_path", "texts", "special_tokens", *bpe.OPTIONS}
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "\udfff\ud83d b", "x\ude00\ud83dy"])
+def test_lone_surrogates_become_the_replacement_character_if_wanted(text):
+    expected = regex.sub("[\ud800-\udfff]", "\ufffd", text)
+    assert bpe.count_words(texts=[text], errors="replace") == bpe.count_words(texts=[expected])
+    tokenizer = bpe.Tokenizer(*trained(300))
+    assert list(tokenizer.encode_iterable(iter(text), errors="replace")) == tokenizer.encode(expected)
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        list(tokenizer.encode_iterable([text]))
+    with pytest.raises(ValueError, match="errors must be one of .*'ignore'"):
+        list(tokenizer.encode_iterable([text], errors="ignore"))
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k"])
+def test_the_ranks_of_tiktoken_give_the_merges_back(tmp_path, pattern):
+    vocab, merges = trained(2000, pattern)
+    ranks = [token for token in vocab.values() if token != END.encode()]  # bytes, then merges: the ids of tiktoken
+    lines = [base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(ranks)]
+    path = tmp_path / "mine.tiktoken"
+    path.write_bytes(b"".join(lines))
+    assert bpe.read_tiktoken(path) == (dict(enumerate(ranks)), merges)
+    tokenizer = bpe.Tokenizer(*bpe.read_tiktoken(path), [END], pattern)
+    assert (tokenizer.pattern, tokenizer.special_tokens, tokenizer.special_ids) == (pattern, (END,), {END: len(ranks)})
+    with pytest.raises(ValueError, match="mine.tiktoken: not a byte-level BPE model .*read_tiktoken"):
+        bpe.Tokenizer.load(path)
+    path.write_bytes(b"".join(lines[:-1]) + base64.b64encode("漢字かな".encode()) + b" 5000\n")
+    with pytest.raises(ValueError, match="mine.tiktoken: no merges of lower ranks make the token"):
+        bpe.read_tiktoken(path)
+    for data in (b"{}", b"YQ== x\n", b"YQ==\n", b"\x1f\x8b\x08"):
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="mine.tiktoken: not a byte-level BPE model|mine.tiktoken: "):
+            bpe.read_tiktoken(path)
 
 
 def test_texts_need_no_path():
@@ -2298,6 +2332,14 @@ def test_the_command_line_has_the_options_of_the_library(main, typed, corpus, si
 def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_of, why_smaller):
     status, _, stderr = main("words.txt", *arguments.split())
     assert status == 0 and summary(stderr)["vocabulary"] == made_of + (f"; {why_smaller}" if why_smaller else "")
+
+
+def test_a_note_about_json_comes_before_the_work(main):
+    Path("rows.jsonl").write_text('{"text": "low lower"}\n')
+    for arguments in (["rows.jsonl", 270], ["words.txt", "rows.jsonl", 270], ["rows.jsonl", "--encode", "ids.npy"]):
+        status, _, stderr = main(*arguments)
+        assert status == 0 and "JSON is read as plain text" in stderr.splitlines()[0] and "jq -j" in stderr
+    assert "JSON" not in main("words.txt", 270)[2]
 
 
 @pytest.mark.parametrize("data", [b"", END.encode() * 3])

@@ -178,8 +178,8 @@ enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slot
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
 enum { BATCH = 64 };                       /* words that are looked up together */
 enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
-enum { AHEAD = 48 };                       /* how many places of a pair ahead memory is fetched */
-enum { FEW_AHEAD = 8 };                    /* the same for pairs and words, for which more happens in between */
+enum { AHEAD = 48 };                       /* how many places of a pair ahead memory is fetched; 16 or 96 do, too */
+enum { FEW_AHEAD = 8 };                    /* the same for pairs and words, with more in between; so are 4 and 16 */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -1071,7 +1071,7 @@ enum { LEFT, RIGHT, N_PLACES, PLACES };                     /* the header of a p
 
 typedef struct { uint64_t key, count; } heap_entry;
 
-typedef struct { /* a new pair */
+typedef struct { /* a pair that is not in the table yet: it is summed up, gets room for its list, and is listed */
     uint64_t count;
     size_t list; /* the index in `lists` of its next place; 0 if the pair is not in the table */
     uint32_t n;  /* number of places */

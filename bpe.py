@@ -478,6 +478,7 @@ JSON_PATTERNS = PATTERNS | {
 }
 SPELLINGS = {  # all expressions and names of the named patterns, including those of tiktoken
     **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
+    PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json until version 0.4.0
     **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"},
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
 }

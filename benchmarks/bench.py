@@ -404,7 +404,8 @@ def training_rows(path: str, size: int, pattern: str, names: list[str], limits: 
 
     usable = [name for name in TRAINERS if name in names and (pattern == "gpt2" or name not in ONLY_GPT2)]
     usable = [name for name in usable if os.path.getsize(path) <= LARGEST.get(name, sys.maxsize)]
-    hf = measure(command(HF))  # also warms the page cache
+    small = os.path.getsize(path) <= LARGE  # Hugging Face's rule is tried in Python, which is slow
+    hf = measure(command(HF)) if small else {}
     results = in_turns(f"training, {pattern}", {name: command(name) for name in usable}, limits)
     ours = results["bpe.py, C"]
     expected = {"bytes": ours[0].get("tokens", []), "hf": hf.get("tokens", [])}
@@ -430,6 +431,8 @@ def same_merges(run: dict[str, Any], expected: dict[str, list[str]]) -> str:
             agree += 1
     if len(tokens) == 1:
         return "other words"  # no comparable merges
+    if not expected["hf"]:
+        return "not compared"
     return f"no (the first {1 << agree >> 1:,} merges agree)" if agree else "no"
 
 

@@ -29,11 +29,9 @@ b"s" > b"e". Two things to get right:
 
 Glossary. The values are those of the example that follows:
 
-    word, pre-token  b" newest"       a piece of text that the pattern splits off; no token crosses
-                                      the ends of a word
+    word, pre-token  b" newest"       what the pattern splits off; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number: 0..255 the single bytes, then special tokens (none
-                                      here), then merges
+    token id         257              its number: 0..255 the bytes, then special tokens, then merges
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -75,6 +73,7 @@ import codecs
 import collections
 import contextlib
 import functools
+import glob
 import heapq
 import importlib.util
 import itertools
@@ -112,9 +111,9 @@ Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[int, int, int, int]  # (left_id, right_id, count, replaced)
 
 
-# --------------------------------------------------
+# ------------------------------
 # I. The lesson: what byte-pair encoding is
-# --------------------------------------------------
+# ------------------------------
 
 # Text is split into words first, and no token crosses the ends of a word. Without that, the most
 # frequent pairs would soon be pieces of phrases and punctuation ("e t", "in the", "dog." next to
@@ -204,9 +203,9 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 # The rest of this file does the same for real corpora, and fast.
 
 
-# --------------------------------------------------
+# ------------------------------
 # II. The same, fast
-# --------------------------------------------------
+# ------------------------------
 
 # For fixtures/corpus.txt and a vocabulary of 500, train_by_definition takes 4 s, learn_merges
 # 0.06 s, and the same in C (bpe_fast.c) 0.002 s: learning alone, on one core of an AMD EPYC.
@@ -215,8 +214,7 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 def descending(token: bytes) -> str:
     """Return a sort key that reverses the order of bytes: b"st" sorts before b"s", b"s" before b"es".
 
-    On a tie the greatest bytes must win, and heapq has the smallest on top. chr(256) puts a token
-    before its prefix.
+    On a tie the greatest wins, and heapq has the smallest on top. chr(256) sorts prefixes last.
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -225,8 +223,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
 
     words   each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi".
-            So a merge in one word is str.replace, which works from left to right without overlap. A
-            pair is a str of two characters
+            So a pair is a str of length 2, and a merge in one word is word.replace(pair, new)
     counts  how often each word occurs
     tokens  the bytes of the first ids; new tokens get the next ids
 
@@ -290,9 +287,7 @@ def merge_in_words(
         left X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
         right X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
 
-    The index may still name words that have lost a pair to other merges; replacing leaves them as they
-    are. No number is taken out of a set, only whole sets are deleted: here when their pair is merged,
-    in learn_merges when its count drops to 0.
+    The index may still name words that have lost the pair to other merges: nothing is replaced there.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -361,6 +356,15 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     return [token for token in tokens if token is not None]
 
 
+def encode_words(words: Iterable[bytes], merges: Sequence[Pair]) -> Iterator[Word]:
+    """Yield the tokens of each word, merged by rank."""
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    new_tokens = [left + right for left, right in merges]
+    for word in words:
+        tokens = [bytes([byte]) for byte in word]
+        yield tuple(merge_by_rank(tokens, ranks, new_tokens))
+
+
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
@@ -383,14 +387,13 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
         pairs.add((left, right))
 
 
-# --------------------------------------------------
+# ------------------------------
 # III. The same on characters
-# --------------------------------------------------
+# ------------------------------
 
 # BPE as it was first used for language (Sennrich et al. 2016) and as the package subword-nmt does
 # it, built from Part II. Words are separated by spaces, and made of characters instead of bytes. The
-# last character of a word carries a marker, so that "low" at the end of a word and "low" in "lower"
-# are different tokens.
+# last character of a word carries a marker, so the whole word "low" and "low" in "lower" differ.
 
 END_OF_WORD = "</w>"
 
@@ -447,9 +450,9 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
     return tokens
 
 
-# --------------------------------------------------
+# ------------------------------
 # IV. Words: patterns, special tokens, and where text may be cut
-# --------------------------------------------------
+# ------------------------------
 
 # The named patterns. Each one
 #   - matches all of any text, and never matches nothing, so its matches are the words
@@ -476,10 +479,9 @@ JSON_PATTERNS = PATTERNS | {
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
 }
-SPELLINGS = {  # all expressions and names of the named patterns, including those of tiktoken
+SPELLINGS = {  # all expressions of the named patterns, including that of tiktoken's gpt2
     **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
     PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json until version 0.4.0
-    **{"r50k_base": "gpt2", "cl100k_base": "cl100k", "o200k_base": "o200k"},
     r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
 }
 
@@ -550,23 +552,18 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 # A word surely ends after a letter or digit, before anything that is not a letter, digit, mark or
 # apostrophe: no named pattern continues a word there, and none looks further ahead, except within
 # whitespace. After "it" it may continue, since "it's" is one word in some patterns. A cut between
-# spaces and newlines may be wrong: for gpt2, " \n\nb" has the words " \n", "\n", "b". So is x, inside
-# a special token.
+# spaces and newlines may be wrong: for gpt2, " \n\nb" has the words " \n", "\n", "b". So may x be.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
-NOT_UTF8 = re.compile("[\udc80-\udcff]")  # in text that was decoded with "surrogateescape"
 
 
-def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], errors: str) -> int:
+def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special
     token may reach across the cut; then both parts have the same ones as the whole. The ends of the
-    window don't count: after "... cats<|e", the text may continue with "nd|>", and up to 3 bytes belong
-    to a character that the window divides. Other invalid bytes are an error later: any cut will do.
+    window don't count: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
     """
     text = window.decode("utf-8", "surrogateescape")
-    if errors == "strict" and NOT_UTF8.search(text, 3, len(text) - 3):
-        return len(window)
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
@@ -579,9 +576,9 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], error
     return 0
 
 
-# --------------------------------------------------
+# ------------------------------
 # V. Options: what a user can choose
-# --------------------------------------------------
+# ------------------------------
 
 # The calls that take an option (count_words, train_from_counts, encode_files, and --show; train_bpe takes
 # the options of the first two), its default, and its values: a list, or a type. A new option needs a row
@@ -613,6 +610,7 @@ def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Optio
     options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
     options.pattern = check_pattern(options.pattern)
     options.special_tokens = check_special_tokens(special_tokens)
+    options.kept = ()  # of a Tokenizer
     for name, value in given.items():
         values = OPTIONS[name][2]
         if values is int and value is not OPTIONS[name][1]:
@@ -625,9 +623,8 @@ def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Optio
     n_special = len(options.special_tokens)
     made_of = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
     require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {made_of}")
-    most = sys.maxunicode + 1
-    if given.get("vocab_size", 0) > most + n_special:
-        require(engine_for(options), f"the Python engine has at most {most:,} ids, so it can't learn {size:,} tokens")
+    if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:
+        require(engine_for(options), f"the Python engine has at most {sys.maxunicode + 1:,} ids, not {size:,}")
     if options.engine == "c":
         require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
     return options
@@ -638,9 +635,9 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-# --------------------------------------------------
+# ------------------------------
 # VI. Training
-# --------------------------------------------------
+# ------------------------------
 
 BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
@@ -739,9 +736,9 @@ def model_of(steps: Iterable[tuple[bytes, bytes, int, int]], options: Options) -
     return dict(enumerate([*BYTES, *specials, *(left + right for left, right in merges)])), merges
 
 
-# --------------------------------------------------
+# ------------------------------
 # VII. The tokenizer
-# --------------------------------------------------
+# ------------------------------
 
 MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "no token" there
 
@@ -753,6 +750,7 @@ class Tokenizer:
     merges          [(left, right), ...] in the order of training
     special_tokens  the longest one that matches wins; new ones get the next free ids
     pattern         the pattern that the vocabulary was trained with
+    kept            those special tokens that decode() never skips: the file says "special": false
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
     >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
@@ -762,15 +760,19 @@ class Tokenizer:
     Raises ValueError if vocabulary and merges contradict each other, or check_merges refuses them.
     """
 
-    def __init__(self, vocab: Vocab, merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2"):
+    def __init__(
+        self, vocab: Vocab, merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2",
+        kept: Iterable[str] = (),
+    ) -> None:
         self.options = check_options("count", special_tokens, pattern=pattern)
         self.pattern: str = self.options.pattern
         self.special_tokens: tuple[str, ...] = self.options.special_tokens
+        self.options.kept = tuple(kept)
         self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
         self.ids = ids_of(vocab)
         self.special_ids: dict[str, int] = {}
         new_ids = itertools.count(max(self.ids.values(), default=-1) + 1)
-        for special in self.options.special_tokens:
+        for special in self.special_tokens:
             token = special.encode("utf-8")
             if token not in self.ids:
                 self.ids[token] = next(new_ids)
@@ -786,14 +788,13 @@ class Tokenizer:
         require(not both, f"a merge makes a special token too: {[self.vocab[token_id] for token_id in both]}")
 
     def __reduce__(self) -> Any:
-        return type(self), (self.vocab, self.merges, self.options.special_tokens, self.options.pattern)
+        return type(self), (self.vocab, self.merges, self.special_tokens, self.pattern, self.options.kept)
 
     def __len__(self) -> int:
         return len(self.vocab)
 
     def __repr__(self) -> str:
-        pattern = self.options.pattern
-        return f"Tokenizer({len(self):,} tokens, {len(self.special_ids)} of them special, pattern {pattern!r})"
+        return f"Tokenizer({len(self):,} tokens, {len(self.special_ids)} of them special, pattern {self.pattern!r})"
 
     @classmethod
     def train(
@@ -824,7 +825,7 @@ class Tokenizer:
 
     def save(self, folder: FilePath) -> None:
         """Save the model in a folder, which may be new: tokenizer.json, and three files for other programs."""
-        check_savable(self.options.special_tokens, folder)
+        check_savable(self.special_tokens, folder)
         save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
@@ -832,12 +833,7 @@ class Tokenizer:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
         encoder = engine.encoder(self) if engine else None
-        return encoder or self.python_encoder
-
-    @functools.cached_property
-    def python_encoder(self) -> PythonEncoder:
-        """The encoder in Python."""
-        return PythonEncoder(self)
+        return encoder or PythonEncoder(self)
 
     def encode(self, text: str) -> list[int]:
         """Encode text as token ids. Raises ValueError for lone surrogates, and for bytes without a token."""
@@ -850,7 +846,7 @@ class Tokenizer:
     @functools.cached_property
     def ordinary(self) -> Tokenizer:
         """The same tokenizer without special tokens."""
-        return Tokenizer(self.vocab, self.merges, None, self.options.pattern)
+        return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Strings, workers: int | None = None) -> list[list[int]]:
         """Encode several texts, with C on all cores; an error names the index of the text."""
@@ -875,15 +871,16 @@ class Tokenizer:
 
     def corpus(self, paths: Paths, texts: Strings, **options: Any) -> Corpus:
         """Return a corpus that is split into words as this tokenizer does."""
-        checked = check_options("encode", self.options.special_tokens, **options)
-        checked.pattern = self.options.pattern
+        checked = check_options("encode", self.special_tokens, **options)
+        checked.pattern = self.pattern
         return Corpus(paths, texts, checked)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
-        skipped = set(self.special_ids.values()) if skip_special_tokens else ()
-        kept = [token_id for token_id in ids if token_id not in skipped]
-        return self.decode_bytes(kept).decode("utf-8", errors="replace")
+        if skip_special_tokens:
+            skipped = {token_id for text, token_id in self.special_ids.items() if text not in self.options.kept}
+            ids = [token_id for token_id in ids if token_id not in skipped]
+        return self.decode_bytes(ids).decode("utf-8", errors="replace")
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Decode token ids to bytes; raises ValueError for an id that is not in the vocabulary."""
@@ -911,13 +908,12 @@ class PythonEncoder:
     def encode(self, utf8: bytes) -> list[int]:
         """Encode text in UTF-8; raises UnicodeDecodeError if it is invalid."""
         ids: list[int] = []
-        options = self.tokenizer.options
-        pieces = special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))
+        pieces = special_token_finder(self.tokenizer.special_tokens).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
             if number % 2:
                 ids.append(self.tokenizer.special_ids[piece])
                 continue
-            for word in find_words(piece, options.pattern):
+            for word in find_words(piece, self.tokenizer.pattern):
                 ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
         return ids
 
@@ -958,14 +954,13 @@ def to_utf8(text: str, errors: str = "strict") -> bytes:
     return text.encode("utf-8")
 
 
-# --------------------------------------------------
+# ------------------------------
 # VIII. Files of a model: our own, then those of other programs
-# --------------------------------------------------
+# ------------------------------
 
-# tokenizer.json is the model, in the format of Hugging Face's tokenizers package. GPT-2's two files,
-# vocab.json and merges.txt, have no pattern and no special tokens. All write each byte as a printable
-# character: bytes that are printable in Latin-1 as themselves, the 68 others as U+0100 and so on. The
-# space is "Ġ", the newline "Ċ".
+# tokenizer.json, in Hugging Face's format, is the model. GPT-2's two files, vocab.json and merges.txt,
+# have no pattern and no special tokens. All write each byte as a printable character: bytes that are
+# printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a newline "Ċ").
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
 CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
@@ -999,11 +994,18 @@ def new_file(path: FilePath) -> Iterator[Any]:
     path = pathlib.Path(path).resolve()  # to follow a link instead of replacing it
     require(not path.exists() or path.is_file(), f"refusing to overwrite {path}: not a regular file")
     path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(OSError):
+        for old in path.parent.glob(f"{glob.escape(path.name)}.????????????.tmp"):  # of runs that were killed
+            if time.time() - old.stat().st_mtime > 24 * 3600:
+                old.unlink()
     temporary = path.with_name(f"{path.name}.{os.urandom(6).hex()}.tmp")
     try:
         with open(temporary, "wb") as file:
             yield file
         temporary.replace(path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk has no name
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -1037,6 +1039,8 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
     specials = {to_printable(special.encode("utf-8")): special for special in options.special_tokens}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
+    for token in added:
+        token["special"] = token["content"] not in options.kept
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     expression = JSON_PATTERNS.get(options.pattern, options.pattern)
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
@@ -1053,9 +1057,8 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
 
 
 # Here our own format ends. A tokenizer.json of another program is compared with the one that save()
-# would write for its tokens. flat() names each value, such as "model.dropout", and leaves out null,
-# false, 0 and "", which mean the same as an entry that is absent. These differences change no id; any
-# other is an error that names it.
+# would write for its tokens. flat() names each value, and leaves out null, false, 0 and "", which mean
+# the same as no entry. These differences change no id; any other is an error that names it.
 HARMLESS = [
     r"(padding|truncation)\..*",  # of batches: encode() returns all ids
     r".*\.trim_offsets",  # about places in text
@@ -1076,8 +1079,8 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
     return values
 
 
-def read_tokenizer_json(content: dict[str, Any]) -> tuple[dict[int, bytes], list[Pair], list[str], str]:
-    """Return (vocab, merges, special tokens, pattern); raises ValueError if Tokenizer lacks something."""
+def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments of Tokenizer; raises ValueError if it lacks something that the file needs."""
     vocab = content["model"].pop("vocab", {})
     pairs = content["model"].pop("merges", [])
     if pairs and isinstance(pairs[0], str):  # as older versions write them
@@ -1092,21 +1095,25 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[dict[int, bytes], list
         ids[to_printable(text.encode("utf-8"))] = vocab.pop(text) if text in vocab else next(new_ids)
     both = ids.keys() & vocab.keys()
     require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
+    if content["model"].pop("ignore_merges", False):  # a word that is a token is not split
+        tokens, merges = to_bytes(vocab, pairs)
+        n = sum(len(word) > 1 for word in encode_words(tokens.values(), merges))
+        require(not n, f"ignore_merges = true is not supported: without it, {plural(n, 'token')} would be split")
     vocab.update(ids)
     pattern = check_supported(content, vocab, specials)
-    return *to_bytes(vocab, pairs), list(specials), pattern
+    kept = [token["content"] for token in content["added_tokens"] if not token.get("special")]
+    return *to_bytes(vocab, pairs), specials, pattern, kept
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Check that no normalized added token overlaps another one: tokenizers searches for those later."""
+    """Check that no added token begins within a normalized one: tokenizers would find it first."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
-    for group, other_group in ((normalized, others), (others, normalized)):
-        beginnings = {hash(other[:end]) for other in other_group for end in range(1, len(other) + 1)}
-        for token in group:
-            ends = {hash(token[start:]) for start in range(len(token))}
-            overlaps = ends & beginnings or any(other in token for other in other_group)
-            require(not overlaps, f"the added token {token!r:.99} overlaps another one, and only one is normalized")
+    beginnings = {hash(other[:end]) for other in others for end in range(1, len(other) + 1)}
+    for token in normalized:
+        ends = {hash(token[start:]) for start in range(len(token))}
+        overlaps = ends & beginnings or any(other in token for other in others)
+        require(not overlaps, f"the added token {token!r:.99} overlaps another one, and only one is normalized")
 
 
 def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
@@ -1154,8 +1161,11 @@ def read_tiktoken(path: FilePath) -> Model:
     several bytes is made by the pair that is left when the merges of lower ranks have been made in it.
     """
     with open(path, "rb") as file, error_prefix(path):
-        rows = [line.split() for line in file.read().splitlines() if line]
-        ids = {base64.b64decode(token, validate=True): int(token_id) for token, token_id in rows}
+        ids = {}
+        for number, line in enumerate(file.read().splitlines(), 1):
+            require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
+            in_base64, rank = line.split()
+            ids[base64.b64decode(in_base64, validate=True)] = int(rank)
         merges: list[Pair] = []
         for token in sorted(ids, key=ids.__getitem__):
             parts = [token[at : at + 1] for at in range(len(token))]
@@ -1180,9 +1190,9 @@ def error_prefix(path: FilePath) -> Iterator[None]:
         raise ValueError(f"{os.fspath(path)}: {text}") from None
 
 
-# --------------------------------------------------
+# ------------------------------
 # IX. Large corpora
-# --------------------------------------------------
+# ------------------------------
 
 # A corpus is read in slices that split into the same words on their own as they do within the whole
 # text. Workers count or encode slices at the same time. Results are used in order.
@@ -1207,8 +1217,7 @@ class Corpus:
     """The files or texts of a call; sizes are in bytes, 0 for pipes and /proc."""
 
     def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
-        require(paths is not None or texts is not None, "either the path of a file or texts=... is missing")
-        require(paths is None or texts is None, "pass either paths or texts, and not both")
+        require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
         require(not isinstance(texts, (str, bytes)), f"texts must be an iterable of strings, not {texts!r:.40}")
         listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
         self.paths = [os.fsdecode(path) for path in listed]
@@ -1251,7 +1260,7 @@ def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> 
         while end < size:
             begin = max(start, end - WINDOW_BYTES)
             file.seek(begin)
-            cut = last_cut(file.read(end - begin), options.pattern, options.special_tokens, options.errors)
+            cut = last_cut(file.read(end - begin), options.pattern, options.special_tokens)
             if cut:
                 yield Slice(path, start, begin + cut)
                 start = begin + cut
@@ -1300,7 +1309,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         if len(data) < wanted:
             continue
         window = bytes(data[-WINDOW_BYTES:])
-        cut = last_cut(window, options.pattern, options.special_tokens, options.errors)
+        cut = last_cut(window, options.pattern, options.special_tokens)
         if cut:
             cut += len(data) - len(window)
             yield bytes(data[:cut])
@@ -1319,9 +1328,7 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
-    # Processes find run_in_worker by the name of this module, which may have been loaded without one.
-    has_name = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
-    if n_workers < 2 or not (in_threads or has_name):
+    if n_workers < 2:
         for piece in slices:
             yield piece, task(piece)
         return
@@ -1418,7 +1425,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     """Write the token ids of a corpus into a .npy file (format 1.0); return how many there are."""
     require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
     kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
-    encoder = tokenizer.python_encoder if corpus.options.engine == "python" else tokenizer.encoder
+    encoder = PythonEncoder(tokenizer) if corpus.options.engine == "python" else tokenizer.encoder
     in_c = not isinstance(encoder, PythonEncoder)
     task = functools.partial(encode_texts, encoder=encoder, kind=kind)
     results = corpus.map(task, in_c, SLICE_BYTES_IN_C if in_c else SLICE_BYTES, "encoding")
@@ -1438,9 +1445,9 @@ def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
     return b"".join(encoder.encode_array(utf8, kind) for utf8 in texts)
 
 
-# --------------------------------------------------
+# ------------------------------
 # X. The C engine
-# --------------------------------------------------
+# ------------------------------
 
 # build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
 #   patterns                        the names of the patterns that it supports
@@ -1476,9 +1483,9 @@ def engine_for(options: Options, scanning: bool = False) -> Any:
     return engine
 
 
-# --------------------------------------------------
+# ------------------------------
 # XI. The command line
-# --------------------------------------------------
+# ------------------------------
 
 USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and write a model
        %(prog)s CORPUS [CORPUS ...] --encode FILE [options]  write token ids
@@ -1491,12 +1498,9 @@ def make_parser() -> Any:
     """Return the parser; each one of OPTIONS is set under its own name."""
     import argparse
 
-    def refuse(message: str) -> None:
-        raise ValueError(message)
-
     parser = argparse.ArgumentParser(usage=USAGE)
     parser.set_defaults(start=time.perf_counter())
-    parser.error = refuse  # type: ignore[method-assign, assignment]
+    parser.error = functools.partial(require, False)  # type: ignore[method-assign, assignment]
     add = parser.add_argument_group("input").add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
     help_text = "repeat for each; replaces the default, <|endoftext|>"
@@ -1536,8 +1540,8 @@ def run(args: Any) -> None:
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
     if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
-        way = """jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
-        report(args, "note", f"JSON is read as plain text, with its braces; to read its texts: {way}")
+        way = """to read its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
+        report(args, "note", f"JSON is read as plain text, with its braces; {way}")
     given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
         other = size is not None or args.explain or args.pair
@@ -1598,7 +1602,14 @@ def train(args: Any, options: Options) -> Corpus:
     of_what = "the words that were kept" if rare else "this corpus"
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token on {of_what}")
     if folder is not None:
-        save_model(vocab, merges, options, folder)
+        try:
+            save_model(vocab, merges, options, folder)
+        except OSError as error:  # a full disk: the training shall not be lost
+            import tempfile
+
+            elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
+            save_model(vocab, merges, options, elsewhere)
+            raise OSError(error.errno, f"{error.strerror}; the model is in {elsewhere}", error.filename) from None
     report(args, "saved", "nothing: --explain saves a model only with --model FOLDER" if folder is None else folder)
     return corpus
 
@@ -1620,13 +1631,7 @@ def rounds_of(text: str) -> range:
 def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair]) -> None:
     """Print why merges are made, two words that each one changes, and the count of a watched pair."""
     require(rounds.start < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
-    ranks = {pair: rank for rank, pair in enumerate(merges[: rounds.start])}
-    new_tokens = [left + right for left, right in ranks]
-    words: dict[Word, int] = {}
-    for data, count in counts.items():
-        tokens = [BYTES[byte] for byte in data]
-        words[tuple(merge_by_rank(tokens, ranks, new_tokens))] = count
-
+    words = dict(zip(encode_words(counts, merges[: rounds.start]), counts.values()))
     for number, best in enumerate(merges[rounds.start : rounds.stop], rounds.start + 1):
         say(f"round {number}: {reasons(words, best, watched)}\n", "stdout")
         changed = {word: new for word in words if (new := merge_pair(word, best)) != word}

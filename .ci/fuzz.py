@@ -53,7 +53,7 @@ def compare(seconds: float) -> None:
             ids = tokenizer.encode(text)
             cuts = [0, *sorted(rng.choices(range(len(text) + 1), k=rng.randint(0, 30))), len(text)]
             pieces = [text[start:end] for start, end in zip(cuts, cuts[1:])]
-            encoder, tokenizer.encoder = tokenizer.encoder, tokenizer.python_encoder
+            encoder, tokenizer.encoder = tokenizer.encoder, bpe.PythonEncoder(tokenizer)
             assert tokenizer.encode(text) == ids, f"{place}: other ids"
             assert list(tokenizer.encode_iterable(pieces)) == ids, f"{place}: other ids in a stream (python)"
             tokenizer.encoder = encoder

@@ -64,7 +64,7 @@ def encode(engine, data, cache):
 
 def check(engine, tokenizer, texts):
     """The ids of some texts are those of Python: with words that are new, with words that are known, and by encode()."""
-    tokenizer.encoder = tokenizer.python_encoder
+    tokenizer.encoder = bpe.PythonEncoder(tokenizer)
     encoder = engine.encoder(tokenizer)
     cache = new_cache(encoder)
     for text in texts:
@@ -198,7 +198,7 @@ def test_a_memory_that_is_full_is_emptied():
 def test_threads_share_an_encoder(engine):
     rng = random.Random(5)
     tokenizer = trained([random_text(rng, PARTS, 500)], 100, ["<|"])
-    tokenizer.encoder = tokenizer.python_encoder
+    tokenizer.encoder = bpe.PythonEncoder(tokenizer)
     encoder = engine.encoder(tokenizer)
     texts = [random_text(rng, PARTS, 3000) for _ in range(8)]
     found = [[] for _ in range(4)]

@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import bpe
 import picture
 from picture import HEIGHT, box, line, text
+
+import bpe
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = "fixtures/corpus.txt"
@@ -24,7 +25,7 @@ SIZES = [1000, 4000]
 TEXTS = ["The ferry was late again.", "外婆很好", "def add(a, b):"]
 MARGIN, LEFT, RIGHT = 14, 88, 666  # x of the labels, of the first box, and of the end of the last one
 WIDTH = RIGHT + MARGIN
-WIDEST = 44  # the width of a byte, at most
+WIDEST = 50  # the width of a byte, at most
 GAP = 4  # between boxes
 ABOVE = 32  # the height of the line for divided characters
 STYLE = """

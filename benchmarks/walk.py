@@ -111,7 +111,7 @@ def merges(found: list[Round], y: float) -> list[str]:
         parts += box(x + CELL * len(left) + 4, top, right, b"")
         parts.append(text(x + 114, top + 25, "→", "middle"))
         parts += box(x + 132, top, left + right, left + right)
-        parts.append(text(x + 132 + CELL * 4 + 8, top + 25, str(256 + rank)))
+        parts.append(text(x + 132 + CELL * len(left + right) + 8, top + 25, str(256 + rank)))
     return parts
 
 

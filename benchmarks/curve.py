@@ -3,7 +3,8 @@
     python benchmarks/curve.py OUT.svg NAME=CORPUS [NAME=CORPUS ...] [--vocab-size 64000] [--pattern gpt2]
 
 Each merge saves a known number of tokens, so the number of tokens in the corpus is exact after every merge. Each curve
-is drawn in percent of its own bytes per token at 32,000, because bytes per token of different texts can't be compared.
+is drawn in percent of its own bytes per token at 32,000 (at the vocabulary size, if that is smaller), because bytes per
+token of different texts can't be compared.
 The figures are also printed as a Markdown table. Requires only bpe.py.
 """
 
@@ -23,7 +24,7 @@ import bpe
 
 SIZES = [500, 1_000, 2_000, 5_000, 10_000, 20_000, 32_000, 64_000, 100_000, 200_000]  # for the table
 TICKS = {500 << i: f"{(500 << i) / 1000:g}k" if i else "500" for i in range(9)}  # each twice as large: 500, 1k, ... 128k
-BASE = 32_000  # the size that is 100 %
+BASE = 32_000  # the size that is 100 %, unless the vocabulary is smaller
 LOWEST = 40  # per cent, at the bottom of the picture
 LEFT, RIGHT, TOP, BOTTOM = 84, 484, 78, 430  # of the plot
 WIDTH, LABEL, LINE = 704, 508, 58  # of the picture; x and distance of the labels
@@ -38,12 +39,12 @@ def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     options = bpe.check_options("count learn", ["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
     words = bpe.count_corpus(bpe.Corpus(corpus, None, options))
     n_bytes = n_tokens = words.totals()[2]
-    if not n_bytes:
-        raise SystemExit(f"curve.py: {corpus} has no words")
     ratios = {257: 1.0}  # 256 bytes and the special token
     for size, (_, _, _, replaced) in enumerate(bpe.learn(words, options), 258):
         n_tokens -= replaced
         ratios[size] = n_bytes / n_tokens
+    if max(ratios) < min(TICKS):
+        raise SystemExit(f"curve.py: {corpus} is too small")
     return ratios
 
 
@@ -75,11 +76,10 @@ DARK = "    .grid { stroke: #3d444d } .dot { fill: #f0f6fc }\n"
 
 def draw(curves: dict[str, dict[int, float]], vocab_size: int, pattern: str) -> str:
     """Return the picture as SVG: one curve per corpus, labeled at its end."""
-    first = min(TICKS)
-    percent = {}
+    first, base, whole, percent = min(TICKS), min(BASE, vocab_size), {}, {}
     for name, ratios in curves.items():
-        whole = ratios[min(BASE, max(ratios))]
-        percent[name] = {size: 100 * ratio / whole for size, ratio in ratios.items() if first <= size <= vocab_size}
+        whole[name] = ratios.get(base, ratios[max(ratios)])  # the last, if all words are single tokens before
+        percent[name] = {size: 100 * ratio / whole[name] for size, ratio in ratios.items() if size >= first}
     highest = max(105, *(max(points.values()) for points in percent.values()))
 
     def place(size: float, value: float) -> tuple[float, float]:
@@ -90,7 +90,7 @@ def draw(curves: dict[str, dict[int, float]], vocab_size: int, pattern: str) -> 
     parts = [
         text(16, 34, "bytes per token 每个词元的字节数", "strong"),
         text(WIDTH - 16, 34, pattern, "end"),
-        text(16, 62, f"{BASE // 1000}k = 100 %"),
+        text(16, 62, f"{base / 1000:g}k = 100 %"),
         text((LEFT + RIGHT) / 2, BOTTOM + 62, "vocabulary size 词表大小", "strong middle"),
     ]
     for value in range(LOWEST, int(highest) + 1, 10):
@@ -106,11 +106,10 @@ def draw(curves: dict[str, dict[int, float]], vocab_size: int, pattern: str) -> 
         dash = f'style="stroke-dasharray: {DASHES[number % len(DASHES)]}"'
         path = "L".join("{:.1f} {:.1f}".format(*place(size, points[size])) for size in drawn_sizes(points))
         parts.append(f'<path class="curve curve{number % len(DASHES)}" {dash} d="M{path}"/>')
-    if vocab_size >= BASE:  # where all curves meet
-        x, y = place(BASE, 100)
-        parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="7"/>')
+    x, y = place(base, 100)  # where the curves meet
+    parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="7"/>')
     ends = {name: place(max(points), points[max(points)]) for name, points in percent.items()}
-    parts += labels(ends, {name: ratios.get(BASE, ratios[max(ratios)]) for name, ratios in curves.items()})
+    parts += labels(ends, {name: f"{base / 1000:g}k: {ratio:.2f}" for name, ratio in whole.items()})
     title = "; ".join(
         f"{name}: " + ", ".join(f"{points[size]:.0f} % at {size:,}" for size in TICKS if size in points)
         for name, points in percent.items()
@@ -125,7 +124,7 @@ def drawn_sizes(points: dict[int, float]) -> list[int]:
     return [size for size in sorted(steps | {last}) if size <= last]
 
 
-def labels(ends: dict[str, tuple[float, float]], whole: dict[str, float]) -> list[str]:
+def labels(ends: dict[str, tuple[float, float]], whole: dict[str, str]) -> list[str]:
     """Label the end of each curve with its name and its bytes per token at 100 %, without overlaps."""
     parts, y = [], TOP - LINE
     for name in sorted(ends, key=lambda name: (ends[name][1], name)):
@@ -134,7 +133,7 @@ def labels(ends: dict[str, tuple[float, float]], whole: dict[str, float]) -> lis
         y = max(end_y, y + LINE)
         parts.append(f'<path class="leader curve{number}" d="M{end_x:.1f} {end_y:.1f}L{LABEL - 6} {y:.1f}"/>')
         parts.append(text(LABEL, y + 7, name, f"name name{number}"))
-        parts.append(text(LABEL, y + 31, f"{BASE // 1000}k: {whole[name]:.2f} {CHINESE.get(name, '')}".strip()))
+        parts.append(text(LABEL, y + 31, f"{whole[name]} {CHINESE.get(name, '')}".strip()))
     return parts
 
 
@@ -145,6 +144,8 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=64_000)
     parser.add_argument("--pattern", default="gpt2")
     args = parser.parse_args()
+    if args.vocab_size <= min(TICKS):
+        raise SystemExit(f"curve.py: --vocab-size must be above {min(TICKS)}")
     corpora = dict(item.split("=", 1) if "=" in item else (Path(item).stem, item) for item in args.corpora)
     if missing := [path for path in corpora.values() if not os.path.isfile(path)]:
         raise SystemExit(f"curve.py: no such file: {missing[0]}")

@@ -51,17 +51,17 @@ PANELS = [
     Panel("encoding, whole file", "Encoding a file 编码文件", "whole process 整个进程", [seconds, memory]),
     Panel("encoding, one core", "Encoding to Python lists 编码为列表", "one core 单核", [seconds_to_list]),
 ]
-LEFT, COLUMN, BAR = 190, 256, 140  # x of the bars; the widths of a column and of its longest bar
+LEFT, COLUMN, BAR = 198, 254, 134  # x of the bars; the widths of a column and of its longest bar
 TOP, HEAD, ROW = 84, 44, 33  # the heights of the two lines on top, of a panel's title, and of a row
 WIDTH = LEFT + COLUMN * 2
 STYLE = """
   .title { font-size: 22px; font-weight: bold; fill: #1f2328 }
-  .bar { fill: #a9b4c0 }
+  .bar { fill: #8793a1 }
   .bar-ours { fill: #0a4a82 }
 """
 DARK = """
     .title { fill: #f0f6fc }
-    .bar { fill: #4d5763 }
+    .bar { fill: #6b7684 }
     .bar-ours { fill: #ffd469 }
 """
 

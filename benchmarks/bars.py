@@ -30,6 +30,7 @@ class Panel(NamedTuple):
     task: str  # in the results
     title: str
     note: str
+    field: str  # of the records; a tool without it is not shown
     measures: list[Measure]  # seconds, then bytes, if memory was measured
 
 
@@ -47,9 +48,9 @@ def memory(run: dict[str, Any]) -> float:
 
 
 PANELS = [
-    Panel("training", "Training 训练", "whole process 整个进程", [seconds, memory]),
-    Panel("encoding, whole file", "Encoding a file 编码文件", "whole process 整个进程", [seconds, memory]),
-    Panel("encoding, one core", "Encoding to Python lists 编码为列表", "one core 单核", [seconds_to_list]),
+    Panel("training", "Training 训练", "whole process 整个进程", "seconds", [seconds, memory]),
+    Panel("encoding, whole file", "Encoding a file 编码文件", "whole process 整个进程", "seconds", [seconds, memory]),
+    Panel("encoding, one core", "Encoding to Python lists 编码为列表", "one core 单核", "list", [seconds_to_list]),
 ]
 LEFT, COLUMN, BAR = 198, 254, 134  # x of the bars; the widths of a column and of its longest bar
 TOP, HEAD, ROW = 84, 44, 33  # the heights of the two lines on top, of a panel's title, and of a row
@@ -81,7 +82,7 @@ def medians(panel: Panel, runs: list[dict[str, Any]]) -> Medians:
     """Return the values of the tools in a panel, the fastest tool first."""
     of_tool: dict[str, list[dict[str, Any]]] = {}
     for run in runs:
-        if run["task"] == panel.task:
+        if run["task"] == panel.task and panel.field in run:
             of_tool.setdefault(run["tool"], []).append(run)
     values = {tool: [statistics.median(map(f, found)) for f in panel.measures] for tool, found in of_tool.items()}
     fastest = sorted(values, key=lambda tool: values[tool][0])
@@ -100,7 +101,7 @@ def draw_panel(panel: Panel, found: Medians, y: float) -> list[str]:
     """Draw a bar for each tool and measure; each measure has its own scale."""
     parts = [text(WIDTH - 16, y + 30, panel.note, "end"), text(16, y + 30, panel.title, "title")]
     widest = BAR + COLUMN * (2 - len(panel.measures))
-    longest = [max(column) for column in zip(*found.values())]
+    longest = [max(*column, 1e-9) for column in zip(*found.values())]
     for row, (tool, values) in enumerate(found.items()):
         top = y + HEAD + ROW * row
         kind = "strong" if tool in OURS else ""

@@ -24,8 +24,8 @@ import bpe
 
 SIZES = [500, 1_000, 2_000, 5_000, 10_000, 20_000, 32_000, 64_000, 100_000, 200_000]  # for the table
 TICKS = {500 << i: f"{(500 << i) / 1000:g}k" if i else "500" for i in range(9)}  # each twice as large: 500, 1k, ... 128k
-BASE = 32_000  # the size that is 100 %, unless the vocabulary is smaller
-LOWEST = 40  # per cent, at the bottom of the picture
+BASE = 32_000  # the size that is 100%, unless the vocabulary is smaller
+LOWEST = 40  # percent, at the bottom of the picture
 LEFT, RIGHT, TOP, BOTTOM = 84, 484, 78, 430  # of the plot
 WIDTH, LABEL, LINE = 704, 508, 58  # of the picture; x and distance of the labels
 CHINESE = {"English": "英文", "Source code": "源代码", "100 languages": "百种语言", "Chinese poems": "中文诗词", "Chinese": "中文"}
@@ -90,13 +90,13 @@ def draw(curves: dict[str, dict[int, float]], vocab_size: int, pattern: str) -> 
     parts = [
         text(16, 34, "bytes per token 每个词元的字节数", "strong"),
         text(WIDTH - 16, 34, pattern, "end"),
-        text(16, 62, f"{base / 1000:g}k = 100 %"),
+        text(16, 62, f"{base / 1000:g}k = 100%"),
         text((LEFT + RIGHT) / 2, BOTTOM + 62, "vocabulary size 词表大小", "strong middle"),
     ]
     for value in range(LOWEST, int(highest) + 1, 10):
         _, y = place(first, value)
         parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>')
-        parts.append(text(LEFT - 10, y + 7, f"{value} %", "end"))
+        parts.append(text(LEFT - 10, y + 7, f"{value}%", "end"))
     for size, label in TICKS.items():
         if size <= vocab_size:
             x, _ = place(size, LOWEST)
@@ -111,7 +111,7 @@ def draw(curves: dict[str, dict[int, float]], vocab_size: int, pattern: str) -> 
     ends = {name: place(max(points), points[max(points)]) for name, points in percent.items()}
     parts += labels(ends, {name: f"{base / 1000:g}k: {ratio:.2f}" for name, ratio in whole.items()})
     title = "; ".join(
-        f"{name}: " + ", ".join(f"{points[size]:.0f} % at {size:,}" for size in TICKS if size in points)
+        f"{name}: " + ", ".join(f"{points[size]:.0f}% at {size:,}" for size in TICKS if size in points)
         for name, points in percent.items()
     )
     return picture.frame((WIDTH, BOTTOM + 80), title, parts, STYLE + colors(LIGHT_COLORS), DARK + colors(DARK_COLORS))
@@ -125,7 +125,7 @@ def drawn_sizes(points: dict[int, float]) -> list[int]:
 
 
 def labels(ends: dict[str, tuple[float, float]], whole: dict[str, str]) -> list[str]:
-    """Label the end of each curve with its name and its bytes per token at 100 %, without overlaps."""
+    """Label the end of each curve with its name and its bytes per token at 100%, without overlaps."""
     parts, y = [], TOP - LINE
     for name in sorted(ends, key=lambda name: (ends[name][1], name)):
         number = list(ends).index(name) % len(DASHES)

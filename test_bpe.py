@@ -3000,5 +3000,22 @@ def test_the_figures_of_the_exercises():
                 assert regex.search(rf"(?<!\d){value:,}(?!\d)", rows[str(number)]), (name, number, values)
 
 
+@only_python
+@pytest.mark.parametrize("name", ["tokens", "walk", "bars"])
+def test_each_picture_is_the_one_that_its_script_draws(tmp_path, name):
+    subprocess.run([sys.executable, HERE / f"benchmarks/{name}.py", tmp_path / "new.svg"], check=True)
+    assert (tmp_path / "new.svg").read_bytes() == (HERE / f"benchmarks/{name}.svg").read_bytes()
+
+
+@only_python
+def test_the_curve_has_the_compression_of_encoding(tmp_path):
+    command = [sys.executable, HERE / "benchmarks/curve.py", tmp_path / "new.svg", HERE / "fixtures/corpus.txt"]
+    told = subprocess.run([*command, "--vocab-size=1000"], check=True, capture_output=True, text=True).stdout
+    texts = FIXTURE.split(END)
+    ids = bpe.Tokenizer.train(texts=texts, vocab_size=1000, special_tokens=[END]).encode_batch(texts)
+    ratio = len("".join(texts).encode()) / sum(map(len, ids))
+    assert told.endswith(f" {ratio:.2f} |\n") and f"1k: {ratio:.2f}" in (tmp_path / "new.svg").read_text("utf-8")
+
+
 if __name__ == "__main__":
     write_expected()

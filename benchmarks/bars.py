@@ -1,9 +1,10 @@
 """Draw speed and memory as bars, from results that bench.py has written.
 
-    python benchmarks/bars.py [RESULTS.jsonl [CORPUS [OUT.svg]]]
+    python benchmarks/bars.py [OUT.svg [RESULTS.jsonl [CORPUS]]]
 
-For each tool, one bar is the time of the whole process and the other its peak memory: first for training, then for
-encoding the whole file. All are medians. Requires no other package.
+Training and encoding of the whole file: one bar is the time of the whole process, the other its peak memory. Encoding to
+lists: the time on one core, at the speed that bench.py has measured in memory. All are medians. Each panel has bpe.py
+with both engines, tiktoken and tokenizers, if they do the task, and the fastest other tools. Requires no other package.
 """
 
 from __future__ import annotations
@@ -11,101 +12,138 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from html import escape
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import picture
+from picture import box, text
 
 FOLDER = Path(__file__).resolve().parent
-TASKS = {  # in the results -> (title, tools)
-    "training": ("Training", ["bpe.py, C", "gigatoken", "rustbpe", "bpe.py, Python", "tokenizers"]),
-    "encoding, whole file": ("Encoding", ["bpe.py, C", "gigatoken", "tiktoken", "bpe.py, Python", "tokenizers"]),
-}
-LABELS = {"bpe.py, C": "bpe.py with C", "bpe.py, Python": "bpe.py in Python"}
-FIELDS = {"seconds": ("time, less is better", "{:,.{}f} s"), "peak": ("peak memory", "{:,.0f} MB")}
-LEFT, COLUMN, BAR, ROW, TOP = 212, 260, 150, 37, 74  # x of the bars; sizes of a column, its longest bar, a row, a head
-WIDTH = LEFT + COLUMN * len(FIELDS) + 6
+OURS = ["bpe.py, C", "bpe.py, Python"]
+KNOWN = ["tiktoken", "tokenizers"]  # shown however slow they are
+OTHERS = 3  # the number of other tools in a panel
+Measure = Callable[[dict[str, Any]], float]  # from a record to a value
 
-# The picture has its own background: a page may be dark on a light system, or the other way around.
+
+class Panel(NamedTuple):
+    task: str  # in the results
+    title: str
+    note: str
+    field: str  # of the records; a tool without it is not shown
+    measures: list[Measure]  # seconds, then bytes, if memory was measured
+
+
+def seconds(run: dict[str, Any]) -> float:
+    return run["seconds"]
+
+
+def seconds_to_list(run: dict[str, Any]) -> float:
+    """The whole corpus at the measured speed, so that the three panels can be compared."""
+    return run["bytes"] / run["list"]
+
+
+def memory(run: dict[str, Any]) -> float:
+    return run["memory"] if "memory" in run else run["peak"]
+
+
+PANELS = [
+    Panel("training", "Training 训练", "whole process 整个进程", "seconds", [seconds, memory]),
+    Panel("encoding, whole file", "Encoding a file 编码文件", "whole process 整个进程", "seconds", [seconds, memory]),
+    Panel("encoding, one core", "Encoding to Python lists 编码为列表", "one core 单核", "list", [seconds_to_list]),
+]
+LEFT, COLUMN, BAR = 198, 254, 134  # x of the bars; the widths of a column and of its longest bar
+TOP, HEAD, ROW = 84, 44, 33  # the heights of the two lines on top, of a panel's title, and of a row
+WIDTH = LEFT + COLUMN * 2
 STYLE = """
-  text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 20px; fill: #59636e }
   .title { font-size: 22px; font-weight: bold; fill: #1f2328 }
-  .ours { font-weight: bold; fill: #1f2328 }
-  .label { text-anchor: end }
-  .page { fill: #ffffff }
-  .bar { fill: #a9b4c0 }
+  .bar { fill: #8793a1 }
   .bar-ours { fill: #0a4a82 }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #a9b3be }
-    .title, .ours { fill: #f0f6fc }
-    .page { fill: #0d1117 }
-    .bar { fill: #4d5763 }
+"""
+DARK = """
+    .title { fill: #f0f6fc }
+    .bar { fill: #6b7684 }
     .bar-ours { fill: #ffd469 }
-  }
 """
 
+Medians = dict[str, list[float]]  # tool -> its values
 
-def medians(path: Path, corpus: str) -> dict[tuple[str, str], dict[str, float]]:
-    """Return {(task, tool): {"seconds": seconds, "peak": bytes}} for a corpus and the pattern gpt2."""
-    runs: dict[tuple[str, str], list[Any]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        run = json.loads(line)
-        if (run["corpus"], run["pattern"], run["status"]) == (corpus, "gpt2", 0) and run["task"] in TASKS:
-            runs.setdefault((run["task"], run["tool"]), []).append(run)
-    if not runs:
+
+def records(path: Path, corpus: str) -> list[dict[str, Any]]:
+    """Return the results for a corpus and the pattern gpt2."""
+    runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [run for run in runs if (run["corpus"], run["pattern"], run["status"]) == (corpus, "gpt2", 0)]
+    if not found:
         raise SystemExit(f"bars.py: {path} has no results for {corpus}")
-    return {key: {field: statistics.median(run[field] for run in found) for field in FIELDS} for key, found in runs.items()}
+    return found
 
 
-def value(field: str, number: float) -> str:
+def medians(panel: Panel, runs: list[dict[str, Any]]) -> Medians:
+    """Return the values of the tools in a panel, the fastest tool first."""
+    of_tool: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        if run["task"] == panel.task and panel.field in run:
+            of_tool.setdefault(run["tool"], []).append(run)
+    values = {tool: [statistics.median(map(f, found)) for f in panel.measures] for tool, found in of_tool.items()}
+    fastest = sorted(values, key=lambda tool: values[tool][0])
+    others = [tool for tool in fastest if tool not in OURS + KNOWN and not tool.startswith(("bpe.py", "by definition"))]
+    return {tool: values[tool] for tool in fastest if tool in OURS + KNOWN + others[:OTHERS]}
+
+
+def spell(column: int, value: float) -> str:
     """Spell a value: 0.38 s, 12.4 s, 68 MB."""
-    return FIELDS[field][1].format(number / 1e6) if field == "peak" else f"{number:,.{2 if number < 9.95 else 1}f} s"
+    if column:
+        return f"{value / 1e6:,.0f} MB"
+    return f"{value:,.{2 if value < 9.95 else 1}f} s"
 
 
-def draw(found: dict[tuple[str, str], dict[str, float]], corpus: str) -> str:
-    """Return the picture as SVG, with the fastest tool on top."""
-    parts, y = [], 0
-    for (task, (title, names)), subtitle in zip(TASKS.items(), (corpus, "the same text, with that vocabulary")):
-        tools = sorted(names, key=lambda tool: found[task, tool]["seconds"])
-        parts.append(f'<text class="title" x="16" y="{y + 36}">{escape(title)}</text>')
-        parts.append(f'<text x="{LEFT}" y="{y + 36}">{escape(subtitle)}</text>')
-        for column, (field, (name, _)) in enumerate(FIELDS.items()):
-            x = LEFT + COLUMN * column
-            parts.append(f'<text x="{x}" y="{y + 64}">{name}</text>')
-            longest = max(found[task, tool][field] for tool in tools)
-            for row, tool in enumerate(tools):
-                number, top = found[task, tool][field], y + TOP + ROW * row
-                ours = tool.startswith("bpe.py")
-                if not column:
-                    kind = "label ours" if ours else "label"
-                    parts.append(f'<text class="{kind}" x="{x - 12}" y="{top + 21}">{LABELS.get(tool, tool)}</text>')
-                width = max(BAR * number / longest, 2)
-                kind = "bar-ours" if ours else "bar"
-                parts.append(f'<rect class="{kind}" x="{x}" y="{top + 2}" width="{width:.1f}" height="26" rx="3"/>')
-                kind = ' class="ours"' if ours else ""
-                parts.append(f'<text{kind} x="{x + width + 8:.1f}" y="{top + 21}">{value(field, number)}</text>')
-        y += TOP + ROW * len(tools) + 14
-    title = "; ".join(
-        f"{title}, {LABELS.get(tool, tool)}: {', '.join(value(field, found[task, tool][field]) for field in FIELDS)}"
-        for task, (title, tools) in TASKS.items()
-        for tool in tools
-    )
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" width="{WIDTH}" height="{y}" role="img">',
-        f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>",
-        f'<rect class="page" width="{WIDTH}" height="{y}" rx="8"/>', *parts, "</svg>\n",
-    ])  # fmt: skip
+def draw_panel(panel: Panel, found: Medians, y: float) -> list[str]:
+    """Draw a bar for each tool and measure; each measure has its own scale."""
+    parts = [text(WIDTH - 16, y + 30, panel.note, "end"), text(16, y + 30, panel.title, "title")]
+    widest = BAR + COLUMN * (2 - len(panel.measures))
+    longest = [max(*column, 1e-9) for column in zip(*found.values())]
+    for row, (tool, values) in enumerate(found.items()):
+        top = y + HEAD + ROW * row
+        kind = "strong" if tool in OURS else ""
+        parts.append(text(LEFT - 12, top + 20, tool, f"{kind} end".strip()))
+        for column, value in enumerate(values):
+            x, width = LEFT + COLUMN * column, max(widest * value / longest[column], 2)
+            parts.append(box(x, top + 1, width, "bar-ours" if tool in OURS else "bar", 25, 3))
+            parts.append(text(x + width + 8, top + 20, spell(column, value), kind))
+    return parts
+
+
+def draw(runs: list[dict[str, Any]]) -> str:
+    """Return the picture as SVG, with the fastest tool of each panel on top."""
+    first = runs[0]
+    parts = [
+        text(16, 34, "less is better 越短越好", "strong"),
+        text(WIDTH - 16, 34, f"{first['bytes'] / 1e6:,.0f} MB, {first['vocab_size']:,} tokens 词元", "end"),
+        text(LEFT, 70, "time 时间"),
+        text(LEFT + COLUMN, 70, "memory 内存"),
+    ]
+    y, said = TOP, []
+    for panel in PANELS:
+        found = medians(panel, runs)
+        if not found:
+            continue
+        parts += [picture.line(16, WIDTH - 16, y), *draw_panel(panel, found, y)]
+        y += HEAD + ROW * len(found) + 10
+        told = ", ".join(f"{tool} {' '.join(map(spell, range(2), values))}" for tool, values in found.items())
+        said.append(f"{panel.title}: {told}")
+    where = [first[field] for field in ("processor", "date") if field in first]
+    if where:
+        parts += [picture.line(16, WIDTH - 16, y), text(16, y + 30, ", ".join(where))]
+        y += 46
+    return picture.frame((WIDTH, y), "; ".join(said), parts, STYLE, DARK)
 
 
 def main() -> None:
     if sys.argv[1:2] in (["-h"], ["--help"]):
         raise SystemExit(__doc__)
-    results, corpus, output = (sys.argv[1:] + [None] * 3)[:3]  # type: ignore[list-item]
-    corpus = corpus or "django.txt"
-    path = Path(results or FOLDER / "results.jsonl")
-    found = medians(path, corpus)
-    about = json.loads(next(line for line in path.read_text().splitlines() if json.loads(line)["corpus"] == corpus))
-    subtitle = f"{about['bytes'] / 1e6:,.0f} MB of text, vocabulary of {about['vocab_size']:,} tokens"
-    Path(output or FOLDER / "bars.svg").write_text(draw(found, subtitle), encoding="utf-8")
+    output, results, corpus = (sys.argv[1:] + [None] * 3)[:3]  # type: ignore[list-item]
+    runs = records(Path(results or FOLDER / "results.jsonl"), corpus or "django.txt")
+    Path(output or FOLDER / "bars.svg").write_text(draw(runs), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,24 +1,37 @@
 """Draw compression against vocabulary size: bytes per token at every size, from one training run per corpus.
 
-    python benchmarks/curve.py OUT.png NAME=CORPUS [NAME=CORPUS ...] [--vocab-size 32000] [--pattern gpt2]
+    python benchmarks/curve.py OUT.svg NAME=CORPUS [NAME=CORPUS ...] [--vocab-size 64000] [--pattern gpt2]
 
-Each merge saves a known number of tokens, so the number of tokens in the corpus is exact after every merge.
-The figures are also printed as a Markdown table. Requires matplotlib.
+Each merge saves a known number of tokens, so the number of tokens in the corpus is exact after every merge. Each curve
+is drawn in percent of its own bytes per token at 32,000 (at the vocabulary size, if that is smaller), because bytes per
+token of different texts can't be compared.
+The figures are also printed as a Markdown table. Requires only bpe.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import picture
+from picture import text
+
 import bpe
 
-SIZES = [256, 1_000, 2_000, 5_000, 10_000, 20_000, 32_000, 50_000, 100_000, 200_000]  # for the axis and the table
-STYLES = ["-", "--", "-.", (0, (1, 1)), (0, (6, 1, 1, 1, 1, 1))]  # distinguishable without color
-COLORS = ["#0072b2", "#d55e00", "#009e73", "#aa4499", "#444444"]
+SIZES = [500, 1_000, 2_000, 5_000, 10_000, 20_000, 32_000, 64_000, 100_000, 200_000]  # for the table
+TICKS = {500 << i: f"{(500 << i) / 1000:g}k" if i else "500" for i in range(9)}  # each twice as large: 500, 1k, ... 128k
+BASE = 32_000  # the size that is 100%, unless the vocabulary is smaller
+LOWEST = 40  # percent, at the bottom of the picture
+LEFT, RIGHT, TOP, BOTTOM = 84, 484, 78, 430  # of the plot
+WIDTH, LABEL, LINE = 704, 508, 58  # of the picture; x and distance of the labels
+CHINESE = {"English": "英文", "Source code": "源代码", "100 languages": "百种语言", "Chinese poems": "中文诗词", "Chinese": "中文"}
+LIGHT_COLORS = ["#0a4a82", "#a84300", "#00694a", "#8a2d7e", "#1f2328"]
+DARK_COLORS = ["#79b8ff", "#ffb26b", "#5fd7a7", "#e7a1e2", "#f0f6fc"]
+DASHES = ["none", "12 5", "3 4", "14 4 3 4", "7 3"]  # distinguishable without color
 
 
 def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
@@ -26,12 +39,12 @@ def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     options = bpe.check_options("count learn", ["<|endoftext|>"], pattern=pattern, vocab_size=vocab_size)
     words = bpe.count_corpus(bpe.Corpus(corpus, None, options))
     n_bytes = n_tokens = words.totals()[2]
-    if not n_bytes:
-        raise SystemExit(f"curve.py: {corpus} has no words")
     ratios = {257: 1.0}  # 256 bytes and the special token
     for size, (_, _, _, replaced) in enumerate(bpe.learn(words, options), 258):
         n_tokens -= replaced
         ratios[size] = n_bytes / n_tokens
+    if max(ratios) < min(TICKS):
+        raise SystemExit(f"curve.py: {corpus} is too small")
     return ratios
 
 
@@ -45,61 +58,100 @@ def table(curves: dict[str, dict[int, float]], vocab_size: int) -> str:
     return "\n".join([head, "|---|" + "---:|" * len(sizes), *others])
 
 
-def draw(curves: dict[str, dict[int, float]], vocab_size: int, pattern: str, output: str) -> None:
-    """Draw one curve per corpus, labeled at its end."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams.update({"font.size": 14, "axes.spines.top": False, "axes.spines.right": False})
-    figure, axes = plt.subplots(figsize=(8, 5.2), layout="constrained")
-    for number, ratios in enumerate(curves.values()):
-        color, style = COLORS[number % len(COLORS)], STYLES[number % len(STYLES)]
-        axes.plot(list(ratios), list(ratios.values()), color=color, linestyle=style, linewidth=2.5)
-    label_ends(axes, curves)
-    axes.set_title(f"more is better; pattern {pattern}", fontsize=14)
-    shown = [size for size in SIZES if size <= vocab_size and (size not in (2_000, 20_000, 32_000) or size == vocab_size)]
-    axes.set(xscale="log", xlabel="vocabulary size (tokens)", ylabel="bytes per token on the training corpus")
-    axes.set_ylim(bottom=1)
-    axes.set_xticks(shown, [f"{size:,}" for size in shown])
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    figure.savefig(output, dpi=110)
+def colors(of_numbers: list[str]) -> str:
+    """Return the rules that give each curve and its label a color."""
+    rules = [f"  .curve{i} {{ stroke: {color} }} .name{i} {{ fill: {color} }}\n" for i, color in enumerate(of_numbers)]
+    return "".join(rules)
 
 
-def label_ends(axes, curves: dict[str, dict[int, float]]) -> None:
-    """Label the end of each curve with its name and last value, without overlaps."""
-    ends = sorted(
-        (list(ratios.values())[-1], max(ratios), number, name) for number, (name, ratios) in enumerate(curves.items())
+STYLE = """
+  .grid { stroke: #d1d9e0; stroke-width: 1.5 }
+  .curve { fill: none; stroke-width: 3.5; stroke-linejoin: round }
+  .leader { fill: none; stroke-width: 1.5 }
+  .name { font-weight: bold }
+  .dot { fill: #1f2328 }
+"""
+DARK = "    .grid { stroke: #3d444d } .dot { fill: #f0f6fc }\n"
+
+
+def draw(curves: dict[str, dict[int, float]], vocab_size: int, pattern: str) -> str:
+    """Return the picture as SVG: one curve per corpus, labeled at its end."""
+    first, base, whole, percent = min(TICKS), min(BASE, vocab_size), {}, {}
+    for name, ratios in curves.items():
+        whole[name] = ratios.get(base, ratios[max(ratios)])  # the last, if all words are single tokens before
+        percent[name] = {size: 100 * ratio / whole[name] for size, ratio in ratios.items() if size >= first}
+    highest = max(105, *(max(points.values()) for points in percent.values()))
+
+    def place(size: float, value: float) -> tuple[float, float]:
+        """Return x and y: the first axis is logarithmic."""
+        part = math.log(size / first) / math.log(vocab_size / first)
+        return LEFT + (RIGHT - LEFT) * part, BOTTOM - (BOTTOM - TOP) * (value - LOWEST) / (highest - LOWEST)
+
+    parts = [
+        text(16, 34, "bytes per token 每个词元的字节数", "strong"),
+        text(WIDTH - 16, 34, pattern, "end"),
+        text(16, 62, f"{base / 1000:g}k = 100%"),
+        text((LEFT + RIGHT) / 2, BOTTOM + 62, "vocabulary size 词表大小", "strong middle"),
+    ]
+    for value in range(LOWEST, int(highest) + 1, 10):
+        _, y = place(first, value)
+        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>')
+        parts.append(text(LEFT - 10, y + 7, f"{value}%", "end"))
+    for size, label in TICKS.items():
+        if size <= vocab_size:
+            x, _ = place(size, LOWEST)
+            parts.append(f'<path class="grid" d="M{x:.1f} {TOP}V{BOTTOM}"/>')
+            parts.append(text(x, BOTTOM + 28, label, "middle"))
+    for number, points in enumerate(percent.values()):
+        dash = f'style="stroke-dasharray: {DASHES[number % len(DASHES)]}"'
+        path = "L".join("{:.1f} {:.1f}".format(*place(size, points[size])) for size in drawn_sizes(points))
+        parts.append(f'<path class="curve curve{number % len(DASHES)}" {dash} d="M{path}"/>')
+    x, y = place(base, 100)  # where the curves meet
+    parts.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="7"/>')
+    ends = {name: place(max(points), points[max(points)]) for name, points in percent.items()}
+    parts += labels(ends, {name: f"{base / 1000:g}k: {ratio:.2f}" for name, ratio in whole.items()})
+    title = "; ".join(
+        f"{name}: " + ", ".join(f"{points[size]:.0f}% at {size:,}" for size in TICKS if size in points)
+        for name, points in percent.items()
     )
-    line = 0.055 * (ends[-1][0] - 1)
-    height = 0.0
-    style = {"xytext": (2, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
-    for ratio, size, number, name in ends:
-        height = max(ratio, height + line)
-        color = COLORS[number % len(COLORS)]
-        axes.plot([size, size * 1.1], [ratio, height], color=color, linewidth=1, clip_on=False)
-        axes.annotate(f"{name} {ratio:.2f}", (size * 1.1, height), color=color, **style)
+    return picture.frame((WIDTH, BOTTOM + 80), title, parts, STYLE + colors(LIGHT_COLORS), DARK + colors(DARK_COLORS))
+
+
+def drawn_sizes(points: dict[int, float]) -> list[int]:
+    """Return sizes at equal distances on the axis, with the last one: enough for a smooth curve."""
+    last = max(points)
+    steps = {round(min(points) * 2 ** (i / 12)) for i in range(200)}
+    return [size for size in sorted(steps | {last}) if size <= last]
+
+
+def labels(ends: dict[str, tuple[float, float]], whole: dict[str, str]) -> list[str]:
+    """Label the end of each curve with its name and its bytes per token at 100%, without overlaps."""
+    parts, y = [], TOP - LINE
+    for name in sorted(ends, key=lambda name: (ends[name][1], name)):
+        number = list(ends).index(name) % len(DASHES)
+        end_x, end_y = ends[name]
+        y = max(end_y, y + LINE)
+        parts.append(f'<path class="leader curve{number}" d="M{end_x:.1f} {end_y:.1f}L{LABEL - 6} {y:.1f}"/>')
+        parts.append(text(LABEL, y + 7, name, f"name name{number}"))
+        parts.append(text(LABEL, y + 31, f"{whole[name]} {CHINESE.get(name, '')}".strip()))
+    return parts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output")
     parser.add_argument("corpora", nargs="+", metavar="NAME=CORPUS")
-    parser.add_argument("--vocab-size", type=int, default=32_000)
+    parser.add_argument("--vocab-size", type=int, default=64_000)
     parser.add_argument("--pattern", default="gpt2")
     args = parser.parse_args()
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise SystemExit("curve.py: matplotlib is not installed: pip install matplotlib") from None
+    if args.vocab_size <= min(TICKS):
+        raise SystemExit(f"curve.py: --vocab-size must be above {min(TICKS)}")
     corpora = dict(item.split("=", 1) if "=" in item else (Path(item).stem, item) for item in args.corpora)
     if missing := [path for path in corpora.values() if not os.path.isfile(path)]:
         raise SystemExit(f"curve.py: no such file: {missing[0]}")
     curves = {name: curve(path, args.vocab_size, args.pattern) for name, path in corpora.items()}
     print(table(curves, args.vocab_size))
-    draw(curves, args.vocab_size, args.pattern, args.output)
+    Path(args.output).write_text(draw(curves, args.vocab_size, args.pattern), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -60,18 +60,17 @@ bytes_per_token() { # TITLE, then the arguments of curve.py
     shift
     "$python" "$here/curve.py" "$@" >> "$report"
 }
-set -- English=english.txt "Source code"=code.txt "100 languages"=languages.txt
 if [ -n "${CHINESE:-}" ]; then
     bench "Chinese prose, 14 MB, vocabulary of 10,000" "$CHINESE" 10000 --pattern gpt2 --only training \
         --tools "bpe.py, Python"
     for pattern in gpt2 qwen2 o200k cl100k llama3; do
-        bytes_per_token "Bytes per token, Chinese prose, $pattern" pattern.png Chinese="$CHINESE" --vocab-size 10000 \
+        bytes_per_token "Bytes per token, Chinese prose, $pattern" pattern.svg Chinese="$CHINESE" --vocab-size 10000 \
             --pattern $pattern
     done
-    set -- "$@" Chinese="$CHINESE"
-elif [ -s chinese.txt ]; then
-    set -- "$@" "Chinese poems"=chinese.txt
 fi
-bytes_per_token "Bytes per token on the training corpus" "$here/curve.png" "$@"
+set -- English=english.txt "Source code"=code.txt "100 languages"=languages.txt
+[ ! -s chinese.txt ] || set -- "$@" "Chinese poems"=chinese.txt
+bytes_per_token "Bytes per token on the training corpus" "$here/curve.svg" "$@"
+"$python" "$here/tokens.py"
 "$python" "$here/walk.py"
 "$python" "$here/bars.py"

@@ -2,108 +2,142 @@
 
     python benchmarks/walk.py [OUT.svg]
 
-Each row is a word with its count, and each column is a round, headed by the merged pair and its count. Each token is a
-box: plain for a single byte, tinted for a merged token, and filled, with bold letters, for the new token of the round.
-The three differ in lightness as well as in color. The columns are split into two bands, which keeps the letters large
-enough for a phone. Requires only bpe.py.
+Each row is a word with its count, and each column is a round, headed by the merged pair and its count; after a tie, by
+the pair that came second, too. Each token is a box: plain for a single byte, tinted for a merged token, and filled, with
+bold letters, for the new token of the round. The three differ in lightness as well as in color. The columns are split
+into two bands, which keeps the letters large enough for a phone. Below them are the merges that were learned, each with
+its rank, and the id of the new token. Requires only bpe.py.
 """
 
 from __future__ import annotations
 
 import sys
-from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import picture
+from picture import line, text
+
 import bpe
 
 WORDS = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
 ROUNDS = 6
 COLUMNS = 4  # in a band
-CELL, BOX, ROW = 22, 36, 46  # width of a letter's cell, height of a box, distance between rows
-WIDE, LETTER = "mw", 15.6  # letters that are too wide for a cell in some fonts, and their width in a monospaced font
-LEFT, COLUMN, HEAD, BAND = 64, 156, 98, 304  # x of the first column; sizes of a column, its head and a band
-WIDTH = LEFT + COLUMNS * COLUMN - 12
-
-# The picture has its own background: a page may be dark on a light system, or the other way around.
+CELL, ROW = 22, 46  # width of a letter's cell, distance between rows
+WIDE, LETTER = "mw", "15.6"  # letters that are too wide for a cell in some fonts, and their width in a monospaced font
+LEFT, COLUMN, HEAD, BAND = 64, 156, 106, 310  # x of the first column; sizes of a column, its head and a band
+WIDTH = LEFT + COLUMNS * COLUMN - 8
+LEGEND = [(b"e", b"", "byte", "字节"), (b"st", b"", "merged", "已合并"), (b"st", b"st", "new", "新词元")]
 STYLE = """
-  text { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; font-size: 21px; fill: #59636e }
-  .pair { font-size: 24px; font-weight: bold; fill: #1f2328 }
-  .letter { font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: 26px; fill: #1f2328 }
-  .letter, .count { text-anchor: middle }
-  .count { font-size: 23px }
-  .page { fill: #ffffff }
-  .byte { fill: #ffffff; stroke: #8c959f; stroke-width: 1.5 }
-  .old { fill: #cfe3f8; stroke: #4a78a6; stroke-width: 1.5 }
-  .new { fill: #0a4a82; stroke: #0a4a82; stroke-width: 1.5 }
-  .in-new { fill: #ffffff; font-weight: bold }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #a9b3be }
-    .pair, .letter { fill: #f0f6fc }
-    .page { fill: #0d1117 }
-    .byte { fill: #0d1117; stroke: #7d8792 }
-    .old { fill: #1c4063; stroke: #6a9fd0 }
-    .new { fill: #ffd469; stroke: #ffd469 }
-    .in-new { fill: #10151b }
-  }
+  .letter { font-size: 26px }
+  .pair { font-size: 23px }
+  .second { font-size: 19px }
 """
 
 
-def rounds() -> list[tuple[str, str, bytes, list[bpe.Word]]]:
-    """Return (pair, its count, new token, all words after the merge) for each round; round 0 has no merge yet."""
-    words = [tuple(bytes([byte]) for byte in word) for word in WORDS]
-    found = [("", "", b"", words)]
+class Round(NamedTuple):
+    left: bytes = b""  # the merged pair
+    right: bytes = b""
+    count: int = 0
+    second: tuple[bytes, bytes] | None = None  # of the pairs that tie with it, the one that the tie rule puts second
+    words: tuple[bpe.Word, ...] = ()  # after the merge
+
+
+def rounds() -> list[Round]:
+    """Return what happened in each round; round 0 has no merge yet."""
+    words = tuple(tuple(bytes([byte]) for byte in word) for word in WORDS)
+    found = [Round(words=words)]
     options = bpe.check_options("learn", [], vocab_size=256 + ROUNDS)
     for left, right, count, _ in bpe.learn(bpe.WordTable(WORDS), options):
-        words = [bpe.merge_pair(word, (left, right)) for word in words]
-        found.append((f"{left.decode()} + {right.decode()}", f"{count} times", left + right, words))
+        counts = bpe.count_pairs(dict(zip(words, WORDS.values())))
+        ties = sorted(pair for pair in counts if counts[pair] == count)
+        words = tuple(bpe.merge_pair(word, (left, right)) for word in words)
+        found.append(Round(left, right, count, ties[-2] if len(ties) > 1 else None, words))
     return found
 
 
-def text(x: float, y: float, content: str, kind: str = "") -> str:
-    """Return a line of text; a single wide letter gets a fixed width."""
-    attributes = f' class="{kind}"' * bool(kind)
-    attributes += f' textLength="{LETTER}" lengthAdjust="spacingAndGlyphs"' * (content in WIDE)
-    return f'<text x="{x:g}" y="{y:g}"{attributes}>{escape(content)}</text>'
+def spell(left: bytes, right: bytes) -> str:
+    return f"{left.decode()} + {right.decode()}"
 
 
 def box(x: float, y: float, token: bytes, new: bytes) -> list[str]:
     """Draw a token: a box, with each letter centered in its own cell, so that letters line up in any font."""
     kind = "new" if token == new else "old" if len(token) > 1 else "byte"
-    width = CELL * len(token) - 3
-    parts = [f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width}" height="{BOX}" rx="6"/>']
-    letters = "letter in-new" if kind == "new" else "letter"
-    return parts + [text(x + CELL * (i + 0.5) - 1.5, y + 26, chr(byte), letters) for i, byte in enumerate(token)]
+    parts = [picture.box(x, y, CELL * len(token) - 3, kind)]
+    for i, letter in enumerate(token.decode()):
+        fixed = {"textLength": LETTER, "lengthAdjust": "spacingAndGlyphs"} if letter in WIDE else {}
+        style = "letter middle in-new" if kind == "new" else "letter middle"
+        parts.append(text(x + CELL * (i + 0.5) - 1.5, y + 26, letter, style, **fixed))
+    return parts
+
+
+def badge(x: float, y: float, number: str) -> list[str]:
+    """Draw the number of a round in a circle."""
+    return [f'<circle class="line" cx="{x + 14:g}" cy="{y - 7:g}" r="13"/>', text(x + 14, y, number, "middle")]
+
+
+def head(number: int, this: Round, x: float, y: float) -> list[str]:
+    """Write what is merged, how often it occurs, and which pair lost a tie."""
+    if not number:
+        return [*badge(x, y + 36, "0"), text(x + 36, y + 36, "bytes 字节")]
+    parts = [*badge(x, y + 36, str(number)), text(x + 36, y + 36, spell(this.left, this.right), "strong pair")]
+    parts.append(text(x, y + 66, f"{this.count} ×"))
+    if this.second:
+        parts.append(text(x + 50, y + 66, "tie 并列"))
+        parts.append(text(x, y + 92, f"> {spell(*this.second)}"))
+    return parts
+
+
+def legend(x: float, y: float) -> list[str]:
+    """Explain the circle and the three kinds of boxes."""
+    parts = [*badge(x, y + 36, "1"), text(x + 36, y + 36, "round 轮次")]
+    for row, (token, new, english, chinese) in enumerate(LEGEND):
+        top = y + HEAD + ROW * row
+        parts += box(x, top, token, new)
+        parts += [text(x + CELL * 2 + 8, top + 14, english, "second"), text(x + CELL * 2 + 8, top + 34, chinese, "second")]
+    return parts
+
+
+def merges(found: list[Round], y: float) -> list[str]:
+    """Draw the result: the merges in order, in two columns, with rank and id."""
+    parts = [line(12, WIDTH - 12, y), text(16, y + 34, "merges 合并规则", "strong")]
+    parts.append(text(WIDTH - 16, y + 34, "rank 序号 · pair → token 词元 · id", "end"))
+    rows = len(found) // 2
+    for rank, (left, right, *_) in enumerate(found):
+        x, top = LEFT + (WIDTH - LEFT) / 2 * (rank // rows), y + 52 + ROW * (rank % rows)
+        parts.append(text(x - 16, top + 25, str(rank), "end"))
+        parts += box(x, top, left, b"")
+        parts += box(x + CELL * len(left) + 4, top, right, b"")
+        parts.append(text(x + 114, top + 25, "→", "middle"))
+        parts += box(x + 132, top, left + right, left + right)
+        parts.append(text(x + 132 + CELL * len(left + right) + 8, top + 25, str(256 + rank)))
+    return parts
 
 
 def draw() -> str:
     """Return the picture as SVG."""
     parts, found = [], rounds()
-    for number, (pair, count, new, words) in enumerate(found):
+    for number, this in enumerate(found):
         x, y = LEFT + COLUMN * (number % COLUMNS), BAND * (number // COLUMNS)
-        lines = (
-            [(26, f"round {number}", ""), (55, pair, "pair"), (80, count, "")] if number else [(80, "single bytes", "")]
-        )
-        parts += [text(x, y + at, content, kind) for at, content, kind in lines]
-        for row, (word, times) in enumerate(zip(words, WORDS.values())):
+        parts += head(number, this, x, y)
+        for row, (word, times) in enumerate(zip(this.words, WORDS.values())):
             top, at = y + HEAD + ROW * row, x
             if number % COLUMNS == 0:
-                parts.append(text(LEFT / 2 - 4, top + 26, f"{times} ×", "count"))
+                parts.append(text(LEFT / 2 - 4, top + 25, f"{times} ×", "middle"))
             for token in word:
-                parts += box(at, top, token, new)
+                parts += box(at, top, token, this.left + this.right)
                 at += CELL * len(token)
-    x, y = LEFT + COLUMN * (len(found) % COLUMNS), BAND * (len(found) // COLUMNS) + HEAD  # of the legend
-    for row, (token, new, label) in enumerate([(b"e", b"", "byte"), (b"st", b"", "merged"), (b"st", b"st", "new")]):
-        parts += [*box(x, y + ROW * row, token, new), text(x + CELL * 2 + 6, y + ROW * row + 25, label)]
-    height = BAND * -(-len(found) // COLUMNS) - 8
+    parts += legend(LEFT + COLUMN * (len(found) % COLUMNS), BAND * (len(found) // COLUMNS))
+    bands = BAND * -(-len(found) // COLUMNS)
+    parts += merges(found[1:], bands)
     title = "; ".join(
-        f"round {number}: merge {pair}, {count}" for number, (pair, count, *_) in enumerate(found) if number
+        f"round {number}: merge {spell(this.left, this.right)}, {this.count} times"
+        + (f" (a tie with {spell(*this.second)})" if this.second else "")
+        for number, this in enumerate(found)
+        if number
     )
-    return "\n".join([
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
-        f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>",
-        f'<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>', *parts, "</svg>\n",
-    ])  # fmt: skip
+    return picture.frame((WIDTH, bands + 62 + ROW * (ROUNDS // 2)), title, parts, STYLE)
 
 
 def main() -> None:

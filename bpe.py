@@ -1549,8 +1549,7 @@ def run(args: Any) -> None:
         tokenizer = load_model(args)
         corpus = tokenizer.corpus(args.corpus, None, **given)
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
-        per_token = f"{corpus.bytes_read / max(n_ids, 1):.2f} bytes per token"
-        report(args, "encoded", f"{corpus.bytes_read:,} bytes: {plural(n_ids, 'token')}, {per_token}")
+        report(args, "encoded", f"{corpus.bytes_read:,} bytes as {plural(n_ids, 'token')}")
         report(args, "saved", args.encode)
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
@@ -1599,8 +1598,8 @@ def train(args: Any, options: Options) -> Corpus:
     if len(vocab) < options.vocab_size:
         size += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} any more"
     report(args, "vocabulary", size)
-    of_what = "the words that were kept" if rare else "this corpus"
-    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token on {of_what}")
+    of_what = "in the words that were kept" if rare else "without special tokens"
+    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token {of_what}")
     if folder is not None:
         try:
             save_model(vocab, merges, options, folder)

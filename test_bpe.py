@@ -2334,7 +2334,7 @@ def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engin
     for merge in merges:
         words = Counter({naive_merge(word, merge): count for word, count in words.items()})
     tokens = sum(len(word) * count for word, count in words.items())
-    assert lines["compression"] == f"{n_bytes / tokens:.2f} bytes per token on this corpus"
+    assert lines["compression"] == f"{n_bytes / tokens:.2f} bytes per token without special tokens"
     assert regex.fullmatch(rf"{os.path.getsize(corpus):,} bytes", lines["read"])
     assert lines["vocabulary"] == f"{size} = 256 bytes + 1 special token + {size - 257} merges"
     assert lines["saved"] == "model"
@@ -2564,9 +2564,7 @@ def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part,
     cut(10, 8)
     status, _, stderr = main(path, "--encode", "ids.npy", "--model", "model", "--workers", "1")
     assert status == 0 and read_ids("ids.npy") == ("u2", expected)
-    encoded = f"{len(text):,} bytes: {len(expected)} tokens, "
-    encoded += f"{len(text) / len(expected):.2f} bytes per token"
-    assert summary(stderr)["encoded"] == encoded
+    assert summary(stderr)["encoded"] == f"{len(text):,} bytes as {len(expected)} tokens"
     assert run("-", "--encode", "pipe.npy", "--model", "model", stdin=text.encode()).returncode == 0
     assert read_ids("pipe.npy") == ("u2", expected)
 
@@ -2930,91 +2928,6 @@ def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monke
         else:
             for shown, (statement, comment) in zip(output, statements(code)):
                 assert shown == comment if statement.startswith("print") else not shown, statement
-
-
-# --- the exercises in docs: the source of their figures -------------------------------------------------------------
-
-
-def train_with_smaller_pairs(words, n_merges):
-    """train_by_definition, but the smaller pair wins a tie."""
-    merges = []
-    while len(merges) < n_merges and (counts := bpe.count_pairs(words)):
-        merges.append(min(counts, key=lambda pair: (-counts[pair], pair)))
-        words = {bpe.merge_pair(word, merges[-1]): count for word, count in words.items()}
-    return merges
-
-
-def longest_first(word, vocab):
-    """Cut a word into tokens, taking the longest possible one each time."""
-    data, tokens = b"".join(word), []
-    while data:
-        tokens.append(next(data[:n] for n in range(len(data), 0, -1) if data[:n] in vocab))
-        data = data[len(tokens[-1]) :]
-    return tuple(tokens)
-
-
-def count_without_overlap(words):
-    counts = Counter()
-    for word, count in words.items():
-        at = 0
-        while at + 1 < len(word):
-            counts[word[at : at + 2]] += count
-            at += 2 if word[at] == word[at + 1] and word[at : at + 2] == word[at + 1 : at + 3] else 1
-    return counts
-
-
-@only_python
-def test_the_figures_of_the_exercises():
-    whole = FIXTURE
-    text = whole[:20_000]
-    words = bpe.words_of(text)
-    merges = bpe.train_bpe(None, 256 + 200, texts=[text])[1]  # equal to those of train_by_definition
-    figures = {}
-    other = train_with_smaller_pairs(words, 200)
-    first = next(number for number in range(200) if merges[number] != other[number])
-    assert (merges[first], other[first]) == ((b"e", b"n"), (b" a", b"nd"))
-    figures[1] = (first + 1, len(set(merges) & set(other)))
-    tokens = [left + right for left, right in bpe.train_from_counts({text.encode(): 1}, 256 + 200)[1]]
-    assert tokens[0] == b"e "
-    figures[2] = (sum(b" " in token[1:] for token in tokens),)
-    vocab = {bytes([byte]) for byte in range(256)} | {left + right for left, right in merges}
-    ours = {word: bpe.encode_by_definition(word, merges) for word in words}
-    theirs = {word: longest_first(word, vocab) for word in words}
-    figures[3] = tuple(sum(len(tokens[word]) * count for word, count in words.items()) for tokens in (theirs, ours))
-    figures[3] += (sum(ours[word] != theirs[word] for word in words), len(words))
-    runs = bpe.words_of("aaa.aaa.ab.ab.ab")
-    for counts, best in ((bpe.count_pairs(runs), (b"a", b"a")), (count_without_overlap(runs), (b"a", b"b"))):
-        assert max(counts, key=counts.get) == best and counts[best] == (4 if best == (b"a", b"a") else 3)
-    half = bpe.train_bpe(None, 256 + 200, texts=[text[:10_000]])[1]
-    first = next(number for number in range(200) if merges[number] != half[number])
-    figures[5] = (len(set(merges) & set(half)), first + 1)
-    new_tokens = [left + right for left, right in bpe.train_bpe(None, 256 + 200, texts=[whole])[1]]
-    figures[6] = (sum("\ufffd" in token.decode(errors="replace") for token in new_tokens),)
-    sentence = bpe.words_of("The ferry was late again, and the others waited in the rain.").items()
-    lengths = lambda n: (len(bpe.encode_by_definition(word, merges[:n])) * count for word, count in sentence)  # noqa: E731
-    figures[8] = tuple(sum(lengths(n)) for n in (0, 10, 25, 50, 100, 200))
-    for name in ("docs/exercises.md", "docs/exercises.zh.md"):
-        rows = dict(regex.findall(r"^\| (\d) (\|.*)$", (HERE / name).read_text(encoding="utf-8"), regex.MULTILINE))
-        for number, values in figures.items():
-            for value in values:
-                assert regex.search(rf"(?<!\d){value:,}(?!\d)", rows[str(number)]), (name, number, values)
-
-
-@only_python
-@pytest.mark.parametrize("name", ["tokens", "walk", "bars"])
-def test_each_picture_is_the_one_that_its_script_draws(tmp_path, name):
-    subprocess.run([sys.executable, HERE / f"benchmarks/{name}.py", tmp_path / "new.svg"], check=True)
-    assert (tmp_path / "new.svg").read_bytes() == (HERE / f"benchmarks/{name}.svg").read_bytes()
-
-
-@only_python
-def test_the_curve_has_the_compression_of_encoding(tmp_path):
-    command = [sys.executable, HERE / "benchmarks/curve.py", tmp_path / "new.svg", HERE / "fixtures/corpus.txt"]
-    told = subprocess.run([*command, "--vocab-size=1000"], check=True, capture_output=True, text=True).stdout
-    texts = FIXTURE.split(END)
-    ids = bpe.Tokenizer.train(texts=texts, vocab_size=1000, special_tokens=[END]).encode_batch(texts)
-    ratio = len("".join(texts).encode()) / sum(map(len, ids))
-    assert told.endswith(f" {ratio:.2f} |\n") and f"1k: {ratio:.2f}" in (tmp_path / "new.svg").read_text("utf-8")
 
 
 if __name__ == "__main__":

@@ -1645,7 +1645,7 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(t
 
 @only_python
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, functools.partial(os.symlink, os.devnull)])
+@pytest.mark.parametrize("make", [getattr(os, "mkfifo", None), os.mkdir, functools.partial(os.symlink, os.devnull)])
 @pytest.mark.parametrize("path", ["model/merges.txt", "model/tokenizer.json", "ids.npy"])
 def test_only_regular_files_are_replaced_and_anything_else_is_an_error(main, make, path):
     tokenizer = bpe.Tokenizer(*trained(300))

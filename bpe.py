@@ -1002,7 +1002,7 @@ def new_file(path: FilePath) -> Iterator[Any]:
     try:
         with open(temporary, "wb") as file:
             yield file
-        temporary.replace(path)
+        os.replace(temporary, path)
     except OSError as error:
         error.filename = error.filename or str(path)  # a full disk has no name
         raise

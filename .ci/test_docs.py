@@ -95,3 +95,15 @@ def test_the_curve_has_the_compression_of_encoding(tmp_path):
     ids = bpe.Tokenizer.train(texts=texts, vocab_size=1000, special_tokens=[END]).encode_batch(texts)
     ratio = len("".join(texts).encode()) / sum(map(len, ids))
     assert told.endswith(f" {ratio:.2f} |\n") and f"1k: {ratio:.2f}" in (tmp_path / "new.svg").read_text("utf-8")
+
+
+def numbers_of(page):
+    """The numbers on a page, without pictures; "2400 万" is 24 million."""
+    text = regex.sub(r"!\[[^]]*]", "", (HERE / page).read_text(encoding="utf-8")).replace("2400 万", "24")
+    return set(regex.findall(r"\d(?:[\d,.]*\d)?", text))
+
+
+@pytest.mark.parametrize("page", [path.relative_to(HERE) for path in [HERE / "README.md", *HERE.glob("docs/*.md")]])
+def test_the_chinese_page_has_all_numbers_of_the_english_one(page):
+    if not page.stem.endswith(".zh"):
+        assert not numbers_of(page) - numbers_of(page.with_suffix(".zh.md"))

@@ -31,7 +31,7 @@ Glossary. The values are those of the example that follows:
 
     word, pre-token  b" newest"       what the pattern splits off; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number: 0..255 the bytes, then special tokens, then merges
+    token id         257              its number; in training: bytes, special tokens, merges, from 0 on
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -55,7 +55,7 @@ The parts of this file:
 
     I     The lesson            what byte-pair encoding is, in five functions
     II    The same, fast        an index and a heap for training, ranks for encoding
-    III   The same, characters  the original form, from Part II
+    III   On characters         the original form, from Part II
     IV    Words                 patterns, special tokens, and where text may be cut
     V     Options               what a user can choose, and how it is checked
     VI    Training              train_bpe and its two halves
@@ -175,7 +175,7 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
     while len(merges) < merges_wanted and (counts := count_pairs(words)):
         # The tie rule: of equal counts, the greater pair. Tuples compare left first, then right.
         best = max(counts, key=lambda pair: (counts[pair], pair))
-        # No two words become equal and lose a count: their bytes still differ.
+        # Two words never become equal, so none loses its count: their bytes still differ.
         words = {merge_pair(word, best): count for word, count in words.items()}
         merges.append(best)
     return merges
@@ -184,7 +184,7 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
 def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
     """Encode a word: replay the merges in the order in which they were learned.
 
-    Here the first merge joins b and c, so a stays alone. Always taking the longest token that fits,
+    Below, the first merge joins b and c, so a stays alone. Always taking the longest token that fits,
     from the left, would give ab c d: a different encoding, which never occurred in training.
 
     >>> encode_by_definition((b"a", b"b", b"c", b"d"), [(b"b", b"c"), (b"a", b"b"), (b"bc", b"d")])
@@ -250,8 +250,8 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     heapq.heapify(heap)
     while heap:
         # Each pair has one entry. A merge creates only pairs that contain the new token, so the
-        # count of an older pair can only go down: an entry is never too low. If it is too high, it
-        # comes up early and goes back corrected.
+        # count of an older pair can only go down: the count in its entry is never too low. If it is
+        # too high, the entry comes up early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
@@ -265,7 +265,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
         keys.append(descending(tokens[-1]))
 
         changes, replaced = merge_in_words(words, counts, words_with, pair, new)
-        del pair_counts[pair]
+        del pair_counts[pair]  # merge_in_words has taken it out of words_with
         for changed_pair, change in changes.items():
             pair_counts[changed_pair] += change
             if new in changed_pair:
@@ -280,8 +280,8 @@ def merge_in_words(
 ) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of other pairs' counts, replaced).
 
-    Each new token accounts for the pair on its left, unless another new token is there, and always
-    for the pair on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes
+    Each new token changes the counts on its left, unless another new token is there, and always those
+    on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes
     X, which gives `a X X d`.
 
         left X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
@@ -321,7 +321,7 @@ def merge_in_words(
 def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Sequence[Any]) -> list[Any]:
     """Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank.
 
-    new_tokens[rank] is what a merge makes. The list `tokens` is used up.
+    new_tokens[rank] is what a merge makes. This overwrites the list `tokens`.
 
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
@@ -342,7 +342,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
         rank, left = heapq.heappop(heap)
         right = following[left]
         if right == len(tokens) or ranks.get((tokens[left], tokens[right])) != rank:
-            continue  # out of date
+            continue  # out of date: None has no rank
 
         tokens[left], tokens[right] = new_tokens[rank], None
         following[left] = after = following[right]
@@ -424,7 +424,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     ids = {character: chr(number) for number, character in enumerate(alphabet)}
     numbered = ["".join(ids[character] for character in word) for word in spelled]
 
-    tokens = [character.encode("utf-8") for character in alphabet]
+    tokens = [character.encode("utf-8") for character in alphabet]  # learn_merges copies the list
     merges = []
     learner = learn_merges(numbered, list(words.values()), tokens)
     for left_id, right_id, _, _ in itertools.islice(learner, merges_wanted):
@@ -440,7 +440,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
     >>> segment("low low lowest", [("l", "o"), ("lo", "w</w>"), ("lo", "w")])
     ['low</w>', 'low</w>', 'low', 'e', 's', 't</w>']
     """
-    merges = [(left, right) for left, right in merges]
+    merges = [(left, right) for left, right in merges]  # tuples, even if they were lists
     new_tokens = [left + right for left, right in merges]
     check_merges((left, right, left + right) for left, right in merges)
     ranks = {pair: rank for rank, pair in enumerate(merges)}
@@ -455,9 +455,9 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 # ------------------------------
 
 # The named patterns. Each one
-#   - matches all of any text, and never matches nothing, so its matches are the words
+#   - matches all of any text, and never the empty string: its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
-#   - never continues a word where WORD_END, below, matches
+#   - ends a word wherever WORD_END, below, matches, so that text can be cut there
 PATTERNS = {
     "gpt2": GPT2,
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
@@ -473,16 +473,15 @@ PATTERNS = {
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
 
 # As tokenizer.json spells them, with the same matches: GPT-2's as it was published, which some programs
-# recognize, and cl100k without operators that JavaScript or tokenizers read differently.
+# recognize, and cl100k without what JavaScript or the package tokenizers reads differently.
 JSON_PATTERNS = PATTERNS | {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
 }
-SPELLINGS = {  # all expressions of the named patterns, including that of tiktoken's gpt2
+SPELLINGS = {  # all expressions of the named patterns
     **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
     PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json until version 0.4.0
-    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s": "gpt2",
 }
 
 
@@ -525,7 +524,7 @@ def find_words(text: str, pattern: str) -> list[str]:
 
 
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
-    """Return special tokens as a tuple. One byte has an id already; U+FFFD stands for invalid bytes."""
+    """Return special tokens as a tuple, but no single byte, which has an id, and no U+FFFD, for invalid bytes."""
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
@@ -544,7 +543,7 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 
 
 # Large texts are counted and encoded in pieces, and so are streams. A cut must not change a word, or
-# a special token. In this text, with the special token <|end|>, it may be made at each ^:
+# a special token. In this text, with the special token <|end|>, it may be made at each ^, not at x:
 #
 #     two cats<|end|> and it's 12 o'clock
 #        ^    ^    x     ^    ^  ^
@@ -552,7 +551,7 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 # A word surely ends after a letter or digit, before anything that is not a letter, digit, mark or
 # apostrophe: no named pattern continues a word there, and none looks further ahead, except within
 # whitespace. After "it" it may continue, since "it's" is one word in some patterns. A cut between
-# spaces and newlines may be wrong: for gpt2, " \n\nb" has the words " \n", "\n", "b". So may x be.
+# spaces and newlines may be wrong: for gpt2, " \n\nb" has the words " \n", "\n", "b".
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
@@ -567,9 +566,10 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
-    margin = 3 + max(map(len, special_tokens), default=1)
+    margin = 3 + max(map(len, special_tokens), default=1)  # 3: the bytes of a divided character
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
+            # a token that begins before the place and ends after it
             crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
             if not any(crossing):
                 return len(text[:place].encode("utf-8", "surrogateescape"))
@@ -580,14 +580,14 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 # V. Options: what a user can choose
 # ------------------------------
 
-# The calls that take an option (count_words, train_from_counts, encode_files, and --show; train_bpe takes
-# the options of the first two), its default, and its values: a list, or a type. A new option needs a row
-# here, a line in train_bpe, and an argument in make_parser.
+# name: (the calls that take it, its default, its values: a list, or a type). "count" is count_words,
+# "learn" train_from_counts, "encode" encode_files, "show" --show; train_bpe takes the first two. A new
+# option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, corpus and
-# ordinary pass on, and an entry of tokenizer.json, both written and read. If it changes text, it does
-# so before the text is split at special tokens, and a cut must still be safe.
+# ordinary pass on, and an entry of tokenizer.json, both written and read. If it changes text, then
+# after the text is split at special tokens, and a cut must still be safe.
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),
@@ -601,7 +601,7 @@ OPTIONS: dict[str, tuple[str, Any, Any]] = {
 Options = types.SimpleNamespace  # the checked options of a call
 
 
-def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:
+def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:  # /: so `given` may have it too
     """Check all that a user passes to these calls ("count learn"); an error shows the bad value."""
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
@@ -610,10 +610,10 @@ def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Optio
     options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
     options.pattern = check_pattern(options.pattern)
     options.special_tokens = check_special_tokens(special_tokens)
-    options.kept = ()  # of a Tokenizer
+    options.kept = ()  # special tokens of a Tokenizer that decode() never skips
     for name, value in given.items():
         values = OPTIONS[name][2]
-        if values is int and value is not OPTIONS[name][1]:
+        if values is int and value is not OPTIONS[name][1]:  # workers=None is the default
             is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
             require(is_integer and value > 0, f"{name} must be a positive integer, not {value!r}")
         elif isinstance(values, list):
@@ -649,7 +649,7 @@ def train_bpe(
     """Train a byte-level BPE tokenizer; return vocab, {id: token}, and merges, [(left, right), ...] in order.
 
     input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
-    vocab_size        the maximum number of tokens: 256 bytes, special tokens and merges together
+    vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the regex
@@ -750,7 +750,7 @@ class Tokenizer:
     merges          [(left, right), ...] in the order of training
     special_tokens  the longest one that matches wins; new ones get the next free ids
     pattern         the pattern that the vocabulary was trained with
-    kept            those special tokens that decode() never skips: the file says "special": false
+    kept            special tokens that decode() never skips: "special": false in tokenizer.json
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
     >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
@@ -764,7 +764,7 @@ class Tokenizer:
         self, vocab: Vocab, merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2",
         kept: Iterable[str] = (),
     ) -> None:
-        self.options = check_options("count", special_tokens, pattern=pattern)
+        self.options = check_options("count", special_tokens, pattern=pattern)  # "count" takes a pattern
         self.pattern: str = self.options.pattern
         self.special_tokens: tuple[str, ...] = self.options.special_tokens
         self.options.kept = tuple(kept)
@@ -849,10 +849,10 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Strings, workers: int | None = None) -> list[list[int]]:
-        """Encode several texts, with C on all cores; an error names the index of the text."""
+        """Encode several texts, with C on all cores; an error names the text, or some texts."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers)
-        parts = corpus.map(lambda part: [encode(utf8) for utf8 in part], True, BATCH_BYTES, "encoding")
+        parts = corpus.map(lambda part: list(map(encode, part)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
@@ -914,7 +914,7 @@ class PythonEncoder:
                 ids.append(self.tokenizer.special_ids[piece])
                 continue
             for word in find_words(piece, self.tokenizer.pattern):
-                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
+                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)  # long ones are rare
         return ids
 
     def encode_array(self, utf8: bytes, kind: str) -> bytes:
@@ -964,7 +964,7 @@ def to_utf8(text: str, errors: str = "strict") -> bytes:
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
 CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
-BYTE_OF = codecs.charmap_build(CHARACTERS)  # a table for charmap_encode, the fastest way back to bytes
+BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte} for charmap_encode, the fastest way back
 
 
 def to_printable(token: bytes) -> str:
@@ -973,7 +973,7 @@ def to_printable(token: bytes) -> str:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Check that no special token looks like another token in tokenizer.json: "é" is the byte E9 there."""
+    """Check that no special token looks like another token in tokenizer.json: there "é" is the byte E9."""
     for special in special_tokens:
         text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
         require(special.isascii() or not set(special) <= set(CHARACTERS), text)
@@ -1080,7 +1080,7 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
 
 
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer; raises ValueError if it lacks something that the file needs."""
+    """Return the arguments of Tokenizer; raises ValueError for what it lacks, KeyError for what the file lacks."""
     vocab = content["model"].pop("vocab", {})
     pairs = content["model"].pop("merges", [])
     if pairs and isinstance(pairs[0], str):  # as older versions write them
@@ -1095,7 +1095,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
         ids[to_printable(text.encode("utf-8"))] = vocab.pop(text) if text in vocab else next(new_ids)
     both = ids.keys() & vocab.keys()
     require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
-    if content["model"].pop("ignore_merges", False):  # a word that is a token is not split
+    if content["model"].pop("ignore_merges", False):  # words that are tokens are not split there
         tokens, merges = to_bytes(vocab, pairs)
         n = sum(len(word) > 1 for word in encode_words(tokens.values(), merges))
         require(not n, f"ignore_merges = true is not supported: without it, {plural(n, 'token')} would be split")
@@ -1303,7 +1303,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
     """Join blocks, and cut where no word changes: after about `first` bytes, then twice that, up to `most`."""
     data = bytearray()
-    piece_bytes = wanted = first
+    piece_bytes = wanted = first  # wanted: the length at which the next cut is tried
     for block in blocks:
         data += block
         if len(data) < wanted:
@@ -1404,7 +1404,7 @@ def count_corpus(corpus: Corpus) -> Any:
     task = functools.partial(count_texts, options=corpus.options, table=table if engine else None)
     slice_bytes = SLICE_BYTES_IN_C if engine else SLICE_BYTES
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
-        for counts in filter(None, results):  # none from C, which has counted them in its table
+        for counts in filter(None, results):  # {} from C, which has counted in its table
             table.update(counts)
     return table
 
@@ -1451,7 +1451,7 @@ def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
 
 # build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
 #   patterns                        the names of the patterns that it supports
-#   words(special_tokens, pattern)  an empty WordTable in C; any threads count words with scan(text)
+#   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(text) into it at once
 #   learn(table, ...)               does what learn_in_python does
 #   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens
 
@@ -1467,7 +1467,7 @@ def find_engine() -> tuple[Any, str]:
 @functools.lru_cache(maxsize=1)  # of successes only, so that an engine that is built later is found
 def load_engine(folder: str) -> Any:
     """Load the C engine from a folder; raises an error that says why it can't be used."""
-    path = os.path.join(folder, "build_ffi.py")
+    path = os.path.join(folder, "build_ffi.py")  # ours: that of another project is not run
     require("C engine of bpe.py" in linecache.getline(path, 1), "build_ffi.py, which builds it, is not next to bpe.py")
     spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
     module = importlib.util.module_from_spec(spec)
@@ -1495,12 +1495,12 @@ or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors repl
 
 
 def make_parser() -> Any:
-    """Return the parser; each one of OPTIONS is set under its own name."""
+    """Return the parser; arguments for OPTIONS have the same names."""
     import argparse
 
     parser = argparse.ArgumentParser(usage=USAGE)
     parser.set_defaults(start=time.perf_counter())
-    parser.error = functools.partial(require, False)  # type: ignore[method-assign, assignment]
+    parser.error = functools.partial(require, False)  # type: ignore  # parser.error(message) raises ValueError
     add = parser.add_argument_group("input").add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
     help_text = "repeat for each; replaces the default, <|endoftext|>"
@@ -1578,7 +1578,7 @@ def train(args: Any, options: Options) -> Corpus:
         check_savable(options.special_tokens, folder)
 
     table = count_corpus(corpus)
-    rare, occurrences = table.drop_rare(options.min_word_count)
+    rare, occurrences = table.drop_rare(options.min_word_count)  # to report them; learn() would drop them
     distinct, n_words, n_bytes = table.totals()
     require(n_words, "the corpus has no words, so there is nothing to learn from; nothing was saved")
     report(args, "read", f"{corpus.bytes_read:,} bytes")
@@ -1586,7 +1586,7 @@ def train(args: Any, options: Options) -> Corpus:
         report(args, "left out", f"{plural(rare, 'word')}, {occurrences / (n_words + occurrences):.2%} of pre-tokens")
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
 
-    words = table.copy() if rounds else {}
+    words = table.copy() if rounds else {}  # learn() uses up the table
     steps = list(learn(table, options))
     vocab, merges = model_of(steps, options)
     n_tokens = n_bytes - sum(replaced for _, _, _, replaced in steps)
@@ -1724,7 +1724,7 @@ def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[], str
 
 
 def say(text: str, name: str = "stderr") -> None:
-    """Print to sys.stderr or sys.stdout. One that is closed or full is replaced: training continues."""
+    """Print to sys.stderr or sys.stdout. One that fails is replaced, so that training continues."""
     try:
         stream = getattr(sys, name)
         stream.write(text)

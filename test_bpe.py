@@ -904,7 +904,7 @@ def test_an_option_that_has_no_effect_on_a_call_is_an_error_that_names_the_other
         with pytest.raises(TypeError, match=f"^'{option}' is not an option here; the options are ") as caught:
             call(**{option: value})
         assert sorted(regex.findall(r"\w+", str(caught.value).split(" are ")[1])) == sorted(allowed.split())
-    described = set(regex.findall(r"(?m)^    (\w+)  ", bpe.train_bpe.__doc__))  # the one list of all options
+    described = set(regex.findall(r"(?m)^ *(\w+)   ", bpe.train_bpe.__doc__))  # the one list of all options
     assert described == {"input_path", "texts", "special_tokens", *bpe.OPTIONS}
 
 

@@ -4,8 +4,8 @@
                                [--repeat 5] [--max-memory GB] [--json FILE]
 
 Each run is a new process. The tools take turns (A B C A B C ...), and the tables show medians. Memory is the anonymous
-memory of all processes of a tool (mapped files do not count), sampled every 20 ms. benchmarks/README.md explains the
-columns, and collect.py makes a corpus.
+memory of all processes of a tool (mapped files do not count), sampled 20 to 50 times a second. benchmarks/README.md
+explains the columns, and collect.py makes a corpus.
 
 Requires the C engine. Compares with each of these packages that is installed:
     pip install gigatoken gigabpe ffbpe rustbpe fast-bpe-rs bpeasy tokenizers tiktoken subword-nmt \\
@@ -179,7 +179,7 @@ TRAINERS: dict[str, tuple[str, Callable[[str, int, str], Trained]]] = {  # name 
     "subword-nmt": ("subword-nmt", train_subword_nmt),
 }
 ONLY_GPT2 = {"gigatoken", "gigabpe", "by definition", "subword-nmt"}  # the first two train with this pattern only
-SLOW = SLOW_ENCODERS | {"bpeasy", "fast-bpe-rs", "by definition", "subword-nmt"}  # half as many runs
+SLOW = SLOW_ENCODERS | {"tiktoken", "bpeasy", "fast-bpe-rs", "by definition", "subword-nmt"}  # half as many runs
 OTHER_WORDS = {"gigabpe", "subword-nmt"}  # they split text in another way, so their merges can't be compared
 LARGEST = {"by definition": 200_000, "subword-nmt": SMALL}  # bytes of the largest corpus that they train on
 
@@ -273,7 +273,7 @@ def keep_documents(tool: str, path: str, encode_all: Callable[[list[str]], list[
         start = time.perf_counter()
         kept = encode_all(documents)
         times.append(time.perf_counter() - start)
-        after = after or anonymous_bytes(os.getpid())
+        after = after or anonymous_bytes(process_tree(os.getpid()))
         del kept
     speeds = {"first": n_bytes / times[0], "again": n_bytes / statistics.median(times[1:])}
     return {**speeds, "after": after, "ids": {str(SMALL): digest_of_ids(encode_all(beginning(path, SMALL)))}}
@@ -310,6 +310,9 @@ def digest_of_ids(lists: Iterable[list[int]]) -> str:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+ALONE, TOGETHER = 0.02, 0.05  # seconds between samples of one process, and of several, which take longer to sample
+
+
 class Job(NamedTuple):
     """What a table measures."""
 
@@ -328,17 +331,16 @@ class Job(NamedTuple):
 def process_tree(pid: int) -> list[int]:
     """Return a process and its descendants (Linux only)."""
     tree = [pid]
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
+    for task in os.listdir(f"/proc/{pid}/task"):
+        for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
             tree += process_tree(int(child))
     return tree
 
 
-def anonymous_bytes(pid: int) -> int:
-    """Return the anonymous memory of a process and its descendants, where shared pages count once (Linux only)."""
-    tree = process_tree(pid)
+def anonymous_bytes(tree: list[int]) -> int:
+    """Return the anonymous memory of processes, where pages that they share count once (Linux only)."""
     if len(tree) == 1:  # shares nothing, and this file is read faster
-        return field_of(f"/proc/{pid}/status", "RssAnon:")
+        return field_of(f"/proc/{tree[0]}/status", "RssAnon:")
     return sum(field_of(f"/proc/{process}/smaps_rollup", "Pss_Anon:") for process in tree)
 
 
@@ -355,17 +357,19 @@ def measure(command: list[str], max_memory: float = math.inf) -> dict[str, Any]:
     A command that takes more than max_memory bytes is stopped.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        start, peak = time.perf_counter(), 0
+        start, peak, pause = time.perf_counter(), 0, ALONE
         process = subprocess.Popen(command, stdout=output, stderr=errors)
         while process.poll() is None:
             try:
-                peak = max(peak, anonymous_bytes(process.pid))
+                tree = process_tree(process.pid)
+                pause = ALONE if len(tree) == 1 else TOGETHER
+                peak = max(peak, anonymous_bytes(tree))
                 if peak > max_memory:
                     process.kill()
             except (OSError, ValueError):  # the process or a child ended meanwhile
                 pass
             try:
-                process.wait(0.02)
+                process.wait(pause)
             except subprocess.TimeoutExpired:
                 continue
         seconds = time.perf_counter() - start

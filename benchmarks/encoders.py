@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import bpe  # bench.py puts its folder into sys.path
 
 END = "<|endoftext|>"
-KNOWN = "known.json"  # tokenizer.json with the pattern as KNOWN_SPELLINGS spells it
+KNOWN = "known.json"  # tokenizer.json with the pattern spelled as the tools know it
 CORES = os.cpu_count() or 1
 
 

@@ -1,7 +1,7 @@
 """Measure training and encoding against the other tools that are installed, and print a Markdown table for each.
 
-    python benchmarks/bench.py CORPUS VOCAB_SIZE [--pattern gpt2 ...] [--only training ...] [--tools "gigatoken;tiktoken"]
-                               [--repeat 5] [--max-memory GB] [--json FILE]
+    python benchmarks/bench.py CORPUS VOCAB_SIZE [--pattern gpt2 ...] [--only training ...]
+                               [--tools "gigatoken;tiktoken"] [--repeat 5] [--max-memory GB] [--json FILE]
 
 Each run is a new process. The tools take turns (A B C A B C ...), and the tables show medians. Memory is the anonymous
 memory of all processes of a tool (mapped files do not count), sampled 20 to 50 times a second. benchmarks/README.md
@@ -179,7 +179,8 @@ TRAINERS: dict[str, tuple[str, Callable[[str, int, str], Trained]]] = {  # name 
     "subword-nmt": ("subword-nmt", train_subword_nmt),
 }
 ONLY_GPT2 = {"gigatoken", "gigabpe", "by definition", "subword-nmt"}  # the first two train with this pattern only
-SLOW = SLOW_ENCODERS | {"tiktoken", "bpeasy", "fast-bpe-rs", "by definition", "subword-nmt"}  # half as many runs
+# These get half as many runs.
+SLOW = SLOW_ENCODERS | {"tiktoken", "tuetoken", "bpeasy", "fast-bpe-rs", "by definition", "subword-nmt"}
 OTHER_WORDS = {"gigabpe", "subword-nmt"}  # they split text in another way, so their merges can't be compared
 LARGEST = {"by definition": 200_000, "subword-nmt": SMALL}  # bytes of the largest corpus that they train on
 
@@ -392,7 +393,7 @@ def last_line(file: Any) -> str:
 
 
 def in_turns(kind: str, job: Job, names: list[str], folder: str = "") -> dict[str, list[dict[str, Any]]]:
-    """Run the tools in turn, job.repeat times, or about half as often if they are slow; returns the runs of each tool."""
+    """Run the tools in turn, job.repeat times, or half as often if they are slow; returns the runs of each tool."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for number in range(job.repeat):
         for name in names:

@@ -273,7 +273,7 @@ ENCODERS: dict[str, tuple[str, Callable[[str], Encoder]]] = {  # name -> (packag
     "tokenizers": ("tokenizers", load_tokenizers),
     "bpe.py, Python": ("regex", load_in_python),
 }
-SLOW_ENCODERS = {"tuetoken", "tokenizers", "bpe.py, Python"}
+SLOW_ENCODERS = {"tokenizers", "bpe.py, Python"}  # they get less text
 CAN_ENCODE = {  # the patterns of tools that can't use all of them
     "quicktok": {"cl100k", "o200k", "llama3", "qwen2"},  # refuses GPT-2's
     "tokie": {"gpt2"},  # accepts the others, but gives other ids

@@ -3,7 +3,7 @@
 #
 #     benchmarks/repeat.sh FOLDER [RUNS]
 #
-# Requires what README.md in this folder installs, 24 GB of memory and about 40 minutes. A trainer that takes more than
+# Requires what README.md in this folder installs, 24 GB of memory and about 40 minutes. A tool that takes more than
 # MAX_MEMORY GB (20 by default) is stopped. Finished measurements are not repeated, so an interrupted run can be
 # continued; remove results.jsonl and RESULTS.md to start again. CHINESE names a file of Chinese prose, if there is one.
 set -eu
@@ -43,16 +43,20 @@ bench() { # TITLE, then the arguments of bench.py
       printf '\n```\n\n'
       cat table.md; } >> "$report"
 }
-fast="gigatoken;rustbpe;tiktoken"
+most="gigatoken;gigabpe;ffbpe;rustbpe;fastokens;snaptokens;splintr;quicktok;tokie;tiktoken;tuetoken"
+few="gigatoken;ffbpe;fastokens;tiktoken"
 bench "Documentation, code and translations of Django, 34 MB, vocabulary of 10,000" django.txt 10000 --pattern gpt2
-bench "English documentation, 7 MB, vocabulary of 10,000" english.txt 10000 --tools "$fast"
-bench "Source code, 18 MB, vocabulary of 32,000" code.txt 32000 --tools "$fast"
-bench "About 100 languages, 9 MB, vocabulary of 32,000" languages.txt 32000 --tools "gigatoken;tiktoken"
-bench "Chinese poems, 15 MB, vocabulary of 32,000" chinese.txt 32000 --tools "gigatoken;tiktoken"
-bench "A large corpus, 1.1 GB, vocabulary of 32,000" large.txt 32000 --pattern gpt2 --tools gigatoken
-runs=$(((runs + 1) / 2)) # of some minutes each
+bench "English documentation, 7 MB, vocabulary of 10,000" english.txt 10000 --pattern cl100k --pattern o200k \
+    --tools "$most"
+bench "Source code, 18 MB, vocabulary of 32,000" code.txt 32000 --only training --only encoding --tools "$few"
+bench "About 100 languages, 9 MB, vocabulary of 32,000" languages.txt 32000 --only training --only encoding \
+    --tools "$few"
+bench "Chinese poems, 15 MB, vocabulary of 32,000" chinese.txt 32000 --only training --only encoding --tools "$few"
+bench "A large corpus, 1.1 GB, vocabulary of 32,000" large.txt 32000 --pattern gpt2 --only training --only encoding \
+    --tools "gigatoken;gigabpe;fastokens"
+runs=$(((runs + 2) / 3)) # of some minutes each
 bench "24 million distinct words, 0.34 GB, vocabulary of 32,000" words.txt 32000 --pattern gpt2 --only training \
-    --tools "gigatoken;tokenizers" --max-memory "${MAX_MEMORY:-20}"
+    --tools "gigatoken;gigabpe;tokenizers" --max-memory "${MAX_MEMORY:-20}"
 
 bytes_per_token() { # TITLE, then the arguments of curve.py
     if grep -qF "## $1" "$report"; then return; fi

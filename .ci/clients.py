@@ -91,6 +91,8 @@ def make_texts(count: int, rng: random.Random) -> list[str]:
 NEW_UNICODE = "a letter that is newer than the package's version of Unicode"
 EXCEPTIONS = [  # expressions for client, pattern, and text or error; and the reason
     ("^(tiktoken|tokenizers 0|transformers)", "", "[\U00016ea0\U000323b0]", NEW_UNICODE),  # Unicode 17
+    (r"^(tiktoken 0\.7|tokenizers 0\.20|transformers 4\.45)", "", "[\U0002ebf0\u1c89\U000105c0]", NEW_UNICODE),  # 15.1, 16
+    ("^tokenizers 1", "o200k", "'\u017f", "its own splitting for this pattern does not take '\u017f for 's"),
     ("tiktoken", "", r"<\|pad\|>!", "of two special tokens that begin at the same place, it may take the shorter one"),
     ("tokenizers 1", "cl100k", "needs a system-regex backend", "it has no general regular expressions"),
     ("gigatoken", "gpt2|cl100k", "Unknown pre_tokenizer Split regexes", "it knows patterns by other spellings only"),
@@ -138,12 +140,9 @@ def check_roles(folder: str) -> None:
     theirs.save_pretrained(folder)
     bpe.Tokenizer.load(folder).save(folder)
     again = transformers.AutoTokenizer.from_pretrained(folder)
-    names = ("eos_token", "pad_token", "chat_template", "model_input_names")
-    for name in names:
+    for name in ("eos_token", "pad_token", "chat_template", "model_input_names"):
         kept, expected = getattr(again, name), getattr(theirs, name)
         assert kept == expected, f"{name} was {expected!r}, and is {kept!r} after Tokenizer.save"
-    chat = [{"role": "user", "content": "The ferry"}]
-    assert again.apply_chat_template(chat, tokenize=False) == "The ferry" + SPECIALS[0]
 
 
 def encode_in_child(client: str, work: Path) -> None:
@@ -164,10 +163,9 @@ def encode_in_child(client: str, work: Path) -> None:
 
 def commands_for(folder: Path, names: list[str]) -> list[list[str]]:
     """Return the commands that encode with packages of Python or in node_modules."""
-    script = Path(__file__)
-    if names[0] in PYTHON_CLIENTS:
-        return [[str(folder / "bin/python"), str(script), "--child", name] for name in names]
-    return [["node", str(script.with_suffix(".mjs")), name, str(folder)] for name in names]
+    python = [str(folder / "bin/python"), __file__, "--child"]
+    node = ["node", str(Path(__file__).with_suffix(".mjs"))]
+    return [[*python, name] if name in PYTHON_CLIENTS else [*node, name, str(folder)] for name in names]
 
 
 def install(packages: list[str], folder: Path) -> list[list[str]]:

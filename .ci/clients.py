@@ -61,8 +61,13 @@ KINDS = {
     "emoji": ["😀", "👍🏽", "👩‍👩‍👧", "🇫🇷", "1️⃣", "❤️", "☃", "🏴‍☠️"],
     "marks": ["\u0301", "\u0308", "\u20dd", "\u0903", "\u093e", "\u0e31", "\u064e", "\ufe0f", "e\u0301", "\u200d"],
     "specials": [*SPECIALS[:2], "<|pad|", "<|", "|>", "a", " "],
-    "rare": ["\ufeff", "\u0085", "'\u017f", "\u017f", "'\u212a", "a", "s", " ", "\n", ".", "<|pad|>!", *NEWEST],
 }
+RARE = [  # what EXCEPTIONS are about, in texts of their own, so that one exception does not hide another
+    ["\ufeff", "\u0085", "a", "s", " ", "\n", ".", "1"],
+    ["'\u017f", "\u017f", "'\u212a", "\u212a", "a", "s", " ", "\n", ".", "1"],
+    [*NEWEST, "a", "\n", " ", ".", "1"],
+    [*SPECIALS, "a", " ", "\n", "<|pad|"],
+]
 TRAPS = [
     "", " ", "  ", " \na", " \n\na", "a \n", "a\n \n", "a   ", "a\t", "a\n", "\n\n\na", "a\r\n", "\r\n\r\na", ".\r\n\r\n",
     "a\r\rb", "a\u00a0b", "a\u00a0", "\u00a0\u00a0b", "a\u3000b", "\ufeffa", "a\ufeff", "a\ufeff b", "a\u0085b", "a \u0085",
@@ -75,13 +80,11 @@ TRAPS = [
 
 
 def make_texts(count: int, rng: random.Random) -> list[str]:
-    """Make random texts, each from one to three kinds of pieces; one in ten has rare characters."""
-    names = [name for name in KINDS if name != "rare"]
+    """Make random texts, each from one to three kinds of pieces; one in three has rare pieces too."""
     texts = []
     for number in range(count):
-        kinds = rng.sample(names, rng.randint(1, 3)) + ["rare"] * (number % 10 == 0)
-        pieces = [rng.choice(KINDS[rng.choice(kinds)]) for _ in range(rng.randint(1, 40))]
-        texts.append("".join(pieces))
+        pieces = [KINDS[name] for name in rng.sample(list(KINDS), rng.randint(1, 3))] + RARE[number % 12 : number % 12 + 1]
+        texts.append("".join(rng.choice(rng.choice(pieces)) for _ in range(rng.randint(1, 40))))
     return texts
 
 
@@ -92,12 +95,11 @@ NEW_UNICODE = "a letter that is newer than the package's version of Unicode"
 EXCEPTIONS = [  # expressions for client, pattern, and text or error; and the reason
     ("^(tiktoken|tokenizers 0|transformers)", "", "[\U00016ea0\U000323b0]", NEW_UNICODE),  # Unicode 17
     (r"^(tiktoken 0\.7|tokenizers 0\.20|transformers 4\.45)", "", "[\U0002ebf0\u1c89\U000105c0]", NEW_UNICODE),  # 15.1, 16
-    ("^tokenizers 1", "o200k", "'\u017f", "its own splitting for this pattern does not take '\u017f for 's"),
-    ("tiktoken", "", r"<\|pad\|>!", "of two special tokens that begin at the same place, it may take the shorter one"),
-    ("tokenizers 1", "cl100k", "needs a system-regex backend", "it has no general regular expressions"),
-    ("gigatoken", "gpt2|cl100k", "Unknown pre_tokenizer Split regexes", "it knows patterns by other spellings only"),
-    ("@", "", "'\u017f", "(?i:'s) does not match '\u017f in JavaScript"),
-    ("@huggingface/transformers 3", "", "[\ufeff\x85]", r"\s matches U+FEFF in JavaScript, and not U+0085"),
+    ("^(@|tokenizers 1)", "o200k", "'\u017f", "it does not take '\u017f for 's"),
+    ("^tiktoken", "", r"<\|pad\|>!", "of two special tokens that begin at the same place, it may take the shorter one"),
+    ("^tokenizers 1", "cl100k", "needs a system-regex backend", "it has no general regular expressions"),
+    ("^gigatoken", "gpt2|cl100k", "Unknown pre_tokenizer Split regexes", "it knows patterns by other spellings only"),
+    ("^@huggingface/transformers 3", "", "[\ufeff\x85]", r"\s matches U+FEFF in JavaScript, and not U+0085"),
 ]
 UNKNOWN = "not known"
 

@@ -35,4 +35,5 @@ for (const pattern of patterns) {
   }
 }
 const { version } = readJson(npmFolder, "node_modules", name, "package.json");
-process.stdout.write(JSON.stringify({ name, version, ids }));
+const unicode = process.versions.unicode; // that of Node, in which the regular expressions are
+process.stdout.write(JSON.stringify({ name, version: `${version}, Unicode ${unicode}`, ids }));

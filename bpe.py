@@ -424,7 +424,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     ids = {character: chr(number) for number, character in enumerate(alphabet)}
     numbered = ["".join(ids[character] for character in word) for word in spelled]
 
-    tokens = [character.encode("utf-8") for character in alphabet]  # learn_merges copies the list
+    tokens = [character.encode("utf-8") for character in alphabet]
     merges = []
     learner = learn_merges(numbered, list(words.values()), tokens)
     for left_id, right_id, _, _ in itertools.islice(learner, merges_wanted):
@@ -440,7 +440,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
     >>> segment("low low lowest", [("l", "o"), ("lo", "w</w>"), ("lo", "w")])
     ['low</w>', 'low</w>', 'low', 'e', 's', 't</w>']
     """
-    merges = [(left, right) for left, right in merges]  # tuples, even if they were lists
+    merges = [(left, right) for left, right in merges]
     new_tokens = [left + right for left, right in merges]
     check_merges((left, right, left + right) for left, right in merges)
     ranks = {pair: rank for rank, pair in enumerate(merges)}
@@ -496,7 +496,7 @@ def check_pattern(pattern: str) -> str:
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
     if pattern in PATTERNS or pattern in SPELLINGS:
         return SPELLINGS.get(pattern, pattern)
-    hint = f"use {', '.join(PATTERNS)} or a regular expression (this one contains no operators)"
+    hint = f"use {', '.join(PATTERNS)} or a regular expression (this has no operators)"
     require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # a misspelled name
     pattern.encode("utf-8")  # raises an error for a lone surrogate
     try:
@@ -542,7 +542,7 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
 
 
-# Large texts are counted and encoded in pieces, and so are streams. A cut must not change a word, or
+# Large texts and streams are counted and encoded in pieces. A cut must not change a word, or
 # a special token. In this text, with the special token <|end|>, it may be made at each ^, not at x:
 #
 #     two cats<|end|> and it's 12 o'clock
@@ -1113,7 +1113,7 @@ def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
     for token in normalized:
         ends = {hash(token[start:]) for start in range(len(token))}
         overlaps = ends & beginnings or any(other in token for other in others)
-        require(not overlaps, f"the added token {token!r:.99} overlaps another one, and only one is normalized")
+        require(not overlaps, f"the added token {token!r:.99} overlaps another, and only one is normalized")
 
 
 def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
@@ -1194,12 +1194,12 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 # IX. Large corpora
 # ------------------------------
 
-# A corpus is read in slices that split into the same words on their own as they do within the whole
-# text. Workers count or encode slices at the same time. Results are used in order.
+# A corpus is read in slices, cut where no word changes. Workers count or encode them at the same time.
 
 SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time, in some 0.2 s
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
 BATCH_BYTES = 256 << 10  # the same for encode_batch
+SHORT_TEXT = 16 << 10  # threads gain nothing with shorter texts, since Python runs one at a time
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 TASK: Any = None  # of a worker process
 
@@ -1218,7 +1218,7 @@ class Corpus:
 
     def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
         require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
-        require(not isinstance(texts, (str, bytes)), f"texts must be an iterable of strings, not {texts!r:.40}")
+        require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
         listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
         self.paths = [os.fsdecode(path) for path in listed]
         for path in self.paths:
@@ -1328,7 +1328,8 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
-    if n_workers < 2:
+    short = in_threads and any(len(piece.texts) * SHORT_TEXT > piece.end_byte for piece in first_slices)
+    if n_workers < 2 or short:
         for piece in slices:
             yield piece, task(piece)
         return
@@ -1402,7 +1403,7 @@ def count_corpus(corpus: Corpus) -> Any:
     engine = engine_for(corpus.options, scanning=True)
     table = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = functools.partial(count_texts, options=corpus.options, table=table if engine else None)
-    slice_bytes = SLICE_BYTES_IN_C if engine else SLICE_BYTES
+    slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES  # each thread has a table, to be merged
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # {} from C, which has counted in its table
             table.update(counts)
@@ -1516,7 +1517,7 @@ def make_parser() -> Any:
     add("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
     add("--pair", metavar="PAIR", help='with --explain: the count of one more pair ("e ␣t")')
     add = parser.add_argument_group("running").add_argument
-    add("--model", "--output-dir", metavar="FOLDER", help="the model's folder (default: bpeModel)")
+    add("--model", metavar="FOLDER", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
     add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
     add("--engine", choices=OPTIONS["engine"][2], help="auto: the C engine if it is built (default)")
@@ -1603,7 +1604,7 @@ def train(args: Any, options: Options) -> Corpus:
     if folder is not None:
         try:
             save_model(vocab, merges, options, folder)
-        except OSError as error:  # a full disk: the training shall not be lost
+        except OSError as error:  # the training shall not be lost
             import tempfile
 
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
@@ -1614,7 +1615,7 @@ def train(args: Any, options: Options) -> Corpus:
 
 
 def report(args: Any, name: str, text: str) -> None:
-    """Print a line of the summary, after the time since the beginning."""
+    """Print a line of the summary, after the time so far."""
     if not args.quiet:
         say(f"{time.perf_counter() - args.start:6.2f} s  {name:14} {visible(text)}\n")
 
@@ -1710,7 +1711,7 @@ def visible(text: str) -> str:
 
 
 def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[], str]) -> Iterator[Any]:
-    """Pass items on, and print describe() in one line, which is rewritten five times a second."""
+    """Pass items on, and print describe() in one line, five times a second."""
     shown_at = time.monotonic()
     try:
         for item in items:

@@ -863,7 +863,7 @@ def test_an_overflow_is_reported_and_not_wrapped(words):
       for wrong in ("a", b"<a>", ["<a>"])],
     *[({"special_tokens": [wrong]}, "surrogates not allowed") for wrong in ("\ud800x", "\ud83d\ude00")],
     ({"pattern": "(["}, r"pattern '\(\[' is not a valid regular expression: unterminated"),
-    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; use gpt2, cl100k, .* \(this one contains no operators\)"),
+    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; use gpt2, cl100k, .* \(this has no operators\)"),
     ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
     *[({name: wrong}, f"{name} must be a positive integer, not {wrong!r}")
       for name in ("workers", "min_frequency", "min_word_count") for wrong in (0, 1.5)],
@@ -1525,7 +1525,7 @@ REFUSED = [
     (with_token("<x>", single_word=True), r"added_tokens\.1\.single_word = true is not supported"),
     (with_token("<x>", lstrip=True), r"added_tokens\.1\.lstrip = true is not supported"),
     (with_token("<x>", rstrip=True), r"added_tokens\.1\.rstrip = true is not supported"),
-    *[(with_token(text, normalized=True), "overlaps another one, and only one is normalized")
+    *[(with_token(text, normalized=True), "overlaps another, and only one is normalized")
       for text in ("text|><", f"x{END}y", f"{END}y")],  # tokenizers looks for others first
     (with_token("é"), "é|same bytes"),  # the name of the byte E9
     (with_token(" t"), "same bytes|' t'|Ġt"),  # a merge makes this token too

@@ -1155,17 +1155,17 @@ def read_merges(text: str) -> list[list[str]]:
 
 
 def read_tiktoken(path: FilePath) -> Model:
-    """Read the ranks of a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
+    """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
 
-    The file has a token in base64 and its rank, which is its id, on each line, but no merges. A token of
-    several bytes is made by the pair that is left when the merges of lower ranks have been made in it.
+    Each line has a token in base64 and its rank, which is its id; there are no merges. A token of several
+    bytes is made by the pair that is left after the merges of lower ranks.
     """
     with open(path, "rb") as file, error_prefix(path):
         ids = {}
         for number, line in enumerate(file.read().splitlines(), 1):
             require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
             in_base64, rank = line.split()
-            ids[base64.b64decode(in_base64, validate=True)] = int(rank)
+            ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)  # "=": Whisper's b""
         merges: list[Pair] = []
         for token in sorted(ids, key=ids.__getitem__):
             parts = [token[at : at + 1] for at in range(len(token))]

@@ -27,6 +27,7 @@ import bpe
 ROOT = Path(__file__).resolve().parent.parent
 MOST_LINES, MOST_COLUMNS = 650, 120
 RANDOM_TEXTS, ROUNDS = 60, 25
+MOST_CHARACTERS = 20_000  # of a text
 PATTERNS = {"gpt2": "gpt2", "spaces": r"\S+|\s", "none": r"(?s:.+)"}
 OPTIONS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 OPTIONS += " --disable-component-update --disable-sync --dump-dom"
@@ -84,6 +85,14 @@ for (const { text, pattern, encode } of CASES) {
   $("pattern").dispatchEvent(new Event("change"));
   collected.push(collect());
 }
+$("text").value = LARGE;
+$("pattern").value = "gpt2";
+$("pattern").dispatchEvent(new Event("change"));
+const large = trainByDefinition(wordsOf(textIn("text"), "gpt2"), 30);
+collected.push({
+  limit: $("text-limit").textContent, words: $("words").children.length,
+  merges: large.map(({ left, right, count }) => [hexOf(left), hexOf(right), count]),
+});
 document.body.append(make("pre", { id: "collected" }, encodeURIComponent(JSON.stringify(collected))));
 </script>
 """
@@ -259,6 +268,26 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
     return len(words)
 
 
+def check_large_text(found: dict) -> None:
+    """Of a text that is too long, the page says so, trains on the beginning, and draws some words."""
+    words = bpe.words_of(large_text()[:MOST_CHARACTERS])
+    merges = []
+    for _ in range(30):
+        counts = bpe.count_pairs(words)
+        best = max(counts, key=lambda pair: (counts[pair], pair))
+        words = {bpe.merge_pair(word, best): n for word, n in words.items()}
+        merges.append([best[0].hex(" "), best[1].hex(" "), counts[best]])
+    equal("large text: merges", found["merges"], merges)
+    if f"{MOST_CHARACTERS:,}" not in found["limit"] or not 0 < found["words"] < 100:
+        raise SystemExit(f"page.py: large text: {found['limit']!r}, {found['words']} lines of words")
+
+
+def large_text() -> str:
+    """Return more text than the page takes."""
+    text = (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")
+    return text[: MOST_CHARACTERS + 5000]
+
+
 def check_guess(found: dict, name: str) -> None:
     """Before a click, no count and no reason is displayed; after it, the reason is."""
     before = found["rounds"][-2 if len(found["rounds"]) > 1 else -1]
@@ -284,6 +313,7 @@ def main() -> None:
     seed = int(sys.argv[1]) if sys.argv[1:] else random.SystemRandom().randrange(10**6)
     print("seed", seed, flush=True)
     script = SCRIPT.replace("ROUNDS", str(ROUNDS)).replace("CASES", json.dumps(random_cases(seed)))
+    script = script.replace("LARGE", json.dumps(large_text()).replace("</", "<\\/"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         page = Path(folder, "page.html")
         page.write_text(source.replace("</body>", script + "</body>"), encoding="utf-8")
@@ -293,6 +323,7 @@ def main() -> None:
     if not match:
         raise SystemExit(f"page.py: the page did not finish\n{result.stderr[-2000:]}")
     collected = json.loads(urllib.parse.unquote(match[1]))
+    check_large_text(collected.pop())
     equal("number of texts", len(collected), 5 + RANDOM_TEXTS)
     merges = words = 0
     for number, found in enumerate(collected):

@@ -192,9 +192,8 @@ class Encoder:
         ids = [2**32 - 1 if token_id is None else token_id for token_id in id_of_byte]
         ids += [token_id for token_id, number in numbers.items() if number > 255]
         specials = *special_arguments(tokenizer.special_ids), list(tokenizer.special_ids.values())
-        arguments = *specials, engine.patterns.get(tokenizer.options.pattern, 0), engine.seed
-        rows = engine.ffi.from_buffer("uint32_t[]", merges)
-        self.handle = engine.create("encoder", ids, len(ids), rows, len(merges) // 3, *arguments)
+        rows, pattern = engine.ffi.from_buffer("uint32_t[]", merges), engine.patterns.get(tokenizer.pattern, 0)
+        self.handle = engine.create("encoder", ids, len(ids), rows, len(merges) // 3, *specials, pattern, engine.seed)
         n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # the int objects of ids, which all lists share
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
@@ -207,7 +206,8 @@ class Encoder:
         call = self.call_for(len(data) + 2)
         status = self.encode_list(call.cache, data, len(data), call.ids, call.n, self.addresses, id(ids))
         self.calls.append(call)
-        self.check(status, data, call.n[0])
+        if status:
+            self.check(status, data, call.n[0])
         return ids
 
     def encode_array(self, data: bytes, kind: str) -> bytes:

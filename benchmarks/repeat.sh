@@ -52,7 +52,7 @@ bench "Source code, 18 MB, vocabulary of 32,000" code.txt 32000 --only training 
 bench "About 100 languages, 9 MB, vocabulary of 32,000" languages.txt 32000 --only training --only encoding \
     --tools "$few"
 bench "Chinese poems, 15 MB, vocabulary of 32,000" chinese.txt 32000 --only training --only encoding --tools "$few"
-bench "A large corpus, 1.1 GB, vocabulary of 32,000" large.txt 32000 --pattern gpt2 --only training --only encoding \
+bench "A large corpus, vocabulary of 32,000" large.txt 32000 --pattern gpt2 --only training --only encoding \
     --tools "gigatoken;gigabpe;fastokens"
 runs=$(((runs + 2) / 3)) # of some minutes each
 bench "24 million distinct words, 0.34 GB, vocabulary of 32,000" words.txt 32000 --pattern gpt2 --only training \

@@ -2,8 +2,7 @@
 
 Building requires a C compiler and `pip install regex cffi setuptools`:
 
-    python build_ffi.py                    compile bpe_fast.c; the module is installed next to this file
-    python build_ffi.py --source FILE      only write the complete C source, for other build tools and for .ci/
+    python build_ffi.py      compile bpe_fast.c; the module is installed next to this file
 
 This is the only file that uses cffi. bpe.py calls load_engine(), which returns an Engine or raises ImportError.
 """
@@ -28,11 +27,13 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import regex
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = pathlib.Path(HERE, "bpe_fast.c")
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 18  # of the interface: a module built for another version is not used
+VERSION = 19  # of the interface: a module built for another version is not used
 
 
 class Engine:
@@ -47,8 +48,6 @@ class Engine:
     @functools.cached_property
     def patterns(self) -> Mapping[str, int]:
         """The patterns that C scans exactly as the installed regex package would, with their numbers."""
-        import regex
-
         built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
         digest_then = self.ffi.string(self.lib.bpe_class_digest).decode()
         if built_with != regex.__version__ and digest_then != digest(character_classes()):
@@ -84,13 +83,8 @@ class Engine:
             return Encoder(self, tokenizer)
         return None
 
-    def learn(
-        self, words: Words | Mapping[bytes, int], merges_wanted: int, min_frequency: int
-    ) -> Iterator[tuple[int, int, int, int]]:
-        """Learn merges as bpe.learn_merges does, and yield (left_id, right_id, count, replaced) for each.
-
-        A table of words is used up, a dict is not.
-        """
+    def learn(self, words: Words | Mapping[bytes, int], merges_wanted: int, min_frequency: int) -> Iterator[Any]:
+        """Yield what bpe.learn_merges yields. A table of words is used up, a dict is not."""
         ffi, lib = self.ffi, self.lib
         table = words if isinstance(words, Words) else self.words((), "gpt2")
         if not isinstance(words, Words):
@@ -183,60 +177,50 @@ class Encoder:
     """The vocabulary of a bpe.Tokenizer inside the C engine, which any number of threads can share."""
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
-        self.engine, self.encode_list = engine, engine.lib.bpe_encode_list
-        self.calls: list[Any] = []  # caches and buffers that no call is using
+        self.engine = engine
+        self.calls: list[Any] = []  # caches and buffers that no call is using, not even one that a signal interrupted
         id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
-        numbers: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
-        numbers.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
-        merges = array("I", map(numbers.__getitem__, itertools.chain.from_iterable(tokenizer.rules)))
+        in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
+        in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
+        merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.rules)))
         ids = [2**32 - 1 if token_id is None else token_id for token_id in id_of_byte]
-        ids += [token_id for token_id, number in numbers.items() if number > 255]
+        ids += [token_id for token_id, number in in_c.items() if number > 255]
         specials = *special_arguments(tokenizer.special_ids), list(tokenizer.special_ids.values())
         rows, pattern = engine.ffi.from_buffer("uint32_t[]", merges), engine.patterns.get(tokenizer.pattern, 0)
         self.handle = engine.create("encoder", ids, len(ids), rows, len(merges) // 3, *specials, pattern, engine.seed)
         n = max(tokenizer.vocab, default=0) + 1
-        self.numbers = list(range(n if n <= 2**20 else 0))  # the int objects of ids, which all lists share
-        self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
+        self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
+        addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
+        cache = engine.create("cache", self.handle)
+        self.for_lists = engine.ffi.new("bpe_for_lists *", (cache, addresses)), cache, addresses  # C needs all three
+        functions: list[Any] = []
+        engine.check(engine.lib.bpe_list_functions(self.for_lists[0], id(functions)))
+        if not self.numbers:
+            functions = [lambda data: None, lambda ids: array("I", ids).tolist()]
+        self.encode_short, self.list_of = functions
 
     def encode(self, data: bytes) -> list[int]:
         """Encode a text. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
-        if not self.numbers:
-            return array("I", self.encode_array(data, "u4")).tolist()
-        ids: list[int] = []
-        call = self.call_for(len(data) + 2)
-        status = self.encode_list(call.cache, data, len(data), call.ids, call.n, self.addresses, id(ids))
-        self.calls.append(call)
-        if status:
-            self.check(status, data, call.n[0])
-        return ids
+        ids: list[int] | None = self.encode_short(data)
+        return self.list_of(self.encode_array(data, "u4")) if ids is None else ids
 
     def encode_array(self, data: bytes, kind: str) -> bytes:
         """The same, as an array of 16 bits per id (kind "u2") or 32 ("u4"), in native byte order."""
-        call = self.run(data, narrow=kind == "u2")
-        ids = call.narrow if kind == "u2" else call.ids
-        result: bytes = self.engine.ffi.buffer(ids, call.n[0] * int(kind[1]))[:]
-        self.calls.append(call)
-        return result
-
-    def call_for(self, room: int) -> Any:
-        """Return a cache and buffers that no other call uses, not even one that a signal handler interrupts."""
+        ffi, lib = self.engine.ffi, self.engine.lib
         try:
             call = self.calls.pop()
         except IndexError:
-            cache, n = self.engine.create("cache", self.handle), self.engine.ffi.new("size_t *")
-            call = types.SimpleNamespace(cache=cache, n=n, room=0)
-        if not room <= call.room <= 1 << 26:
-            call.room = max(room, 1000)
+            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), n=ffi.new("size_t *"), room=0)
+        if not len(data) + 2 <= call.room <= 1 << 26:
+            call.room = max(len(data) + 2, 1000)
             call.ids = self.engine.new("uint32_t[]", call.room * 3 // 2 + 1)  # fresh memory is slower
-            call.narrow = self.engine.ffi.cast("uint16_t *", call.ids + call.room)
-        return call
-
-    def run(self, data: bytes, narrow: bool = False) -> Any:
-        """Encode a text into the buffers of a call. Raises an error for text that can't be encoded."""
-        engine, call = self.engine, self.call_for(len(data) + 2)
-        ids = call.ids, call.narrow if narrow else engine.ffi.NULL
-        self.check(engine.lib.bpe_encode(call.cache, data, len(data), *ids, call.n), data, call.n[0])
-        return call
+            call.narrow = ffi.cast("uint16_t *", call.ids + call.room)
+        narrow = call.narrow if kind == "u2" else ffi.NULL
+        try:
+            self.check(lib.bpe_encode(call.cache, data, len(data), call.ids, narrow, call.n), data, call.n[0])
+            return bytes(ffi.buffer(narrow or call.ids, call.n[0] * int(kind[1])))
+        finally:
+            self.calls.append(call)
 
     def check(self, status: int, data: bytes, at: int) -> None:
         """Raise an error for text that can't be encoded; `at` is the byte without a token."""
@@ -280,8 +264,6 @@ CLASSES = [r"[\p{Lu}\p{Lt}]+", r"\p{Ll}+", r"[\p{Lm}\p{Lo}]+", r"\p{M}+", r"\p{N
 @functools.lru_cache(maxsize=1)
 def character_classes() -> bytes:
     """The class of each code point, one byte each, from the installed regex package."""
-    import regex
-
     everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
     for match in regex.finditer("|".join(f"({expression})" for expression in CLASSES), everything):
         classes[match.start() : match.end()] = bytes([match.lastindex or 0]) * len(match[0])
@@ -290,8 +272,6 @@ def character_classes() -> bytes:
 
 def class_table() -> str:
     """The classes as C: each distinct block of 256 code points once, and the number of each block."""
-    import regex
-
     classes = character_classes()
     blocks = [classes[start : start + 256] for start in range(0, 0x110000, 256)]
     distinct = list(dict.fromkeys(blocks))
@@ -324,24 +304,61 @@ def source() -> str:
     return head + f'const char bpe_source_digest[] = "{digest(code)}";\n#line 1 "bpe_fast.c"\n' + code.decode("utf-8")
 
 
-# Only this function uses Python.h. It encodes text into a list of int objects that exist already: `numbers` has the
-# address of the object of each id. Creating them anew takes longer than encoding does, and 33 bytes per id, not 8.
-ENCODE_LIST = """int bpe_encode_list(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, size_t *n,
-                    const uintptr_t *numbers, uintptr_t list)"""
-GLUE = """{
-    int status = bpe_encode(c, text, length, ids, NULL, n);
-    if (status) return status;
-    PyGILState_STATE state = PyGILState_Ensure(); /* cffi has released the GIL */
-    PyObject *made = PyList_New((Py_ssize_t)*n);
-    for (size_t i = 0; made && i < *n; i++) {
-        Py_IncRef((PyObject *)numbers[ids[i]]); /* the list takes this reference over */
-        PyList_SetItem(made, (Py_ssize_t)i, (PyObject *)numbers[ids[i]]);
+# Only this part uses Python.h. Its two functions make lists of int objects that exist already: `numbers` has the
+# address of the object of each id. Creating them anew takes longer than encoding does, and 33 bytes per id instead of
+# 8. Python calls these functions itself: a call through cffi takes longer than encoding a short text.
+GLUE_TYPES = """typedef struct { bpe_cache *cache; const uintptr_t *numbers; } bpe_for_lists;
+int bpe_list_functions(bpe_for_lists *f, uintptr_t functions);
+"""
+GLUE = """
+#ifdef Py_LIMITED_API
+#define PyList_SET_ITEM PyList_SetItem /* a function, which takes longer */
+#endif
+
+static PyObject *new_list(const bpe_for_lists *f, const uint32_t *ids, size_t n)
+{
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list && i < n; i++) {
+        PyObject *number = (PyObject *)f->numbers[ids[i]];
+        Py_INCREF(number); /* the list takes this reference over */
+        PyList_SET_ITEM(list, (Py_ssize_t)i, number);
     }
-    if (!made || PyList_SetSlice((PyObject *)list, 0, 0, made) < 0)
-        PyErr_Clear(), status = BPE_NO_MEMORY;
-    Py_XDECREF(made);
+    return list;
+}
+
+static PyObject *list_of(PyObject *self, PyObject *ids)
+{
+    return new_list(PyLong_AsVoidPtr(self), (uint32_t *)PyBytes_AsString(ids), (size_t)PyBytes_Size(ids) / 4);
+}
+
+/* The list of ids; or None for a long text, for an error, and if threads may run this at once. */
+static PyObject *encode_short(PyObject *self, PyObject *data)
+{
+#ifndef Py_GIL_DISABLED
+    const bpe_for_lists *f = PyLong_AsVoidPtr(self);
+    uint32_t ids[4000];
+    size_t n = (size_t)PyBytes_Size(data);
+    if (PyErr_Occurred())
+        return NULL;
+    if (n <= 4000 - 2 && bpe_encode(f->cache, (uint8_t *)PyBytes_AsString(data), n, ids, NULL, &n) == BPE_OK)
+        return new_list(f, ids, n);
+#endif
+    Py_RETURN_NONE;
+}
+
+int bpe_list_functions(bpe_for_lists *f, uintptr_t functions)
+{
+    static PyMethodDef methods[] = {{"encode_short", encode_short, METH_O, NULL}, {"list_of", list_of, METH_O, NULL}};
+    PyGILState_STATE state = PyGILState_Ensure(); /* cffi has released the GIL */
+    PyObject *self = PyLong_FromVoidPtr(f), *list = (PyObject *)functions;
+    PyObject *first = PyCFunction_New(&methods[0], self), *second = PyCFunction_New(&methods[1], self);
+    int failed = PyErr_Occurred() || PyList_Append(list, first) || PyList_Append(list, second);
+    PyErr_Clear();
+    Py_XDECREF(self);
+    Py_XDECREF(first);
+    Py_XDECREF(second);
     PyGILState_Release(state);
-    return status;
+    return failed ? BPE_NO_MEMORY : BPE_OK;
 }
 """
 
@@ -353,48 +370,31 @@ def module(flags: str = FLAGS, optional: bool = True) -> Any:
     """Describe the module to cffi. setup.py uses the defaults: if compiling fails, pip installs Python only."""
     from cffi import FFI
 
+    full: dict[str, Any] = {"py_limited_api": False, "define_macros": [("_CFFI_NO_LIMITED_API", None)]}
+    api = {} if "BPE_LIMITED_API" in os.environ else full  # one module for all versions of Python, or for this one
     ffi = FFI()
-    ffi.cdef(prototypes() + ENCODE_LIST + ";")
-    ffi.set_source("_bpe_fast", source() + ENCODE_LIST + GLUE, extra_compile_args=flags.split(), optional=optional)
+    ffi.cdef(prototypes() + GLUE_TYPES)
+    code = source() + GLUE_TYPES + GLUE
+    ffi.set_source("_bpe_fast", code, extra_compile_args=flags.split(), optional=optional, **api)
     return ffi
 
 
-def build(flags: str) -> str:
+def build(flags: str = FLAGS) -> str:
     """Compile the module and install it next to this file; returns a summary line."""
     import shutil
     import tempfile
 
-    ffi = module(flags, optional=False)
-    with tempfile.TemporaryDirectory() as folder:
-        try:
+    try:
+        ffi = module(flags, optional=False)
+        with tempfile.TemporaryDirectory() as folder:
             built = ffi.compile(tmpdir=folder)
-        except Exception as error:  # the class depends on the platform's compiler
-            raise SystemExit(f"build_ffi.py: compiling failed ({flags}: {error}); {NEEDS}") from None
-        target = os.path.join(HERE, os.path.basename(built))
-        try:
+            target = os.path.join(HERE, os.path.basename(built))
             shutil.copy(built, target + ".tmp")
             os.replace(target + ".tmp", target)
-        except OSError as error:
-            raise SystemExit(f"build_ffi.py: {HERE} can't be written to: {error.strerror}") from None
+    except Exception as error:  # the class depends on the platform's compiler
+        raise SystemExit(f"build_ffi.py: building failed ({flags}): {error}; {NEEDS}") from None
     return f"built {target} ({flags})"
 
 
-def main() -> None:
-    """Run the command line. Raises SystemExit with one line if a requirement is missing."""
-    import argparse
-
-    parser = argparse.ArgumentParser(description="Build the C engine next to bpe.py.")
-    parser.add_argument("--flags", default=FLAGS, help="compiler flags (default: %(default)s)")
-    parser.add_argument("--source", metavar="FILE", help="only write the complete C source to FILE")
-    args = parser.parse_args()
-    try:
-        if args.source:
-            pathlib.Path(args.source).write_text(source(), encoding="utf-8")
-        else:
-            print(build(args.flags))
-    except ImportError as error:
-        raise SystemExit(f"build_ffi.py: {error}; {NEEDS}") from None
-
-
 if __name__ == "__main__":
-    main()
+    print(build(*sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Let pip build the C engine if there is a compiler. Everything else is in pyproject.toml."""
 
-import sysconfig
+import os
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
@@ -16,9 +16,9 @@ class BuildPython(build_py):
             self.copy_file("bpe_fast.c", self.build_lib)
 
 
-no_stable_abi = sysconfig.get_config_var("Py_GIL_DISABLED")  # wheels of free-threaded Python fit one version only
+one_for_all = "BPE_LIMITED_API" in os.environ  # one wheel for all versions of Python; lists of ids take a little longer
 setup(
     cffi_modules=["build_ffi.py:module"],
     cmdclass={"build_py": BuildPython},
-    options={} if no_stable_abi else {"bdist_wheel": {"py_limited_api": "cp310"}},
+    options={"bdist_wheel": {"py_limited_api": "cp310"}} if one_for_all else {},
 )

@@ -1,5 +1,5 @@
 /*
- * Runs the C engine by itself, for the sanitizers: `python build_ffi.py --source full.c`, then compile this with
+ * Runs the C engine by itself, for the sanitizers: write build_ffi.source() to full.c, then compile this with
  * -DSOURCE='"full.c"'. It does three things with the text of a file:
  *
  *   driver alloc FILE    a small training and encoding, in which every single allocation fails once, and all from each

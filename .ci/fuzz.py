@@ -93,7 +93,7 @@ def main() -> None:
         compare(float(sys.argv[1]))
         return
     seconds = float(sys.argv[1])
-    builds = [[], ["--flags=-O2 -DPLAIN_C"]]
+    builds = [[], ["-O2 -DPLAIN_C"]]
     for flags in builds:
         with tempfile.TemporaryDirectory() as folder:
             for name in ("bpe.py", "bpe_fast.c", "build_ffi.py"):

@@ -190,11 +190,10 @@ class Encoder:
         self.handle = engine.create("encoder", ids, len(ids), rows, len(merges) // 3, *specials, pattern, engine.seed)
         n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
-        addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
-        cache = engine.create("cache", self.handle)
-        self.for_lists = engine.ffi.new("bpe_for_lists *", (cache, addresses)), cache, addresses  # C needs all three
+        self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
+        self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses))
         functions: list[Any] = []
-        engine.check(engine.lib.bpe_list_functions(self.for_lists[0], id(functions)))
+        engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
         if not self.numbers:
             functions = [lambda data: None, lambda ids: array("I", ids).tolist()]
         self.encode_short, self.list_of = functions
@@ -211,6 +210,7 @@ class Encoder:
             call = self.calls.pop()
         except IndexError:
             call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), n=ffi.new("size_t *"), room=0)
+        self.for_lists.cache = ffi.NULL  # this call uses it, and another thread may encode a short text meanwhile
         if not len(data) + 2 <= call.room <= 1 << 26:
             call.room = max(len(data) + 2, 1000)
             call.ids = self.engine.new("uint32_t[]", call.room * 3 // 2 + 1)  # fresh memory is slower
@@ -220,6 +220,7 @@ class Encoder:
             self.check(lib.bpe_encode(call.cache, data, len(data), call.ids, narrow, call.n), data, call.n[0])
             return bytes(ffi.buffer(narrow or call.ids, call.n[0] * int(kind[1])))
         finally:
+            self.for_lists.cache = call.cache
             self.calls.append(call)
 
     def check(self, status: int, data: bytes, at: int) -> None:
@@ -331,19 +332,17 @@ static PyObject *list_of(PyObject *self, PyObject *ids)
     return new_list(PyLong_AsVoidPtr(self), (uint32_t *)PyBytes_AsString(ids), (size_t)PyBytes_Size(ids) / 4);
 }
 
-/* The list of ids; or None for a long text, for an error, and if threads may run this at once. */
+/* The list of ids; or None for a long text, for an error, and if no cache is free, or threads may run this at once. */
 static PyObject *encode_short(PyObject *self, PyObject *data)
 {
 #ifndef Py_GIL_DISABLED
     const bpe_for_lists *f = PyLong_AsVoidPtr(self);
     uint32_t ids[4000];
     size_t n = (size_t)PyBytes_Size(data);
-    if (PyErr_Occurred())
-        return NULL;
-    if (n <= 4000 - 2 && bpe_encode(f->cache, (uint8_t *)PyBytes_AsString(data), n, ids, NULL, &n) == BPE_OK)
+    if (n <= 4000 - 2 && f->cache && bpe_encode(f->cache, (void *)PyBytes_AsString(data), n, ids, NULL, &n) == BPE_OK)
         return new_list(f, ids, n);
 #endif
-    Py_RETURN_NONE;
+    return PyErr_Occurred() ? NULL : Py_BuildValue(""); /* None */
 }
 
 int bpe_list_functions(bpe_for_lists *f, uintptr_t functions)

@@ -2304,7 +2304,7 @@ def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch)
         names = {name: getattr(C.lib, name) for name in dir(C.lib)}
         without_memory.setattr(C, "lib", types.SimpleNamespace(**names | failing))
         failing |= dict.fromkeys(failing, lambda *arguments: names["BPE_NO_MEMORY"])
-        for call in (lambda: bpe.count_words(None, [], texts=["ab"]), lambda: tokenizer.encode("ab" * 2000)):
+        for call in (lambda: bpe.count_words(None, [], texts=["ab"]), lambda: tokenizer.encode("ab")):
             with pytest.raises(MemoryError):
                 call()
     assert bpe.count_words(None, [], texts=["ab"]) == {b"ab": 1} and tokenizer.encode("ab") == [97, 98]

@@ -25,13 +25,13 @@ b"s" > b"e". Two things to get right:
     - A pair is counted at every position, even if positions overlap. In "aaaa" the pair a a counts
       three times; but replacing goes from left to right without overlap, so "aaaa" becomes aa aa.
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
-      (b"a", b"bz"), because b"ab" > b"a", although b"abz" > b"aba".
+      (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
 Glossary. The values are those of the example that follows:
 
     word, pre-token  b" newest"       what the pattern splits off; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number; in training: bytes, special tokens, merges, from 0 on
+    token id         257              its number; in a trained model: bytes, special tokens, merges
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -116,11 +116,11 @@ Learned = tuple[int, int, int, int]  # (left_id, right_id, count, replaced)
 # ------------------------------
 
 # Text is split into words first, and no token crosses the ends of a word. Without that, the most
-# frequent pairs would soon be pieces of phrases and punctuation ("e t", "in the", "dog." next to
-# "dog!"), and each would take up an id.
+# frequent pairs would soon be pieces of phrases and punctuation ("e t", "in the", "dog."),
+# and each would take up an id.
 #
 # This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back
-# the text. Of several spaces, only the last belongs to the word: `\s+(?!\S)` stops one short of it.
+# the text. Of several spaces, only the last belongs to the word; `\s+(?!\S)` takes the others.
 # So " the" is the same word after one space or ten.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
@@ -175,7 +175,7 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
     while len(merges) < merges_wanted and (counts := count_pairs(words)):
         # The tie rule: of equal counts, the greater pair. Tuples compare left first, then right.
         best = max(counts, key=lambda pair: (counts[pair], pair))
-        # Two words never become equal, so none loses its count: their bytes still differ.
+        # The bytes of two words still differ, so they stay two keys: no count is lost.
         words = {merge_pair(word, best): count for word, count in words.items()}
         merges.append(best)
     return merges
@@ -208,13 +208,13 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 # ------------------------------
 
 # For fixtures/corpus.txt and a vocabulary of 500, train_by_definition takes 4 s, learn_merges
-# 0.06 s, and the same in C (bpe_fast.c) 0.002 s: learning alone, on one core of an AMD EPYC.
+# 0.06 s, and the same in C (bpe_fast.c) 0.002 s.
 
 
 def descending(token: bytes) -> str:
     """Return a sort key that reverses the order of bytes: b"st" sorts before b"s", b"s" before b"es".
 
-    On a tie the greatest wins, and heapq has the smallest on top. chr(256) sorts prefixes last.
+    On a tie the greatest wins, and heapq has the smallest on top. chr(256) puts b"s" after b"st".
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -225,7 +225,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     words   each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi".
             So a pair is a str of length 2, and a merge in one word is word.replace(pair, new)
     counts  how often each word occurs
-    tokens  the bytes of the first ids; new tokens get the next ids
+    tokens  the bytes of the first ids; new tokens get the next ids, which model_of renumbers
 
     replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
 
@@ -233,7 +233,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     token change. An index says which words may contain a pair, and a heap finds the best pair.
     """
     words = list(words)
-    tokens = list(tokens)
+    tokens = list(tokens)  # a copy: callers keep their own
     keys = list(map(descending, tokens))
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> numbers of words
@@ -249,9 +249,9 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
     while heap:
-        # Each pair has one entry. A merge creates only pairs that contain the new token, so the
-        # count of an older pair can only go down: the count in its entry is never too low. If it is
-        # too high, the entry comes up early and goes back corrected.
+        # Each pair has one entry. A merge creates only pairs that contain the new token, so the count
+        # of an older pair can only go down. If the count in its entry is too high, the entry comes up
+        # early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)
         if count != -negative_count:
@@ -280,9 +280,8 @@ def merge_in_words(
 ) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of other pairs' counts, replaced).
 
-    Each new token changes the counts on its left, unless another new token is there, and always those
-    on its right. An example: in `a b c b c d`, a word that occurs once, `b c` becomes
-    X, which gives `a X X d`.
+    Each new token changes the counts on its left, unless a new token is there, and those on its
+    right, if any. In the word `a b c b c d`, which occurs once, `b c` becomes X; that gives `a X X d`.
 
         left X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
         right X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
@@ -312,8 +311,8 @@ def merge_in_words(
                 words_with[new + after].add(number)
             at = word.find(new, at + 1)
 
-    # A pair that overlaps itself is its own neighbor: `a a a a` becomes `X X`, and the place between
-    # them was `a a`. But the pair has just been merged, so it has no count to change.
+    # If the pair is `a a`, `a a a a` becomes `X X`, and the loop counts -1 for the `a a` between
+    # them. But the caller deletes that pair.
     changes.pop(pair, None)
     return changes, replaced
 
@@ -327,8 +326,8 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     ['n', 'e', 'w', 'est']
 
     This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It
-    equals replaying the merges if check_merges accepts them: then every pair that a merge creates
-    has a higher rank than the merge itself, so ranks come up in ascending order, as in replaying.
+    equals replaying the merges if check_merges, below, accepts them: then a pair that a merge creates
+    has a higher rank than the merge, or none, so ranks come up in ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
@@ -342,7 +341,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
         rank, left = heapq.heappop(heap)
         right = following[left]
         if right == len(tokens) or ranks.get((tokens[left], tokens[right])) != rank:
-            continue  # out of date: None has no rank
+            continue  # out of date; None, a token that was merged away, has no rank
 
         tokens[left], tokens[right] = new_tokens[rank], None
         following[left] = after = following[right]
@@ -368,8 +367,8 @@ def encode_words(words: Iterable[bytes], merges: Sequence[Pair]) -> Iterator[Wor
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training always gives such merges. Raises ValueError for the first merge that occurs twice, or
-    that makes a token that an earlier merge uses. An example of the latter:
+    Tokens may be ids. Training always gives such merges, as tests confirm. Raises ValueError for the
+    first merge that occurs twice, or makes a token that an earlier merge uses. An example of the latter:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -399,7 +398,7 @@ END_OF_WORD = "</w>"
 
 
 def split_at_spaces(text: str) -> list[str]:
-    r"""Split text into words: split_at_spaces("low  low\nlower") -> ["low", "low", "lower"]."""
+    r"""Split at spaces and newlines only: split_at_spaces("low  low\nlower") -> ["low", "low", "lower"]."""
     return [word for line in text.split("\n") for word in line.strip("\r ").split(" ") if word]
 
 
@@ -424,7 +423,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     ids = {character: chr(number) for number, character in enumerate(alphabet)}
     numbered = ["".join(ids[character] for character in word) for word in spelled]
 
-    tokens = [character.encode("utf-8") for character in alphabet]
+    tokens = [character.encode("utf-8") for character in alphabet]  # bytes, in the order of characters
     merges = []
     learner = learn_merges(numbered, list(words.values()), tokens)
     for left_id, right_id, _, _ in itertools.islice(learner, merges_wanted):
@@ -440,7 +439,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
     >>> segment("low low lowest", [("l", "o"), ("lo", "w</w>"), ("lo", "w")])
     ['low</w>', 'low</w>', 'low', 'e', 's', 't</w>']
     """
-    merges = [(left, right) for left, right in merges]
+    merges = [(left, right) for left, right in merges]  # tuples, even if they come from JSON
     new_tokens = [left + right for left, right in merges]
     check_merges((left, right, left + right) for left, right in merges)
     ranks = {pair: rank for rank, pair in enumerate(merges)}
@@ -458,6 +457,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 #   - matches all of any text, and never the empty string: its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
 #   - ends a word wherever WORD_END, below, matches, so that text can be cut there
+# ?+, ++ and *+ are possessive quantifiers: they never give a character back.
 PATTERNS = {
     "gpt2": GPT2,
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
@@ -473,7 +473,7 @@ PATTERNS = {
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
 
 # As tokenizer.json spells them, with the same matches: GPT-2's as it was published, which some programs
-# recognize, and cl100k without what JavaScript or the package tokenizers reads differently.
+# recognize, and cl100k without possessive quantifiers and $, which others read differently.
 JSON_PATTERNS = PATTERNS | {
     "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -481,7 +481,7 @@ JSON_PATTERNS = PATTERNS | {
 }
 SPELLINGS = {  # all expressions of the named patterns
     **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
-    PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json until version 0.4.0
+    PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json before 0.5.0
 }
 
 
@@ -498,12 +498,10 @@ def check_pattern(pattern: str) -> str:
         return SPELLINGS.get(pattern, pattern)
     hint = f"use {', '.join(PATTERNS)} or a regular expression (this has no operators)"
     require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # a misspelled name
-    pattern.encode("utf-8")  # raises an error for a lone surrogate
     try:
-        flags = regex.compile(pattern).flags
+        regex.compile(pattern)
     except regex.error as error:
         raise ValueError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
-    require(not flags & regex.REVERSE, f"pattern {pattern!r} searches backward, which is not supported")
     return pattern
 
 
@@ -524,7 +522,7 @@ def find_words(text: str, pattern: str) -> list[str]:
 
 
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
-    """Return special tokens as a tuple, but no single byte, which has an id, and no U+FFFD, for invalid bytes."""
+    """Check special tokens; return a tuple. A single byte has an id already; U+FFFD means invalid bytes."""
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
@@ -543,15 +541,15 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 
 
 # Large texts and streams are counted and encoded in pieces. A cut must not change a word, or
-# a special token. In this text, with the special token <|end|>, it may be made at each ^, not at x:
+# a special token. With the special token <|end|>, it may be made just before each ^, not before x:
 #
 #     two cats<|end|> and it's 12 o'clock
 #        ^    ^    x     ^    ^  ^
 #
-# A word surely ends after a letter or digit, before anything that is not a letter, digit, mark or
+# A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
 # apostrophe: no named pattern continues a word there, and none looks further ahead, except within
-# whitespace. After "it" it may continue, since "it's" is one word in some patterns. A cut between
-# spaces and newlines may be wrong: for gpt2, " \n\nb" has the words " \n", "\n", "b".
+# whitespace. The word "it" may continue: "it's" is one word in some patterns. No place within
+# whitespace will do: for gpt2, " \n\nb" has the words " \n", "\n", "b".
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
@@ -569,7 +567,7 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     margin = 3 + max(map(len, special_tokens), default=1)  # 3: the bytes of a divided character
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
-            # a token that begins before the place and ends after it
+            # a token across the place has one character on each side at least
             crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
             if not any(crossing):
                 return len(text[:place].encode("utf-8", "surrogateescape"))
@@ -580,9 +578,9 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 # V. Options: what a user can choose
 # ------------------------------
 
-# name: (the calls that take it, its default, its values: a list, or a type). "count" is count_words,
-# "learn" train_from_counts, "encode" encode_files, "show" --show; train_bpe takes the first two. A new
-# option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
+# name: (the calls that take it, its default, its values: a list, or a type). The call "count" is
+# count_words, "learn" train_from_counts (train_bpe is both), "encode" encode_files, "show" --show. A
+# new option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, corpus and
@@ -601,7 +599,7 @@ OPTIONS: dict[str, tuple[str, Any, Any]] = {
 Options = types.SimpleNamespace  # the checked options of a call
 
 
-def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:  # /: so `given` may have it too
+def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:  # /: `given` may contain it
     """Check all that a user passes to these calls ("count learn"); an error shows the bad value."""
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
@@ -623,7 +621,7 @@ def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Optio
     n_special = len(options.special_tokens)
     made_of = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
     require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {made_of}")
-    if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:
+    if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:  # ids are chr() in learn_merges
         require(engine_for(options), f"the Python engine has at most {sys.maxunicode + 1:,} ids, not {size:,}")
     if options.engine == "c":
         require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
@@ -653,7 +651,7 @@ def train_bpe(
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the regex
-                      package; then text up to a special token takes dozens of times its size in memory
+                      package, which takes dozens of times the memory of the text between special tokens
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
@@ -849,10 +847,10 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Strings, workers: int | None = None) -> list[list[int]]:
-        """Encode several texts, with C on all cores; an error names the text, or some texts."""
+        """Encode several texts, with C on all cores; an error names one text or a group."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers)
-        parts = corpus.map(lambda part: list(map(encode, part)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
+        parts = corpus.map(lambda part: list(map(encode, part)), True, BATCH_BYTES, "")  # processes take no lambda
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
@@ -916,10 +914,6 @@ class PythonEncoder:
             for word in find_words(piece, self.tokenizer.pattern):
                 ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)  # long ones are rare
         return ids
-
-    def encode_array(self, utf8: bytes, kind: str) -> bytes:
-        """Encode text into an array of numbers of 16 bits ("u2") or 32 bits ("u4")."""
-        return array("H" if kind == "u2" else "I", self.encode(utf8)).tobytes()
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word; raises ValueError if one of its bytes has no token."""
@@ -1020,7 +1014,7 @@ def save_model(vocab: Vocab, merges: Iterable[Pair], options: Options, folder: F
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
-    with contextlib.suppress(OSError, ValueError, TypeError):  # keep entries of transformers, such as eos_token
+    with contextlib.suppress(OSError, ValueError, TypeError):  # keep entries of transformers: eos_token
         config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= is slower
     files = {
@@ -1037,10 +1031,11 @@ def save_model(vocab: Vocab, merges: Iterable[Pair], options: Options, folder: F
 def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
     """Return the contents of tokenizer.json; other libraries may match a custom pattern differently."""
     specials = {to_printable(special.encode("utf-8")): special for special in options.special_tokens}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    added = [{"id": ids[printable], "content": special, **flags} for printable, special in specials.items()]
-    for token in added:
-        token["special"] = token["content"] not in options.kept
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    added = [
+        {"id": ids[printable], "content": special, **flags, "special": special not in options.kept}
+        for printable, special in specials.items()
+    ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     expression = JSON_PATTERNS.get(options.pattern, options.pattern)
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
@@ -1080,7 +1075,7 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
 
 
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer; raises ValueError for what it lacks, KeyError for what the file lacks."""
+    """Return the arguments of Tokenizer; ValueError: not supported here; KeyError: not in the file."""
     vocab = content["model"].pop("vocab", {})
     pairs = content["model"].pop("merges", [])
     if pairs and isinstance(pairs[0], str):  # as older versions write them
@@ -1089,7 +1084,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     specials = check_special_tokens([token["content"] for token in content["added_tokens"]])
     check_special_names(specials)
     check_overlap(content["added_tokens"])
-    new_ids = itertools.count(len(vocab))  # for tokens that are not in the vocabulary, as tokenizers numbers them
+    new_ids = itertools.count(len(vocab))  # for tokens outside the vocabulary, as the package tokenizers does
     ids = {}
     for text in specials:
         ids[to_printable(text.encode("utf-8"))] = vocab.pop(text) if text in vocab else next(new_ids)
@@ -1106,7 +1101,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Check that no added token begins within a normalized one: tokenizers would find it first."""
+    """Check that no other token begins within a normalized one: the package tokenizers finds those first."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
     beginnings = {hash(other[:end]) for other in others for end in range(1, len(other) + 1)}
@@ -1165,13 +1160,13 @@ def read_tiktoken(path: FilePath) -> Model:
         for number, line in enumerate(file.read().splitlines(), 1):
             require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
             in_base64, rank = line.split()
-            ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)  # "=": Whisper's b""
+            ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)  # Whisper's b"" is "="
         merges: list[Pair] = []
         for token in sorted(ids, key=ids.__getitem__):
             parts = [token[at : at + 1] for at in range(len(token))]
             while len(parts) > 2:
                 pairs = enumerate(zip(parts, parts[1:]))
-                token_id, at = min((ids.get(left + right, MAX_ID), at) for at, (left, right) in pairs)
+                token_id, at = min((ids.get(left + right, MAX_ID), at) for at, (left, right) in pairs)  # MAX_ID: none
                 require(token_id < ids[token], f"no merges of lower ranks make the token {token!r}")
                 parts[at : at + 2] = [parts[at] + parts[at + 1]]
             if len(parts) == 2:
@@ -1181,7 +1176,7 @@ def read_tiktoken(path: FilePath) -> Model:
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath) -> Iterator[None]:
-    """Put a file's name before an error. Any but a plain ValueError means that the file is of another kind."""
+    """Put a file's name before an error. Any but a plain ValueError means a file of another kind."""
     try:
         yield
     except Exception as error:
@@ -1196,10 +1191,10 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 
 # A corpus is read in slices, cut where no word changes. Workers count or encode them at the same time.
 
-SLICE_BYTES = 1 << 20  # about how much text a process counts or encodes at a time, in some 0.2 s
-SLICE_BYTES_IN_C = 8 << 20  # the same for a thread that uses the C engine
+SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in some 0.2 s
+SLICE_BYTES_IN_C = 8 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for encode_batch
-SHORT_TEXT = 16 << 10  # threads gain nothing with shorter texts, since Python runs one at a time
+SHORT_TEXT = 16 << 10  # threads gain nothing below it: Python runs one at a time
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 TASK: Any = None  # of a worker process
 
@@ -1277,10 +1272,9 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
     for number, text in enumerate(texts):
         try:
             collected.append(to_utf8(text, errors))
-        except UnicodeEncodeError as error:
-            raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
-        except TypeError as error:
-            raise ValueError(f"texts[{number}]: {error}") from None
+        except (UnicodeEncodeError, TypeError) as error:
+            hint = "; errors='replace' makes it U+FFFD" if isinstance(error, UnicodeEncodeError) else ""
+            raise ValueError(f"texts[{number}]: {error}{hint}") from None
         n_bytes += len(collected[-1])
         if n_bytes >= slice_bytes:
             yield Slice(f"texts up to {number}", 0, n_bytes, tuple(collected))
@@ -1303,7 +1297,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
     """Join blocks, and cut where no word changes: after about `first` bytes, then twice that, up to `most`."""
     data = bytearray()
-    piece_bytes = wanted = first  # wanted: the length at which the next cut is tried
+    piece_bytes = wanted = first  # the aim for this piece, and the length at which the next cut is tried
     for block in blocks:
         data += block
         if len(data) < wanted:
@@ -1315,7 +1309,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
             yield bytes(data[:cut])
             del data[:cut]
             piece_bytes = wanted = min(2 * piece_bytes, most)
-        else:  # wait for more text: a search after each small block would take quadratic time
+        else:  # wait for more: a search after each small block would take quadratic time
             wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
         yield bytes(data)
@@ -1328,6 +1322,7 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
+    # end_byte is the size of all texts of a slice
     short = in_threads and any(len(piece.texts) * SHORT_TEXT > piece.end_byte for piece in first_slices)
     if n_workers < 2 or short:
         for piece in slices:
@@ -1379,7 +1374,7 @@ def run_in_worker(piece: Slice) -> Any:
 
 def run_task(task: Any, errors: str, piece: Slice) -> Any:
     """Return task(texts of a slice); add the file and the place to its errors."""
-    texts: Iterable[bytes] = piece.texts
+    texts: Sequence[bytes] = piece.texts
     n_bytes = piece.end_byte - piece.start_byte
     try:
         if not texts:
@@ -1399,7 +1394,7 @@ def run_task(task: Any, errors: str, piece: Slice) -> Any:
 
 
 def count_corpus(corpus: Corpus) -> Any:
-    """Count words in a table of the C engine, or in a WordTable if C doesn't support the pattern."""
+    """Count words in a table of the C engine, or in a WordTable if C can't be used."""
     engine = engine_for(corpus.options, scanning=True)
     table = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = functools.partial(count_texts, options=corpus.options, table=table if engine else None)
@@ -1441,8 +1436,12 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     return n_ids
 
 
-def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
-    """Encode texts; return one array of their ids, of kind "u2" or "u4"."""
+def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
+    """Encode texts; return one array of their ids, of 16 bits (kind "u2") or 32 bits ("u4")."""
+    short = sum(map(len, texts)) < 200 * len(texts)  # then lists are faster
+    if short or isinstance(encoder, PythonEncoder):
+        ids = itertools.chain.from_iterable(map(encoder.encode, texts))
+        return array("H" if kind == "u2" else "I", ids).tobytes()
     return b"".join(encoder.encode_array(utf8, kind) for utf8 in texts)
 
 
@@ -1452,7 +1451,8 @@ def encode_texts(texts: Iterable[bytes], encoder: Any, kind: str) -> bytes:
 
 # build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
 #   patterns                        the names of the patterns that it supports
-#   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(text) into it at once
+#   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(text) into it at once,
+#                                   since it has a table for each
 #   learn(table, ...)               does what learn_in_python does
 #   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens
 
@@ -1465,10 +1465,10 @@ def find_engine() -> tuple[Any, str]:
         return None, str(error)
 
 
-@functools.lru_cache(maxsize=1)  # of successes only, so that an engine that is built later is found
+@functools.lru_cache(maxsize=1)  # of successes: an engine may be built later
 def load_engine(folder: str) -> Any:
     """Load the C engine from a folder; raises an error that says why it can't be used."""
-    path = os.path.join(folder, "build_ffi.py")  # ours: that of another project is not run
+    path = os.path.join(folder, "build_ffi.py")  # ours: a file of another project is not run
     require("C engine of bpe.py" in linecache.getline(path, 1), "build_ffi.py, which builds it, is not next to bpe.py")
     spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
     module = importlib.util.module_from_spec(spec)
@@ -1604,7 +1604,7 @@ def train(args: Any, options: Options) -> Corpus:
     if folder is not None:
         try:
             save_model(vocab, merges, options, folder)
-        except OSError as error:  # the training shall not be lost
+        except OSError as error:  # the training must not be lost
             import tempfile
 
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
@@ -1669,7 +1669,7 @@ def show(text: str, tokenizer: Tokenizer) -> None:
 def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
     r"""Spell tokens, with marks for some characters.
 
-    Here 8a is a byte without its character. Two tokens share 园, so their bytes follow it:
+    Here 8a is part of no character. Two tokens share 园, so their bytes follow it:
 
     >>> readable([b"a\n", b"\x8a", b"\xe5\x9b", b"\xad", b"b"], {"\n": "\\n"})
     ['a\\n', '[8a]', '园[e5 9b|ad]', 'b']

@@ -670,14 +670,6 @@ def test_a_custom_pattern_gives_the_words_of_a_split_with_isolated(pattern):
         assert words_in(text, pattern=pattern) == Counter(expected), text
 
 
-@only_python
-@pytest.mark.parametrize("pattern", [r"(?r)\w+|\W", r"\w+|(?r)\W", r"(?ri)a|."])
-def test_a_pattern_that_searches_backward_is_refused(pattern):
-    for call in (lambda: words_in("ab", pattern=pattern), lambda: bpe.Tokenizer(*trained(300), [], pattern)):
-        with pytest.raises(ValueError, match=r"(?i)pattern .*backward|\(\?r\)"):
-            call()
-
-
 def test_special_tokens_are_a_list_and_not_a_set_or_a_dict(part):
     """The order of a set differs from run to run, and so would the ids."""
     expected = bpe.train_bpe(part, 300, ["<a>", END])
@@ -1532,7 +1524,6 @@ REFUSED = [
     (with_change("pre_tokenizer", "pretokenizers", 0, "invert", True), PRETOKENIZERS + "0.invert = true is not supp"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "behavior", "Removed"), PRETOKENIZERS + '0.behavior = "Removed"'),
     (with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": " "}), "pre_tokenizer.*String"),
-    (with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"Regex": r"(?r)\w|\W"}), "backward"),
     (with_change("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
     (with_change("post_processor", {
         "type": "TemplateProcessing", "special_tokens": {END: {"id": END, "ids": [256], "tokens": [END]}},
@@ -2142,7 +2133,8 @@ def test_both_encoders_have_the_same_methods():
     for encoder in (tokenizer.encoder, bpe.PythonEncoder(tokenizer)):
         assert encoder.encode(utf8) == ids
         for kind, code in (("u2", "H"), ("u4", "I")):
-            assert array.array(code, bytes(encoder.encode_array(utf8, kind))).tolist() == ids
+            for n in (1, 50):  # lists are faster for short texts
+                assert array.array(code, bpe.encode_texts([utf8 * n, utf8], encoder, kind)).tolist() == ids * (n + 1)
 
 
 BOUNDARY = "\ue000\ue001"

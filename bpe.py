@@ -1438,7 +1438,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
 
 def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
     """Encode texts; return one array of their ids, of 16 bits (kind "u2") or 32 bits ("u4")."""
-    short = sum(map(len, texts)) < 200 * len(texts)  # then lists are faster
+    short = sum(map(len, texts)) < 80 * len(texts)  # then lists are faster
     if short or isinstance(encoder, PythonEncoder):
         ids = itertools.chain.from_iterable(map(encoder.encode, texts))
         return array("H" if kind == "u2" else "I", ids).tobytes()

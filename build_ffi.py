@@ -215,22 +215,23 @@ class Encoder:
             call.room = max(len(data) + 2, 1000)
             call.ids = self.engine.new("uint32_t[]", call.room * 3 // 2 + 1)  # fresh memory is slower
             call.narrow = ffi.cast("uint16_t *", call.ids + call.room)
-        narrow = call.narrow if kind == "u2" else ffi.NULL
+        narrow, size = (call.narrow, 2) if kind == "u2" else (ffi.NULL, 4)
         try:
-            self.check(lib.bpe_encode(call.cache, data, len(data), call.ids, narrow, call.n), data, call.n[0])
-            return bytes(ffi.buffer(narrow or call.ids, call.n[0] * int(kind[1])))
+            status = lib.bpe_encode(call.cache, data, len(data), call.ids, narrow, call.n)
+            if status:
+                self.refuse(status, data, call.n[0])
+            return bytes(ffi.buffer(narrow or call.ids, call.n[0] * size))
         finally:
             self.for_lists.cache = call.cache
             self.calls.append(call)
 
-    def check(self, status: int, data: bytes, at: int) -> None:
-        """Raise an error for text that can't be encoded; `at` is the byte without a token."""
+    def refuse(self, status: int, data: bytes, at: int) -> None:
+        """Raise the error of a text that can't be encoded; `at` is the byte without a token."""
         self.engine.check(status)
-        if status:
-            data.decode("utf-8")  # may raise UnicodeDecodeError
-            start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
-            place = data[start : start + 160].decode("utf-8", "ignore")[:40]
-            raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
+        data.decode("utf-8")  # may raise UnicodeDecodeError
+        start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
+        place = data[start : start + 160].decode("utf-8", "ignore")[:40]
+        raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
 
 
 def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int], int]:

@@ -31,7 +31,7 @@ Glossary. The values are those of the example that follows:
 
     word, pre-token  b" newest"       what the pattern splits off; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number; in a trained model: bytes, special tokens, merges
+    token id         257              its number; training numbers bytes, special tokens, merges
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -55,7 +55,7 @@ The parts of this file:
 
     I     The lesson            what byte-pair encoding is, in five functions
     II    The same, fast        an index and a heap for training, ranks for encoding
-    III   On characters         the original form, from Part II
+    III   On characters         as first used on language
     IV    Words                 patterns, special tokens, and where text may be cut
     V     Options               what a user can choose, and how it is checked
     VI    Training              train_bpe and its two halves
@@ -116,12 +116,12 @@ Learned = tuple[int, int, int, int]  # (left_id, right_id, count, replaced)
 # ------------------------------
 
 # Text is split into words first, and no token crosses the ends of a word. Without that, the most
-# frequent pairs would soon be pieces of phrases and punctuation ("e t", "in the", "dog."),
+# frequent pairs would soon make pieces of phrases and punctuation ("e t", "in the", "dog."),
 # and each would take up an id.
 #
-# This is the pattern of GPT-2. A word includes the space before it, so joining the words gives back
-# the text. Of several spaces, only the last belongs to the word; `\s+(?!\S)` takes the others.
-# So " the" is the same word after one space or ten.
+# This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Of
+# several spaces, only the last belongs to the word: `\s+(?!\S)` takes all, then gives one back. So
+# " the" is the same word after one space or ten.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -175,7 +175,7 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
     while len(merges) < merges_wanted and (counts := count_pairs(words)):
         # The tie rule: of equal counts, the greater pair. Tuples compare left first, then right.
         best = max(counts, key=lambda pair: (counts[pair], pair))
-        # The bytes of two words still differ, so they stay two keys: no count is lost.
+        # A merge leaves a word's bytes as they are, so two words stay two keys: no count is lost.
         words = {merge_pair(word, best): count for word, count in words.items()}
         merges.append(best)
     return merges
@@ -196,8 +196,8 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 
 
 # That is all. Token ids only number the tokens: 0..255 are the single bytes, then the special
-# tokens, then one id per merge, so with two special tokens the third merge makes token
-# 256 + 2 + 2 = 260. Since every byte is a token, any text can be encoded; and since a token is
+# tokens, then one id per merge, so with two special tokens the third merge, of rank 2,
+# makes token 256 + 2 + 2 = 260. Since every byte is a token, any text can be encoded; and since a token is
 # nothing but bytes, decoding is b"".join.
 #
 # The rest of this file does the same for real corpora, and fast.
@@ -225,7 +225,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     words   each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi".
             So a pair is a str of length 2, and a merge in one word is word.replace(pair, new)
     counts  how often each word occurs
-    tokens  the bytes of the first ids; new tokens get the next ids, which model_of renumbers
+    tokens  the bytes of the first ids; new tokens get the next ids (special tokens have none here)
 
     replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
 
@@ -305,14 +305,14 @@ def merge_in_words(
                 words_with[before + new].add(number)
             if at + 1 < len(word):
                 after = word[at + 1]
-                old_after = left if after == new else after  # a new token began with `left`
+                old_after = left if after == new else after  # before the merge, `left` stood there
                 changes[right + old_after] -= count
                 changes[new + after] += count
                 words_with[new + after].add(number)
             at = word.find(new, at + 1)
 
-    # If the pair is `a a`, `a a a a` becomes `X X`, and the loop counts -1 for the `a a` between
-    # them. But the caller deletes that pair.
+    # If the pair is `a a`, the loop counts -1 for it in `a a a` and `a a a a`, too. The caller deletes
+    # the pair; a change left here would bring it back.
     changes.pop(pair, None)
     return changes, replaced
 
@@ -326,12 +326,12 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     ['n', 'e', 'w', 'est']
 
     This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It
-    equals replaying the merges if check_merges, below, accepts them: then a pair that a merge creates
-    has a higher rank than the merge, or none, so ranks come up in ascending order, as in replaying.
+    equals replaying the merges if check_merges, below, accepts them: then a pair with a new token
+    has a higher rank than the merge that made it, or none, so ranks come up in ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
-    neighbors. An entry of the heap is out of date if one of its two tokens has changed.
+    neighbors. An entry of the heap is out of date if its rank is no longer that of its two tokens.
     """
     following = list(range(1, len(tokens) + 1))
     previous = list(range(-1, len(tokens) - 1))
@@ -367,8 +367,8 @@ def encode_words(words: Iterable[bytes], merges: Sequence[Pair]) -> Iterator[Wor
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Tokens may be ids. Training always gives such merges, as tests confirm. Raises ValueError for the
-    first merge that occurs twice, or makes a token that an earlier merge uses. An example of the latter:
+    Training gives such merges: it makes a token once, and uses it only afterwards. Raises ValueError for
+    the first merge that occurs twice, or makes a token that an earlier merge uses. An example of that:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -398,7 +398,7 @@ END_OF_WORD = "</w>"
 
 
 def split_at_spaces(text: str) -> list[str]:
-    r"""Split at spaces and newlines only: split_at_spaces("low  low\nlower") -> ["low", "low", "lower"]."""
+    r"""Split at spaces, \n and \r\n only: split_at_spaces("low  low\nlower") -> ["low", "low", "lower"]."""
     return [word for line in text.split("\n") for word in line.strip("\r ").split(" ") if word]
 
 
@@ -423,7 +423,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     ids = {character: chr(number) for number, character in enumerate(alphabet)}
     numbered = ["".join(ids[character] for character in word) for word in spelled]
 
-    tokens = [character.encode("utf-8") for character in alphabet]  # bytes, in the order of characters
+    tokens = [character.encode("utf-8") for character in alphabet]  # bytes sort as the characters do
     merges = []
     learner = learn_merges(numbered, list(words.values()), tokens)
     for left_id, right_id, _, _ in itertools.islice(learner, merges_wanted):
@@ -497,7 +497,7 @@ def check_pattern(pattern: str) -> str:
     if pattern in PATTERNS or pattern in SPELLINGS:
         return SPELLINGS.get(pattern, pattern)
     hint = f"use {', '.join(PATTERNS)} or a regular expression (this has no operators)"
-    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # a misspelled name
+    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # else a typo
     try:
         regex.compile(pattern)
     except regex.error as error:
@@ -522,7 +522,7 @@ def find_words(text: str, pattern: str) -> list[str]:
 
 
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
-    """Check special tokens; return a tuple. A single byte has an id already; U+FFFD means invalid bytes."""
+    """Check special tokens; return a tuple. A byte has an id already; U+FFFD may stand for invalid ones."""
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
@@ -558,13 +558,13 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special
     token may reach across the cut; then both parts have the same ones as the whole. The ends of the
-    window don't count: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
+    window are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
     """
     text = window.decode("utf-8", "surrogateescape")
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
-    margin = 3 + max(map(len, special_tokens), default=1)  # 3: the bytes of a divided character
+    margin = 3 + max(map(len, special_tokens), default=1)  # 3 bytes of a character, or a token, may cross an end
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
             # a token across the place has one character on each side at least
@@ -579,13 +579,13 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 # ------------------------------
 
 # name: (the calls that take it, its default, its values: a list, or a type). The call "count" is
-# count_words, "learn" train_from_counts (train_bpe is both), "encode" encode_files, "show" --show. A
+# count_words, "learn" train_from_counts (train_bpe: both), "encode" encode_files, "show" --show. A
 # new option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, corpus and
-# ordinary pass on, and an entry of tokenizer.json, both written and read. If it changes text, then
-# after the text is split at special tokens, and a cut must still be safe.
+# ordinary pass on, and an entry of tokenizer.json, both written and read. It may change
+# text only after the split at special tokens, and a cut must still be safe.
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),
@@ -599,7 +599,7 @@ OPTIONS: dict[str, tuple[str, Any, Any]] = {
 Options = types.SimpleNamespace  # the checked options of a call
 
 
-def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:  # /: `given` may contain it
+def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:  # /: in `given` it is refused
     """Check all that a user passes to these calls ("count learn"); an error shows the bad value."""
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
@@ -611,7 +611,7 @@ def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Optio
     options.kept = ()  # special tokens of a Tokenizer that decode() never skips
     for name, value in given.items():
         values = OPTIONS[name][2]
-        if values is int and value is not OPTIONS[name][1]:  # workers=None is the default
+        if values is int and value is not OPTIONS[name][1]:  # workers=None is a default
             is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
             require(is_integer and value > 0, f"{name} must be a positive integer, not {value!r}")
         elif isinstance(values, list):
@@ -1014,7 +1014,7 @@ def save_model(vocab: Vocab, merges: Iterable[Pair], options: Options, folder: F
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
-    with contextlib.suppress(OSError, ValueError, TypeError):  # keep entries of transformers: eos_token
+    with contextlib.suppress(OSError, ValueError, TypeError):  # keep what transformers adds: eos_token
         config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= is slower
     files = {
@@ -1090,7 +1090,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
         ids[to_printable(text.encode("utf-8"))] = vocab.pop(text) if text in vocab else next(new_ids)
     both = ids.keys() & vocab.keys()
     require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
-    if content["model"].pop("ignore_merges", False):  # words that are tokens are not split there
+    if content["model"].pop("ignore_merges", False):  # then a word that is a token stays whole
         tokens, merges = to_bytes(vocab, pairs)
         n = sum(len(word) > 1 for word in encode_words(tokens.values(), merges))
         require(not n, f"ignore_merges = true is not supported: without it, {plural(n, 'token')} would be split")
@@ -1101,7 +1101,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Check that no other token begins within a normalized one: the package tokenizers finds those first."""
+    """Check that no other token begins in a normalized one: the package tokenizers finds others first."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
     beginnings = {hash(other[:end]) for other in others for end in range(1, len(other) + 1)}
@@ -1160,7 +1160,7 @@ def read_tiktoken(path: FilePath) -> Model:
         for number, line in enumerate(file.read().splitlines(), 1):
             require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
             in_base64, rank = line.split()
-            ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)  # Whisper's b"" is "="
+            ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)  # Whisper: "=" is b""
         merges: list[Pair] = []
         for token in sorted(ids, key=ids.__getitem__):
             parts = [token[at : at + 1] for at in range(len(token))]
@@ -1261,7 +1261,7 @@ def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> 
                 start = begin + cut
                 end = start + slice_bytes
             else:
-                end += WINDOW_BYTES // 2  # the windows overlap
+                end += WINDOW_BYTES // 2  # they overlap: last_cut avoids their ends
     yield Slice(path, start, size)
 
 
@@ -1295,9 +1295,9 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
-    """Join blocks, and cut where no word changes: after about `first` bytes, then twice that, up to `most`."""
+    """Join blocks, and cut where no word changes, aiming at `first` bytes, then twice that, up to `most`."""
     data = bytearray()
-    piece_bytes = wanted = first  # the aim for this piece, and the length at which the next cut is tried
+    piece_bytes = wanted = first  # the aim for this piece, and when to try the next cut
     for block in blocks:
         data += block
         if len(data) < wanted:
@@ -1309,7 +1309,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
             yield bytes(data[:cut])
             del data[:cut]
             piece_bytes = wanted = min(2 * piece_bytes, most)
-        else:  # wait for more: a search after each small block would take quadratic time
+        else:  # wait: a search after each small block would take quadratic time
             wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
         yield bytes(data)
@@ -1322,7 +1322,6 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
-    # end_byte is the size of all texts of a slice
     short = in_threads and any(len(piece.texts) * SHORT_TEXT > piece.end_byte for piece in first_slices)
     if n_workers < 2 or short:
         for piece in slices:
@@ -1398,7 +1397,7 @@ def count_corpus(corpus: Corpus) -> Any:
     engine = engine_for(corpus.options, scanning=True)
     table = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = functools.partial(count_texts, options=corpus.options, table=table if engine else None)
-    slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES  # each thread has a table, to be merged
+    slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES  # larger: each thread has a table, to be merged
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # {} from C, which has counted in its table
             table.update(counts)
@@ -1438,7 +1437,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
 
 def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
     """Encode texts; return one array of their ids, of 16 bits (kind "u2") or 32 bits ("u4")."""
-    short = sum(map(len, texts)) < 80 * len(texts)  # then lists are faster
+    short = sum(map(len, texts)) < 80 * len(texts)  # lists are faster
     if short or isinstance(encoder, PythonEncoder):
         ids = itertools.chain.from_iterable(map(encoder.encode, texts))
         return array("H" if kind == "u2" else "I", ids).tobytes()

@@ -684,7 +684,8 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = 
     for word, count in words.items():
         if not isinstance(word, bytes):
             raise TypeError(f"words must be bytes, as in count_words, not {word!r:.60}")
-        require(count >= 0, f"counts must not be negative: {count} for {word!r:.60}")
+        if count < 0:
+            raise ValueError(f"counts must not be negative: {count} for {word!r:.60}")
         if word and count:
             counts[word] = operator.index(count)
     return model_of(learn(counts, checked), checked)
@@ -1578,7 +1579,7 @@ def train(args: Any, options: Options) -> Corpus:
         check_savable(options.special_tokens, folder)
 
     table = count_corpus(corpus)
-    rare, occurrences = table.drop_rare(options.min_word_count)  # to report them; learn() would drop them
+    rare, occurrences = table.drop_rare(options.min_word_count)  # to report them
     distinct, n_words, n_bytes = table.totals()
     require(n_words, "the corpus has no words, so there is nothing to learn from; nothing was saved")
     report(args, "read", f"{corpus.bytes_read:,} bytes")

@@ -122,7 +122,7 @@ class Words:
 
     def update(self, counts: Mapping[bytes, int]) -> None:
         """Add words and their counts."""
-        arrays = array("Q", map(len, counts)), array("Q", (min(count, 2**64 - 1) for count in counts.values()))
+        arrays = array("Q", map(len, counts)), array("Q", counts.values())
         numbers = (self.engine.ffi.from_buffer("uint64_t[]", numbers) for numbers in arrays)
         self.put(self.handle(), b"".join(counts), *numbers)
 

@@ -116,8 +116,8 @@ Learned = tuple[int, int, int, int]  # (left_id, right_id, count, replaced)
 # ------------------------------
 
 # Text is split into words first, and no token crosses the ends of a word. Without that, the most
-# frequent pairs would soon make pieces of phrases and punctuation ("e t", "in the", "dog."),
-# and each would take up an id.
+# frequent pairs would soon make pieces of phrases and punctuation ("e t", "in the", "dog."), and
+# each would take up an id.
 #
 # This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Of
 # several spaces, only the last belongs to the word: `\s+(?!\S)` takes all, then gives one back. So
@@ -325,9 +325,9 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It
-    equals replaying the merges if check_merges, below, accepts them: then a pair with a new token
-    has a higher rank than the merge that made it, or none, so ranks come up in ascending order, as in replaying.
+    This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It equals
+    replaying the merges if check_merges, below, accepts them: then a pair with a new token has a higher
+    rank than the merge that made it, or none, so ranks come up in ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
@@ -584,8 +584,8 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, corpus and
-# ordinary pass on, and an entry of tokenizer.json, both written and read. It may change
-# text only after the split at special tokens, and a cut must still be safe.
+# ordinary pass on, and an entry of tokenizer.json, both written and read. It may change text only
+# after the split at special tokens, and a cut must still be safe.
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),

@@ -233,7 +233,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     token change. An index says which words may contain a pair, and a heap finds the best pair.
     """
     words = list(words)
-    tokens = list(tokens)  # a copy: callers keep their own
+    tokens = list(tokens)  # callers keep their own
     keys = list(map(descending, tokens))
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> numbers of words
@@ -439,7 +439,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
     >>> segment("low low lowest", [("l", "o"), ("lo", "w</w>"), ("lo", "w")])
     ['low</w>', 'low</w>', 'low', 'e', 's', 't</w>']
     """
-    merges = [(left, right) for left, right in merges]  # tuples, even if they come from JSON
+    merges = [(left, right) for left, right in merges]  # tuples, even from JSON
     new_tokens = [left + right for left, right in merges]
     check_merges((left, right, left + right) for left, right in merges)
     ranks = {pair: rank for rank, pair in enumerate(merges)}
@@ -498,6 +498,7 @@ def check_pattern(pattern: str) -> str:
         return SPELLINGS.get(pattern, pattern)
     hint = f"use {', '.join(PATTERNS)} or a regular expression (this has no operators)"
     require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # else a typo
+    pattern.encode("utf-8")  # no lone surrogate
     try:
         regex.compile(pattern)
     except regex.error as error:
@@ -1167,7 +1168,7 @@ def read_tiktoken(path: FilePath) -> Model:
             parts = [token[at : at + 1] for at in range(len(token))]
             while len(parts) > 2:
                 pairs = enumerate(zip(parts, parts[1:]))
-                token_id, at = min((ids.get(left + right, MAX_ID), at) for at, (left, right) in pairs)  # MAX_ID: none
+                token_id, at = min((ids.get(left + right, MAX_ID), at) for at, (left, right) in pairs)
                 require(token_id < ids[token], f"no merges of lower ranks make the token {token!r}")
                 parts[at : at + 2] = [parts[at] + parts[at + 1]]
             if len(parts) == 2:
@@ -1331,7 +1332,6 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
 
     import concurrent.futures
     import multiprocessing
-
     if in_threads:
         pool: concurrent.futures.Executor = concurrent.futures.ThreadPoolExecutor(n_workers)
     else:  # a process gets the task once, at its start: a vocabulary is large
@@ -1398,7 +1398,7 @@ def count_corpus(corpus: Corpus) -> Any:
     engine = engine_for(corpus.options, scanning=True)
     table = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = functools.partial(count_texts, options=corpus.options, table=table if engine else None)
-    slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES  # larger: each thread has a table, to be merged
+    slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES  # each thread has a table, to be merged
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # {} from C, which has counted in its table
             table.update(counts)

@@ -1096,6 +1096,8 @@ def test_short_and_long_texts_have_the_same_ids_and_errors():
             bytes_only.encoder.encode(text.encode() + b"\xff")
     with pytest.raises(TypeError):
         bytes_only.encoder.encode("no bytes")
+    assert bytes_only.encoder.encode_short(b"a" * 3998) == [97] * 3998  # the short way is taken
+    assert bytes_only.encoder.encode_short(b"a" * 3999) is None
 
 
 @pytest.mark.parametrize("largest", [2**20 - 1, 2**20, 2**32 - 2])

@@ -53,7 +53,7 @@ for bytes, A. Radford et al., "Language Models are Unsupervised Multitask Learne
 
 The parts of this file:
 
-    I     The lesson            what byte-pair encoding is, in five functions
+    I     The lesson            what byte-pair encoding is, in six functions
     II    The same, fast        an index and a heap for training, ranks for encoding
     III   On characters         as first used on language
     IV    Words                 patterns, special tokens, and where text may be cut
@@ -104,11 +104,11 @@ Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
 FilePath = str | os.PathLike[str]
 Paths = FilePath | Iterable[FilePath] | None
-Strings = Iterable[str] | None  # special tokens or texts
+Texts = Iterable[str] | None  # also special tokens
 Counts = Mapping[bytes, int]  # of words
-Vocab = Mapping[int, bytes]  # token id -> token
+
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
-Learned = tuple[int, int, int, int]  # (left_id, right_id, count, replaced)
+Learned = tuple[bytes, bytes, int, int]  # (left, right, count, replaced): a merge, and what it did
 
 
 # ------------------------------
@@ -125,14 +125,19 @@ Learned = tuple[int, int, int, int]  # (left_id, right_id, count, replaced)
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
+def single_bytes(word: bytes) -> Word:
+    """Write a word as a sequence of tokens of one byte: single_bytes(b"hi") is (b"h", b"i")."""
+    return tuple(bytes([byte]) for byte in word)
+
+
 def words_of(text: str) -> dict[Word, int]:
-    """Split text into words; return each distinct word, as a tuple of one-byte tokens, with its count.
+    """Split text into words; return each distinct word, in single bytes, with its count.
 
     >>> words_of("hi hi hi")
     {(b'h', b'i'): 1, (b' ', b'h', b'i'): 2}
     """
     words = collections.Counter(regex.findall(GPT2, text))
-    return {tuple(bytes([byte]) for byte in word.encode("utf-8")): count for word, count in words.items()}
+    return {single_bytes(word.encode("utf-8")): count for word, count in words.items()}
 
 
 def count_pairs(words: Mapping[Word, int]) -> dict[Pair, int]:
@@ -220,12 +225,12 @@ def descending(token: bytes) -> str:
 
 
 def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
-    """Yield (left_id, right_id, count, replaced) for each merge, best first, until no pair is left.
+    """Yield (left, right, count, replaced) for each merge, best first, until no pair is left.
 
-    words   each a str with one character per token, chr(token_id): the bytes b"hi" are the str "hi".
+    words   each a str with one character per token, chr(number): the bytes b"hi" are the str "hi".
             So a pair is a str of length 2, and a merge in one word is word.replace(pair, new)
     counts  how often each word occurs
-    tokens  the bytes of the first ids; new tokens get the next ids (special tokens have none here)
+    tokens  the bytes of the first numbers; new tokens get the next ones
 
     replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
 
@@ -259,10 +264,10 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
                 heapq.heappush(heap, heap_entry(pair))
             continue
 
-        left_id, right_id = map(ord, pair)
+        left, right = tokens[ord(pair[0])], tokens[ord(pair[1])]
         new = chr(len(tokens))
-        tokens.append(tokens[left_id] + tokens[right_id])
-        keys.append(descending(tokens[-1]))
+        tokens.append(left + right)
+        keys.append(descending(left + right))
 
         changes, replaced = merge_in_words(words, counts, words_with, pair, new)
         del pair_counts[pair]  # merge_in_words has taken it out of words_with
@@ -272,7 +277,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
                 heapq.heappush(heap, heap_entry(changed_pair))
             elif not pair_counts[changed_pair]:
                 del pair_counts[changed_pair], words_with[changed_pair]
-        yield left_id, right_id, count, replaced
+        yield left, right, count, replaced
 
 
 def merge_in_words(
@@ -355,13 +360,12 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     return [token for token in tokens if token is not None]
 
 
-def encode_words(words: Iterable[bytes], merges: Sequence[Pair]) -> Iterator[Word]:
-    """Yield the tokens of each word, merged by rank."""
+def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
+    """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
     ranks = {pair: rank for rank, pair in enumerate(merges)}
-    new_tokens = [left + right for left, right in merges]
+    new_tokens = [left + right for left, right in ranks]
     for word in words:
-        tokens = [bytes([byte]) for byte in word]
-        yield tuple(merge_by_rank(tokens, ranks, new_tokens))
+        yield tuple(merge_by_rank(list(word), ranks, new_tokens))
 
 
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
@@ -424,13 +428,8 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     numbered = ["".join(ids[character] for character in word) for word in spelled]
 
     tokens = [character.encode("utf-8") for character in alphabet]  # bytes sort as the characters do
-    merges = []
-    learner = learn_merges(numbered, list(words.values()), tokens)
-    for left_id, right_id, _, _ in itertools.islice(learner, merges_wanted):
-        left, right = tokens[left_id], tokens[right_id]
-        tokens.append(left + right)
-        merges.append((left.decode("utf-8"), right.decode("utf-8")))
-    return merges
+    merges = itertools.islice(learn_merges(numbered, list(words.values()), tokens), merges_wanted)
+    return [(left.decode("utf-8"), right.decode("utf-8")) for left, right, _, _ in merges]
 
 
 def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
@@ -440,13 +439,9 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
     ['low</w>', 'low</w>', 'low', 'e', 's', 't</w>']
     """
     merges = [(left, right) for left, right in merges]  # tuples, even from JSON
-    new_tokens = [left + right for left, right in merges]
     check_merges((left, right, left + right) for left, right in merges)
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
-    tokens = []
-    for word in split_at_spaces(sentence):
-        tokens += merge_by_rank(spell(word), ranks, new_tokens)
-    return tokens
+    words = map(spell, split_at_spaces(sentence))
+    return [token for word in encode_words(words, merges) for token in word]
 
 
 # ------------------------------
@@ -464,8 +459,7 @@ PATTERNS = {
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
     "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
@@ -522,7 +516,7 @@ def find_words(text: str, pattern: str) -> list[str]:
     return [word for word in (*words, text[end:]) if word]
 
 
-def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
+def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
     """Check special tokens; return a tuple. A byte has an id already; U+FFFD may stand for invalid ones."""
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
@@ -600,7 +594,7 @@ OPTIONS: dict[str, tuple[str, Any, Any]] = {
 Options = types.SimpleNamespace  # the checked options of a call
 
 
-def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Options:  # /: in `given` it is refused
+def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:  # /: in `given` it is refused
     """Check all that a user passes to these calls ("count learn"); an error shows the bad value."""
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
@@ -620,8 +614,8 @@ def check_options(calls: str, special_tokens: Strings, /, **given: Any) -> Optio
 
     size = options.vocab_size
     n_special = len(options.special_tokens)
-    made_of = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
-    require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {made_of}")
+    minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
+    require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
     if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:  # ids are chr() in learn_merges
         require(engine_for(options), f"the Python engine has at most {sys.maxunicode + 1:,} ids, not {size:,}")
     if options.engine == "c":
@@ -642,8 +636,8 @@ BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
 
 def train_bpe(
-    input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
-    texts: Strings = None, **options: Any,
+    input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
+    texts: Texts = None, **options: Any,
 ) -> Model:
     """Train a byte-level BPE tokenizer; return vocab, {id: token}, and merges, [(left, right), ...] in order.
 
@@ -670,23 +664,19 @@ def train_bpe(
     return model_of(learn(table, checked), checked)
 
 
-def count_words(
-    paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None, **options: Any
-) -> Counts:
+def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, **options: Any) -> Counts:
     """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe."""
     corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
     return dict(count_corpus(corpus).copy())  # a dict, whichever engine counted
 
 
-def train_from_counts(words: Counts, vocab_size: int, special_tokens: Strings = None, **options: Any) -> Model:
+def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
     """Learn from counts of words, which can be added up: the second half of train_bpe, with its result."""
     checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
     counts = WordTable()
     for word, count in words.items():
-        if not isinstance(word, bytes):
-            raise TypeError(f"words must be bytes, as in count_words, not {word!r:.60}")
-        if count < 0:
-            raise ValueError(f"counts must not be negative: {count} for {word!r:.60}")
+        if not isinstance(word, bytes) or count < 0:
+            raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
         if word and count:
             counts[word] = operator.index(count)
     return model_of(learn(counts, checked), checked)
@@ -705,19 +695,14 @@ class WordTable(collections.Counter[bytes]):
         return len(rare), sum(map(self.pop, rare))
 
 
-def learn(table: Any, options: Options) -> Iterator[tuple[bytes, bytes, int, int]]:
-    """Learn merges from a table of words; yield (left, right, count, replaced) for each, best first."""
+def learn(table: Any, options: Options) -> Iterator[Learned]:
+    """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
     table.drop_rare(options.min_word_count)
     merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
     engine = engine_for(options)
-    learn_ids = engine.learn if engine else learn_in_python
-    merges = learn_ids(table, merges_wanted, options.min_frequency)
-    tokens = list(BYTES)  # special tokens have no ids here
-    merges = with_progress(merges, options.progress, lambda: f"learning merges: {len(tokens) - 256:,}")
-    for left_id, right_id, count, replaced in merges:
-        left, right = tokens[left_id], tokens[right_id]
-        tokens.append(left + right)
-        yield left, right, count, replaced
+    learn_with = engine.learn if engine else learn_in_python
+    merges = learn_with(table, merges_wanted, options.min_frequency)
+    return with_progress(merges, options.progress, lambda n: f"learning merges: {n:,}")
 
 
 def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[Learned]:
@@ -729,7 +714,7 @@ def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) ->
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
 
 
-def model_of(steps: Iterable[tuple[bytes, bytes, int, int]], options: Options) -> Model:
+def model_of(steps: Iterable[Learned], options: Options) -> Model:
     """Return (vocab, merges) for the results of learn()."""
     merges = [(left, right) for left, right, _, _ in steps]
     specials = [special.encode("utf-8") for special in options.special_tokens]
@@ -754,15 +739,15 @@ class Tokenizer:
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
     >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
-    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4]), tokenizer
-    ([3, 2, 4], 'ababab<end>', Tokenizer(5 tokens, 1 of them special, pattern 'gpt2'))
+    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
+    ([3, 2, 4], 'ababab<end>')
 
     Raises ValueError if vocabulary and merges contradict each other, or check_merges refuses them.
     """
 
     def __init__(
-        self, vocab: Vocab, merges: Iterable[Pair], special_tokens: Strings = None, pattern: str = "gpt2",
-        kept: Iterable[str] = (),
+        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
+        pattern: str = "gpt2", kept: Iterable[str] = (),
     ) -> None:
         self.options = check_options("count", special_tokens, pattern=pattern)  # "count" takes a pattern
         self.pattern: str = self.options.pattern
@@ -793,12 +778,10 @@ class Tokenizer:
     def __len__(self) -> int:
         return len(self.vocab)
 
-    def __repr__(self) -> str:
-        return f"Tokenizer({len(self):,} tokens, {len(self.special_ids)} of them special, pattern {self.pattern!r})"
 
     @classmethod
     def train(
-        cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, **options: Any
+        cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, **options: Any
     ) -> Tokenizer:
         """Train a tokenizer, as train_bpe does with the same arguments."""
         specials = check_special_tokens(special_tokens)
@@ -814,7 +797,7 @@ class Tokenizer:
 
     @classmethod
     def from_files(
-        cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Strings = None, pattern: str = "gpt2"
+        cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Texts = None, pattern: str = "gpt2"
     ) -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them."""
         with open(merges_filepath, encoding="utf-8") as file, error_prefix(merges_filepath):
@@ -825,7 +808,6 @@ class Tokenizer:
 
     def save(self, folder: FilePath) -> None:
         """Save the model in a folder, which may be new: tokenizer.json, and three files for other programs."""
-        check_savable(self.special_tokens, folder)
         save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
@@ -848,7 +830,7 @@ class Tokenizer:
         """The same tokenizer without special tokens."""
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
-    def encode_batch(self, texts: Strings, workers: int | None = None) -> list[list[int]]:
+    def encode_batch(self, texts: Texts, workers: int | None = None) -> list[list[int]]:
         """Encode several texts, with C on all cores; an error names one text or a group."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers)
@@ -862,14 +844,14 @@ class Tokenizer:
         for data in cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
 
-    def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, **options: Any) -> int:
+    def encode_files(self, paths: Paths, output: FilePath, *, texts: Texts = None, **options: Any) -> int:
         """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
 
         Ids are uint16 if all fit, else uint32, as numpy.load reads them. No token is put between texts.
         """
         return encode_corpus(self, self.corpus(paths, texts, **options), output)
 
-    def corpus(self, paths: Paths, texts: Strings, **options: Any) -> Corpus:
+    def corpus(self, paths: Paths, texts: Texts, **options: Any) -> Corpus:
         """Return a corpus that is split into words as this tokenizer does."""
         checked = check_options("encode", self.special_tokens, **options)
         checked.pattern = self.pattern
@@ -927,14 +909,13 @@ class PythonEncoder:
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
 
-def ids_of(vocab: Vocab) -> dict[bytes, int]:
+def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
     """Return the id of each token; ids and tokens must be unique, and ids from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
-        if not isinstance(token, bytes):
-            raise TypeError(f"vocab maps ids to bytes, not {token_id!r} to {token!r:.40}; for files, use from_files")
-        if not 0 <= token_id <= MAX_ID:
-            raise ValueError(f"the id of {token!r:.40} must be from 0 to {MAX_ID}, not {token_id}")
+        if not isinstance(token, bytes) or not 0 <= token_id <= MAX_ID:
+            what = f"{token_id!r:.40} to {token!r:.40}"
+            raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {what}; for files, use from_files")
         if token in ids:
             raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
         ids[token] = operator.index(token_id)
@@ -975,14 +956,6 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
         require(special.isascii() or not set(special) <= set(CHARACTERS), text)
 
 
-def check_savable(special_tokens: Iterable[str], folder: FilePath) -> None:
-    """Check what could keep a model from being saved, before an hour of training."""
-    require(os.fspath(folder), "the folder's name must not be empty")
-    check_special_names(special_tokens)
-    path = pathlib.Path(folder).resolve()
-    place = next(place for place in (path, *path.parents) if place.exists())
-    require(place.is_dir() and os.access(place, os.W_OK), f"{place} is not a folder that can be written to")
-
 
 @contextlib.contextmanager
 def new_file(path: FilePath) -> Iterator[Any]:
@@ -1006,8 +979,10 @@ def new_file(path: FilePath) -> Iterator[Any]:
         temporary.unlink(missing_ok=True)
 
 
-def save_model(vocab: Vocab, merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
+def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
     """Write the files of a model. Each one is complete before it replaces an earlier one."""
+    require(os.fspath(folder), "the folder's name must not be empty")
+    check_special_names(options.special_tokens)
     printable = {token: to_printable(token) for token in vocab.values()}
     ids = {printable[token]: token_id for token_id, token in vocab.items()}
     pairs = [[printable[left], printable[right]] for left, right in merges]
@@ -1094,7 +1069,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
     if content["model"].pop("ignore_merges", False):  # then a word that is a token stays whole
         tokens, merges = to_bytes(vocab, pairs)
-        n = sum(len(word) > 1 for word in encode_words(tokens.values(), merges))
+        n = sum(len(word) > 1 for word in encode_words(map(single_bytes, tokens.values()), merges))
         require(not n, f"ignore_merges = true is not supported: without it, {plural(n, 'token')} would be split")
     vocab.update(ids)
     pattern = check_supported(content, vocab, specials)
@@ -1163,17 +1138,15 @@ def read_tiktoken(path: FilePath) -> Model:
             require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
             in_base64, rank = line.split()
             ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)  # Whisper: "=" is b""
-        merges: list[Pair] = []
+        ranks: dict[Pair, int] = {}  # of the merges so far
+        made: list[bytes] = []
         for token in sorted(ids, key=ids.__getitem__):
-            parts = [token[at : at + 1] for at in range(len(token))]
-            while len(parts) > 2:
-                pairs = enumerate(zip(parts, parts[1:]))
-                token_id, at = min((ids.get(left + right, MAX_ID), at) for at, (left, right) in pairs)
-                require(token_id < ids[token], f"no merges of lower ranks make the token {token!r}")
-                parts[at : at + 2] = [parts[at] + parts[at + 1]]
+            parts = merge_by_rank(list(single_bytes(token)), ranks, made)
+            require(len(parts) <= 2, f"no merges of lower ranks make the token {token!r}")
             if len(parts) == 2:
-                merges.append((parts[0], parts[1]))
-        return {token_id: token for token, token_id in ids.items()}, merges
+                ranks[parts[0], parts[1]] = len(made)
+                made.append(token)
+        return {token_id: token for token, token_id in ids.items()}, list(ranks)
 
 
 @contextlib.contextmanager
@@ -1213,7 +1186,7 @@ class Slice(NamedTuple):
 class Corpus:
     """The files or texts of a call; sizes are in bytes, 0 for pipes and /proc."""
 
-    def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
+    def __init__(self, paths: Paths, texts: Texts, options: Options) -> None:
         require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
         require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
         listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
@@ -1228,7 +1201,7 @@ class Corpus:
     def map(self, task: Any, in_threads: bool, slice_bytes: int, label: str) -> Generator[Any, None, None]:
         """Yield task(texts of a slice) for all slices in order; workers run the tasks."""
 
-        def progress() -> str:
+        def progress(_: int) -> str:
             share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
@@ -1243,14 +1216,13 @@ class Corpus:
         if self.texts is not None:
             yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         for path, size in zip(self.paths, self.sizes):
-            if size:
-                yield from slices_of_file(path, size, slice_bytes, self.options)
-            else:
-                yield from slices_of_pipe(path, slice_bytes, self.options)
+            slices_of = slices_of_file if size else slices_of_pipe
+            yield from slices_of(path, slice_bytes, self.options)
 
 
-def slices_of_file(path: str, size: int, slice_bytes: int, options: Options) -> Iterator[Slice]:
+def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
     """Cut a file into slices."""
+    size = os.stat(path).st_size
     start = 0
     end = slice_bytes
     with open(path, "rb") as file:
@@ -1299,7 +1271,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
     """Join blocks, and cut where no word changes, aiming at `first` bytes, then twice that, up to `most`."""
     data = bytearray()
-    piece_bytes = wanted = first  # the aim for this piece, and when to try the next cut
+    wanted = first  # how many bytes before the next search for a cut
     for block in blocks:
         data += block
         if len(data) < wanted:
@@ -1310,7 +1282,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
             cut += len(data) - len(window)
             yield bytes(data[:cut])
             del data[:cut]
-            piece_bytes = wanted = min(2 * piece_bytes, most)
+            wanted = min(2 * wanted, most)
         else:  # wait: a search after each small block would take quadratic time
             wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
@@ -1396,22 +1368,19 @@ def run_task(task: Any, errors: str, piece: Slice) -> Any:
 def count_corpus(corpus: Corpus) -> Any:
     """Count words in a table of the C engine, or in a WordTable if C can't be used."""
     engine = engine_for(corpus.options, scanning=True)
-    table = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
-    task = functools.partial(count_texts, options=corpus.options, table=table if engine else None)
+    table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
+    task = (lambda texts: table.scan(*texts)) if engine else functools.partial(count_texts, options=corpus.options)
     slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES  # each thread has a table, to be merged
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
-        for counts in filter(None, results):  # {} from C, which has counted in its table
+        for counts in filter(None, results):  # None from C, which has counted in its table
             table.update(counts)
     return table
 
 
-def count_texts(texts: Iterable[bytes], options: Options, table: Any) -> dict[bytes, int]:
-    """Return the count of each word of some texts, or count in a table of the C engine."""
+def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
+    """Return the count of each word of some texts."""
     counts: collections.Counter[str] = collections.Counter()
     for utf8 in texts:
-        if table is not None:
-            table.scan(utf8)
-            continue
         for text in special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))[::2]:
             counts.update(find_words(text, options.pattern))
     return {word.encode("utf-8"): count for word, count in counts.items()}
@@ -1457,23 +1426,19 @@ def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
 #   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens
 
 
+@functools.lru_cache(maxsize=1)
 def find_engine() -> tuple[Any, str]:
     """Return (the C engine, "") if it is built next to this file, else (None, why it can't be used)."""
+    path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")
+    if "C engine of bpe.py" not in linecache.getline(path, 1):  # a file of another project is not run
+        return None, "build_ffi.py, which builds it, is not next to bpe.py"
     try:
-        return load_engine(os.path.dirname(globals().get("__file__", ""))), ""
+        spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.load_engine(), ""
     except Exception as error:
         return None, str(error)
-
-
-@functools.lru_cache(maxsize=1)  # of successes: an engine may be built later
-def load_engine(folder: str) -> Any:
-    """Load the C engine from a folder; raises an error that says why it can't be used."""
-    path = os.path.join(folder, "build_ffi.py")  # ours: a file of another project is not run
-    require("C engine of bpe.py" in linecache.getline(path, 1), "build_ffi.py, which builds it, is not next to bpe.py")
-    spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.load_engine()
 
 
 def engine_for(options: Options, scanning: bool = False) -> Any:
@@ -1502,23 +1467,21 @@ def make_parser() -> Any:
     parser = argparse.ArgumentParser(usage=USAGE)
     parser.set_defaults(start=time.perf_counter())
     parser.error = functools.partial(require, False)  # type: ignore  # parser.error(message) raises ValueError
-    add = parser.add_argument_group("input").add_argument
+    add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
-    help_text = "repeat for each; replaces the default, <|endoftext|>"
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="instead of <|endoftext|>")
     add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="use no special tokens")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=OPTIONS["errors"][2], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
-    add = parser.add_argument_group("training").add_argument
+
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
     add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
-    add = parser.add_argument_group("inspection").add_argument
-    add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
-    add("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
+    add_task = parser.add_mutually_exclusive_group().add_argument
+    add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
+    add_task("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
+    add_task("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
     add("--pair", metavar="PAIR", help='with --explain: the count of one more pair ("e ␣t")')
-    add = parser.add_argument_group("running").add_argument
     add("--model", metavar="FOLDER", help="the model's folder (default: bpeModel)")
-    add("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
     add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
     add("--engine", choices=OPTIONS["engine"][2], help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
@@ -1530,9 +1493,9 @@ def run(args: Any) -> None:
     """Show, encode or train."""
     names = ["special_tokens", *OPTIONS]
     given = {name: value for name, value in vars(args).items() if name in names and value is not None}
+    require(args.explain or not args.pair, "--pair needs --explain")
     if args.show is not None:
-        other = args.corpus or args.encode or args.explain or args.pair
-        require(not other, "--show can't be combined with a corpus or other tasks")
+        require(not args.corpus, "--show takes no corpus: it uses a saved model")
         check_options("show", None, **given)
         show(args.show, load_model(args))
         return
@@ -1545,8 +1508,7 @@ def run(args: Any) -> None:
         report(args, "note", f"JSON is read as plain text, with its braces; {way}")
     given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
-        other = size is not None or args.explain or args.pair
-        require(not other, "--encode uses a saved model: train it first, with another command")
+        require(size is None, "--encode uses a saved model: train it first, with another command")
         tokenizer = load_model(args)
         corpus = tokenizer.corpus(args.corpus, None, **given)
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
@@ -1573,10 +1535,10 @@ def train(args: Any, options: Options) -> Corpus:
     """Train on the corpus, print what was learned, and save the model."""
     corpus = Corpus(args.corpus, None, options)
     rounds = rounds_of(args.explain) if args.explain is not None else None
-    require(rounds or args.pair is None, "--pair needs --explain")
     folder = "bpeModel" if args.model is None and not rounds else args.model  # --explain alone saves none
-    if folder is not None:
-        check_savable(options.special_tokens, folder)
+    if folder is not None:  # errors before an hour of training
+        check_special_names(options.special_tokens)
+        require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
 
     table = count_corpus(corpus)
     rare, occurrences = table.drop_rare(options.min_word_count)  # to report them
@@ -1594,13 +1556,11 @@ def train(args: Any, options: Options) -> Corpus:
     if rounds:
         explain(rounds, args.pair, words, merges)
 
-    size = f"{len(vocab):,} = 256 bytes + {plural(len(options.special_tokens), 'special token')}"
-    size += f" + {plural(len(merges), 'merge')}"
+    parts = f"256 bytes + {plural(len(options.special_tokens), 'special token')} + {plural(len(merges), 'merge')}"
     if len(vocab) < options.vocab_size:
-        size += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} any more"
-    report(args, "vocabulary", size)
-    of_what = "in the words that were kept" if rare else "without special tokens"
-    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token {of_what}")
+        parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} any more"
+    report(args, "vocabulary", f"{len(vocab):,} = {parts}")
+    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     if folder is not None:
         try:
             save_model(vocab, merges, options, folder)
@@ -1609,7 +1569,7 @@ def train(args: Any, options: Options) -> Corpus:
 
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
             save_model(vocab, merges, options, elsewhere)
-            raise OSError(error.errno, f"{error.strerror}; the model is in {elsewhere}", error.filename) from None
+            raise OSError(f"{error}; the model is in {elsewhere}") from None
     report(args, "saved", "nothing: --explain saves a model only with --model FOLDER" if folder is None else folder)
     return corpus
 
@@ -1630,8 +1590,8 @@ def rounds_of(text: str) -> range:
 
 def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair]) -> None:
     """Print why merges are made, two words that each one changes, and the count of a watched pair."""
-    require(rounds.start < len(merges), f"--explain: there are only {plural(len(merges), 'merge')}")
-    words = dict(zip(encode_words(counts, merges[: rounds.start]), counts.values()))
+
+    words = dict(zip(encode_words(map(single_bytes, counts), merges[: rounds.start]), counts.values()))
     for number, best in enumerate(merges[rounds.start : rounds.stop], rounds.start + 1):
         say(f"round {number}: {reasons(words, best, watched)}\n", "stdout")
         changed = {word: new for word in words if (new := merge_pair(word, best)) != word}
@@ -1710,15 +1670,15 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[], str]) -> Iterator[Any]:
-    """Pass items on, and print describe() in one line, five times a second."""
+def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[int], str]) -> Iterator[Any]:
+    """Pass items on, and print describe(how many) in one line, five times a second."""
     shown_at = time.monotonic()
     try:
-        for item in items:
+        for number, item in enumerate(items, 1):
             yield item
             if wanted and time.monotonic() - shown_at > 0.2:
                 shown_at = time.monotonic()
-                say(f"\r{describe():<70}")
+                say(f"\r{describe(number):<70}")
     finally:
         if wanted:
             say(f"\r{'':70}\r")
@@ -1745,11 +1705,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
     except (OSError, ValueError, TypeError) as error:
-        status, text = 2, f"error: {error}"
-        if isinstance(error, OSError) and error.filename is not None:
-            text = f"error: {error.filename}: {error.strerror}"
-        if "not valid UTF-8 at" in text:
-            text += NOT_UTF8_HINT
+        hint = NOT_UTF8_HINT if "not valid UTF-8 at" in str(error) else ""
+        status, text = 2, "error: " + re.sub(r"^\[\w+ \d+\] ", "", str(error)) + hint  # without [Errno 2]
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"
     say(f"{visible(text)}\n")

@@ -91,11 +91,15 @@ class Engine:
             table.update(words)
         made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
         learner = self.create("learner", table.handle(), *(min(n, 2**64 - 1) for n in (merges_wanted, min_frequency)))
+        tokens = [bytes([byte]) for byte in range(256)]
         status = lib.BPE_OK
         while status != lib.BPE_DONE:
             status = lib.bpe_learner_run(learner, batch, len(batch), made)
             self.check(status)
-            yield from struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]])
+            for left_id, right_id, count, replaced in struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]]):
+                left, right = tokens[left_id], tokens[right_id]
+                tokens.append(left + right)
+                yield left, right, count, replaced
 
 
 class Words:
@@ -108,17 +112,18 @@ class Words:
         self.tables: list[Any] = []  # that no call is using
         self.failed: list[Any] = []  # used up by an error, which handle() reports
 
-    def scan(self, data: bytes) -> None:
-        """Count the words of a text. Raises UnicodeDecodeError if it is not UTF-8."""
-        try:
-            table = self.tables.pop()
-        except IndexError:
-            table = self.new_table()
-        status = self.engine.lib.bpe_words_scan(table, data, len(data))
-        (self.failed if status else self.tables).append(table)
-        if status == self.engine.lib.BPE_BAD_UTF8:
-            data.decode("utf-8")  # raises the error
-        self.engine.check(status)
+    def scan(self, *texts: bytes) -> None:
+        """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8."""
+        for data in texts:
+            try:
+                table = self.tables.pop()
+            except IndexError:
+                table = self.new_table()
+            status = self.engine.lib.bpe_words_scan(table, data, len(data))
+            (self.failed if status else self.tables).append(table)
+            if status == self.engine.lib.BPE_BAD_UTF8:
+                data.decode("utf-8")  # raises the error
+            self.engine.check(status)
 
     def update(self, counts: Mapping[bytes, int]) -> None:
         """Add words and their counts."""

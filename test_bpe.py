@@ -978,12 +978,12 @@ def test_counts_may_be_zero_or_of_other_types_but_not_negative_and_words_are_byt
     """Zeros come from Counters that were subtracted; empty words are ignored."""
     words = {b"abcd": 0, b"ab": 5, b"cd": True, b"": 3}
     assert bpe.train_from_counts(words, 300, [])[1] == [(b"a", b"b"), (b"c", b"d")]
-    with pytest.raises(ValueError, match="must not be negative: .*-1"):
+    with pytest.raises(ValueError, match="counts not negative, not .*: -1"):
         bpe.train_from_counts({b"ab": -1}, 300, [])
     with pytest.raises(TypeError):
         bpe.train_from_counts({b"ab": 1.5}, 300, [])
     for wrong in ({"ab": 2}, {b"ab": 1, "cd": 1}, {"": 1}, {"é": 0}, {("a", "b"): 2}):
-        with pytest.raises(TypeError, match="words must be bytes"):
+        with pytest.raises(ValueError, match="words must be bytes"):
             bpe.train_from_counts(wrong, 300, [])
 
 
@@ -1172,9 +1172,9 @@ def test_a_byte_without_a_token_is_named():
     # two ids would have the same bytes, and tokenizers can't load such a file
     (None, "a b, ab c", ["ab"], "merge.*special token.*'ab'|special token 'ab'.*merge"),
     (None, "a b, ab c", ["x y", "abc"], "merge.*special token.*'abc'|special token 'abc'.*merge"),
-    ({b"a": 0}, "", [], "vocab maps ids to bytes"), ({0: "a"}, "", [], "vocab maps ids to bytes.*from_files"),
-    ({"a": 0}, "", [], "vocab maps ids to bytes.*from_files"), ({1.5: b"a"}, "", [], "1.5|'float' object"),
-    *[({0: b"a", bad: b"ab"}, "", [], f"the id of b'ab' .*{bad}") for bad in (-1, 2**32 - 1, 2**32, 2**40, 10**30)],
+    ({b"a": 0}, "", [], "vocab maps ids .* to bytes"), ({0: "a"}, "", [], "vocab maps ids from 0 to .* to bytes.*from_files"),
+    ({"a": 0}, "", [], "vocab maps ids .* to bytes.*from_files"), ({1.5: b"a"}, "", [], "1.5|'float' object"),
+    *[({0: b"a", bad: b"ab"}, "", [], f"vocab maps ids .* not {bad} to b'ab'") for bad in (-1, 2**32 - 1, 2**32, 2**40, 10**30)],
 ])  # fmt: skip
 def test_a_vocabulary_and_merges_that_contradict_each_other(vocab, merges, special_tokens, text):
     merges = pairs(merges) if merges else []
@@ -1266,7 +1266,8 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
     text = f"Some words{END}and <new> 字"
     ids = tokenizer.encode(text)
     for clone in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer), copy.copy(tokenizer)):
-        assert clone.encode(text) == ids and clone.vocab == tokenizer.vocab and repr(clone) == repr(tokenizer)
+        assert clone.encode(text) == ids and vars(clone.options) == vars(tokenizer.options)
+        assert clone.vocab == tokenizer.vocab and clone.merges == tokenizer.merges
         assert type(clone) is kind
 
 
@@ -1344,8 +1345,6 @@ def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(mai
         assert set(os.listdir("model")) == names >= {"merges.txt", "tokenizer.json", "vocab.json"}
         tokenizer, arguments = bpe.Tokenizer.load("model"), (options["special_tokens"], options.get("pattern", "gpt2"))
         assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges) == bpe.train_bpe(part, **options)
-        kind = f"{len(arguments[0])} of them special, pattern {arguments[1]!r}"
-        assert repr(tokenizer) == f"Tokenizer({len(vocab)} tokens, {kind})"
         assert (list(tokenizer.options.special_tokens), tokenizer.options.pattern) == arguments
         ids = tokenizer.encode(text)
         assert ids == bpe.Tokenizer(vocab, merges, *arguments).encode(text)
@@ -1683,7 +1682,7 @@ def test_a_full_disk_is_named_and_the_training_is_not_lost(main, tmp_path, monke
     monkeypatch.setattr(bpe, "open", lambda path, *rest, **more: (FullDisk if "no_room" in str(path) else open)(path, *rest, **more),
                         raising=False)  # fmt: skip
     status, _, stderr = main("words.txt", 300, "--model", "no_room")
-    place = r"error: .*no_room.tokenizer\.json: No space left on device; the model is in (.*)"
+    place = r"error: No space left on device: '.*no_room.tokenizer\.json'; the model is in (.*)"
     match = regex.fullmatch(place, stderr.splitlines()[-1])
     assert status == 2 and match and not os.listdir("no_room"), stderr
     assert model_in(match[1]) == bpe.train_bpe("words.txt", 300, [END])
@@ -2252,22 +2251,6 @@ def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(p
 
 
 @only_c
-def test_an_engine_that_is_built_later_is_found_by_a_running_program(program):
-    program.library.rename("built")
-    script = f"""
-        import bpe, os
-        assert "not built" in bpe.find_engine()[1]
-        before = bpe.Tokenizer.train("words.txt", 265)
-        ids = before.encode("low")
-        os.rename("built", {program.library.name!r})
-        assert bpe.find_engine()[0] and bpe.find_engine()[1] == ""
-        after = bpe.Tokenizer.train("words.txt", 265, engine="c")
-        assert ids == after.encode("low") and type(after.encoder) is not type(before.encoder)
-    """
-    assert program("-c", textwrap.dedent(script)) == ""
-
-
-@only_python
 def test_a_stray_module_does_not_stop_the_import_and_does_not_run(program):
     program.library.unlink(missing_ok=True)
     Path("bpe_fast.c").unlink()
@@ -2344,7 +2327,7 @@ def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engin
     for merge in merges:
         words = Counter({naive_merge(word, merge): count for word, count in words.items()})
     tokens = sum(len(word) * count for word, count in words.items())
-    assert lines["compression"] == f"{n_bytes / tokens:.2f} bytes per token without special tokens"
+    assert lines["compression"] == f"{n_bytes / tokens:.2f} bytes per token in these pre-tokens"
     assert regex.fullmatch(rf"{os.path.getsize(corpus):,} bytes", lines["read"])
     assert lines["vocabulary"] == f"{size} = 256 bytes + 1 special token + {size - 257} merges"
     assert lines["saved"] == "model"
@@ -2520,7 +2503,7 @@ def test_show_refuses_bytes_that_are_not_utf8(main):
 @pytest.mark.parametrize("options, text", [
     *[(option, f"'{option.split()[0][2:].replace('-', '_')}' is not an option here; the options are ")
       for option in ("--min-word-count 2", "--min-frequency 2", "--pattern o200k", "--errors replace", "--workers 2")],
-    ("--explain 3", "--show"), ("--pair x", "--show"), ("--encode ids.npy", "--show"), ("words.txt 300", "--show"),
+    ("--explain 3", "--show"), ("--pair x", "--explain"), ("--encode ids.npy", "--show"), ("words.txt 300", "--show"),
     ("--special-token <x>", "special"), ("--no-special-tokens", "special"),
 ])  # fmt: skip
 def test_show_takes_no_options_of_training(main, error, options, text):
@@ -2533,12 +2516,12 @@ def test_show_takes_no_options_of_training(main, error, options, text):
 
 @only_python
 @pytest.mark.parametrize("name", ["bpe.py", "/somewhere/bin/bpe-py"])
-def test_help_has_groups_and_names_the_program_as_it_was_started(main, monkeypatch, name):
+def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monkeypatch, name):
     monkeypatch.setattr(sys, "argv", [name])
     status, stdout, _ = main("--help")
     assert status == 0 and f"usage: {os.path.basename(name)} " in stdout
     assert all(option in stdout for option in ("--special-token", "--explain", "--encode", "--min-frequency"))
-    assert len(regex.findall(r"^\w+:$", stdout, regex.MULTILINE)) >= 4
+
     assert main("--version")[:2] == (0, f"{os.path.basename(name)} {bpe.__version__}\n") and main()[0] == 2
 
 
@@ -2584,7 +2567,7 @@ def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part,
     ("words.txt --pattern o200k", "'pattern' is not an option here"), ("words.txt --special-token <y>", "special"),
     ("words.txt --no-special-tokens", "special"), ("words.txt --min-frequency 2", "'min_frequency' is not"),
     ("words.txt --model none", "none"), ("words.txt 300", "--encode"), ("words.txt --explain 3", "--encode"),
-    ("words.txt --pair x", "--encode"), ("missing.txt", "missing.txt"),
+    ("words.txt --pair x", "--explain"), ("missing.txt", "missing.txt"),
 ])  # fmt: skip
 def test_encode_is_refused_before_any_work(main, error, arguments, text):
     assert main("words.txt", 262, "--quiet")[0] == 0
@@ -2608,16 +2591,16 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
       for name in ("workers", "min_frequency", "min_word_count")],
     *[(f"c.txt 300 --explain {wrong}", "--explain takes a number from 1 on, or a range such as 5-7, not")
       for wrong in ("x", "1.5", "0", "-3", "5-4", "0-3", "1-", "''")],
-    ("c.txt 300 --quiet --explain 5-6", "there are only 4 merges"), ("c.txt 300 --pair 'a b'", "--pair needs --explain"),
+    ("c.txt 300 --pair 'a b'", "--pair needs --explain"),
     ("c.txt 300 --special-token a b", "the last argument must be the vocabulary size, such as 10000 or 10k, not 'b'"),
     ("--show x", "no model in bpeModel: train one first, or name it with --model"),
     ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),
     ("docs 300", r"docs is a folder; name its files \(docs/\*.txt\)"),
     ("c.txt 300 --workers x", "--workers"), ("c.txt 300 --special-token \udcff", "surrogates"),
     ("c.txt 300 --special-token ''", r"special token 1 \(''\)"), ("'' 300", "name|No such file"),
-    ("c.txt 300 --model ''", "must not be empty"), ("c.txt --encode ids.txt", r"\.npy|bpeModel"),
+    ("c.txt 300 --model ''", "--model must name a folder, not ''"), ("c.txt --encode ids.txt", r"\.npy|bpeModel"),
     ("--show x c.txt", "--show"), ("--show x", "bpeModel"), ("--show x --model none", "none"),
-    ("missing.txt 300", "^error: missing.txt: No such file or directory$"), ("c.txt missing.txt 300", "missing.txt"),
+    ("missing.txt 300", "^error: No such file or directory: 'missing.txt'$"), ("c.txt missing.txt 300", "missing.txt"),
     (". 300", r"error: \.[: ].*(folder|directory)"), ("c.txt docs 300", "error: docs.*(folder|directory)"),
     ("c.txt 300 --model c.txt", "c.txt"), ("my.gz 300", f"my.gz: not valid UTF-8 at byte 1 .*{HINT}"),
 ])  # fmt: skip

@@ -1590,7 +1590,6 @@ def rounds_of(text: str) -> range:
 
 def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair]) -> None:
     """Print why merges are made, two words that each one changes, and the count of a watched pair."""
-
     words = dict(zip(encode_words(map(single_bytes, counts), merges[: rounds.start]), counts.values()))
     for number, best in enumerate(merges[rounds.start : rounds.stop], rounds.start + 1):
         say(f"round {number}: {reasons(words, best, watched)}\n", "stdout")

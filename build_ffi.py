@@ -1,10 +1,7 @@
 """Build the optional C engine of bpe.py, and wrap it for Python.
 
-Building requires a C compiler and `pip install regex cffi setuptools`:
-
-    python build_ffi.py      compile bpe_fast.c; the module is installed next to this file
-
-This is the only file that uses cffi. bpe.py calls load_engine(), which returns an Engine or raises ImportError.
+`python build_ffi.py` compiles bpe_fast.c into a module next to this file. It requires a C compiler and
+`pip install regex cffi setuptools`. bpe.py calls load_engine(), which returns an Engine or raises ImportError.
 """
 
 from __future__ import annotations
@@ -96,10 +93,9 @@ class Engine:
         while status != lib.BPE_DONE:
             status = lib.bpe_learner_run(learner, batch, len(batch), made)
             self.check(status)
-            for left_id, right_id, count, replaced in struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]]):
-                left, right = tokens[left_id], tokens[right_id]
-                tokens.append(left + right)
-                yield left, right, count, replaced
+            for left, right, count, replaced in struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]]):
+                tokens.append(tokens[left] + tokens[right])
+                yield tokens[left], tokens[right], count, replaced
 
 
 class Words:
@@ -219,8 +215,7 @@ class Encoder:
         if not len(data) + 2 <= call.room <= 1 << 26:
             call.room = max(len(data) + 2, 1000)
             call.ids = self.engine.new("uint32_t[]", call.room * 3 // 2 + 1)  # fresh memory is slower
-            call.narrow = ffi.cast("uint16_t *", call.ids + call.room)
-        narrow, size = (call.narrow, 2) if kind == "u2" else (ffi.NULL, 4)
+        narrow, size = (ffi.cast("uint16_t *", call.ids + call.room), 2) if kind == "u2" else (ffi.NULL, 4)
         try:
             status = lib.bpe_encode(call.cache, data, len(data), call.ids, narrow, call.n)
             if status:
@@ -311,9 +306,8 @@ def source() -> str:
     return head + f'const char bpe_source_digest[] = "{digest(code)}";\n#line 1 "bpe_fast.c"\n' + code.decode("utf-8")
 
 
-# Only this part uses Python.h. Its two functions make lists of int objects that exist already: `numbers` has the
-# address of the object of each id. Creating them anew takes longer than encoding does, and 33 bytes per id instead of
-# 8. Python calls these functions itself: a call through cffi takes longer than encoding a short text.
+# Only this part uses Python.h. Its two functions make lists of int objects that exist already, whose addresses are in
+# `numbers`: new ones take longer than encoding does. Python calls them, since cffi takes longer than a short text does.
 GLUE_TYPES = """typedef struct { bpe_cache *cache; const uintptr_t *numbers; } bpe_for_lists;
 int bpe_list_functions(bpe_for_lists *f, uintptr_t functions);
 """

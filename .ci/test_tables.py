@@ -54,7 +54,7 @@ def add(table, other):
 
 
 def learn(words, merges, least=1):
-    """(left_id, right_id, count, replaced) of each merge."""
+    """(left, right, count, replaced) of each merge."""
     return list(itertools.islice(ENGINE.learn(words, merges, least), merges))
 
 
@@ -242,7 +242,7 @@ def test_rare_words_do_not_count_among_distinct_words():
     words = table({b"ab": 5, **{b"x" * 10_000 + b"%d" % number: 1 for number in range(100)}})
     assert words.drop_rare(2) == (100, 100)
     assert words.sums(words.handle()).bytes == 2
-    assert learn(words, 9) == [(97, 98, 5, 5)]
+    assert learn(words, 9) == [(b"a", b"b", 5, 5)]
 
 
 def test_an_empty_table_is_an_empty_list():
@@ -288,12 +288,12 @@ HALF = MOST // 2  # the largest count of a word of two bytes, alone
 
 @pytest.mark.parametrize("least", [1, HALF - 3, HALF - 2, 2**63, 2**63 + 1, 2**64, 2**70])
 def test_a_least_count_beyond_all_counts_gives_no_merges(least):
-    assert learn(table({b"ab": HALF - 3, b"cd": 2}), 1, least) == [(97, 98, HALF - 3, HALF - 3)] * (least <= HALF - 3)
+    assert learn(table({b"ab": HALF - 3, b"cd": 2}), 1, least) == [(b"a", b"b", HALF - 3, HALF - 3)] * (least <= HALF - 3)
 
 
 def test_counts_near_the_limit_are_exact_among_many_words_or_an_overflow():
     words = {b"x%06d" % number: 1 for number in range(10_000)}
-    assert learn(table({**words, b"ab": HALF - 70_000}), 1) == [(97, 98, HALF - 70_000, HALF - 70_000)]
+    assert learn(table({**words, b"ab": HALF - 70_000}), 1) == [(b"a", b"b", HALF - 70_000, HALF - 70_000)]
     with pytest.raises(OverflowError):
         table({**words, b"ab": HALF})
 
@@ -374,7 +374,7 @@ def test_merges_of_words_of_all_kinds_are_those_of_python(flags, tmp_path):
 def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
     words = {b"abab": 3, LONG: 1}
     used, other = table(words), table(words)
-    assert learn(used, 1) == [(97, 98, 6, 6)]
+    assert learn(used, 1) == [(b"a", b"b", 6, 6)]
     uses = {
         "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.copy,
         "put": lambda: used.update({b"ab": 1}), "put a long word": lambda: used.update({LONG: 1}),

@@ -473,10 +473,8 @@ JSON_PATTERNS = PATTERNS | {
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
 }
-SPELLINGS = {  # all expressions of the named patterns
-    **{expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]},
-    PATTERNS["cl100k"].replace("{1,3}+", "{1,3}"): "cl100k",  # in tokenizer.json before 0.5.0
-}
+SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]}
+SPELLINGS[PATTERNS["cl100k"].replace("{1,3}+", "{1,3}")] = "cl100k"  # in tokenizer.json before 0.5.0
 
 
 def require(condition: Any, message: str) -> None:

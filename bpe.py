@@ -1418,7 +1418,7 @@ def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
 
 # build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
 #   patterns                        the names of the patterns that it supports
-#   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(text) into it at once,
+#   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(*texts) into it at once,
 #                                   since it has a table for each
 #   learn(table, ...)               does what learn_in_python does
 #   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens

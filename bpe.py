@@ -671,12 +671,11 @@ def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Tex
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
     """Learn from counts of words, which can be added up: the second half of train_bpe, with its result."""
     checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
-    counts = WordTable()
-    for word, count in words.items():
-        if not isinstance(word, bytes) or count < 0:
-            raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
-        if word and count:
-            counts[word] = operator.index(count)
+    counts = WordTable(words)
+    for word, count in counts.items():
+        if not (isinstance(word, bytes) and isinstance(count, int) and count >= 0):
+            raise ValueError(f"words must be bytes and counts integers from 0 on, not {word!r:.60}: {count!r}")
+    counts.pop(b"", None)  # it has no pairs; words that never occur are left out as rare ones
     return model_of(learn(counts, checked), checked)
 
 

@@ -68,6 +68,7 @@ The parts of this file:
 
 from __future__ import annotations
 
+# Modules that few runs need are imported in functions.
 import base64
 import codecs
 import collections
@@ -88,7 +89,7 @@ import time
 import types
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple  # modules that few runs need are imported in functions
+from typing import Any, NamedTuple
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py requires Python 3.10 or later; this is " + sys.version.split()[0])
@@ -121,7 +122,7 @@ Learned = tuple[bytes, bytes, int, int]  # (left, right, count, replaced): a mer
 #
 # This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Of
 # several spaces, only the last belongs to the word: `\s+(?!\S)` takes all, then gives one back. So
-# " the" is the same word after one space or ten.
+# " the" is the same word behind one space or ten. The last `\s+` is for "\n" before a word.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -217,7 +218,7 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 
 
 def descending(token: bytes) -> str:
-    """Return a sort key that reverses the order of bytes: b"st" sorts before b"s", b"s" before b"es".
+    """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
     On a tie the greatest wins, and heapq has the smallest on top. chr(256) puts b"s" after b"st".
     """
@@ -227,10 +228,10 @@ def descending(token: bytes) -> str:
 def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
     """Yield (left, right, count, replaced) for each merge, best first, until no pair is left.
 
-    words   each a str with one character per token, chr(number): the bytes b"hi" are the str "hi".
+    words   each a str with one character per token, chr(index in tokens): b"hi" is the str "hi".
             So a pair is a str of length 2, and a merge in one word is word.replace(pair, new)
     counts  how often each word occurs
-    tokens  the bytes of the first numbers; new tokens get the next ones
+    tokens  the first tokens, such as the 256 bytes; each merge appends one
 
     replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
 
@@ -241,15 +242,16 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     tokens = list(tokens)  # callers keep their own
     keys = list(map(descending, tokens))
     pair_counts: dict[str, int] = collections.defaultdict(int)
-    words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> numbers of words
-    for number, word in enumerate(words):
+    words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> indexes of words
+    for index, word in enumerate(words):
         for pair in map(operator.add, word, word[1:]):
-            pair_counts[pair] += counts[number]
-            words_with[pair].add(number)
+            pair_counts[pair] += counts[index]
+            words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
         left_key, right_key = keys[ord(pair[0])], keys[ord(pair[1])]
-        return -pair_counts[pair], left_key, right_key, pair  # in this order: the tie rule
+        # In the order of the tie rule. No two tokens have the same key, so `pair` decides nothing.
+        return -pair_counts[pair], left_key, right_key, pair
 
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
@@ -258,7 +260,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
         # of an older pair can only go down. If the count in its entry is too high, the entry comes up
         # early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)
+        count = pair_counts.get(pair, 0)  # 0: deleted below, when its entry was in the heap
         if count != -negative_count:
             if count:
                 heapq.heappush(heap, heap_entry(pair))
@@ -285,21 +287,21 @@ def merge_in_words(
 ) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of other pairs' counts, replaced).
 
-    Each new token changes the counts on its left, unless a new token is there, and those on its
-    right, if any. In the word `a b c b c d`, which occurs once, `b c` becomes X; that gives `a X X d`.
+    Each new token changes the count on its left, unless a new token is there, and that on its right.
+    In the word `a b c b c d`, which occurs once, `b c` becomes X; that gives `a X X d`.
 
-        left X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
-        right X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
+        first X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
+        second X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
 
     The index may still name words that have lost the pair to other merges: nothing is replaced there.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
     replaced = 0
-    for number in words_with.pop(pair):
-        word, count = words[number].replace(pair, new), counts[number]
-        replaced += (len(words[number]) - len(word)) * count
-        words[number] = word
+    for index in words_with.pop(pair):
+        word, count = words[index].replace(pair, new), counts[index]
+        replaced += (len(words[index]) - len(word)) * count
+        words[index] = word
 
         at = word.find(new)
         while at >= 0:
@@ -307,16 +309,16 @@ def merge_in_words(
                 before = word[at - 1]
                 changes[before + left] -= count
                 changes[before + new] += count
-                words_with[before + new].add(number)
+                words_with[before + new].add(index)
             if at + 1 < len(word):
                 after = word[at + 1]
                 old_after = left if after == new else after  # before the merge, `left` stood there
                 changes[right + old_after] -= count
                 changes[new + after] += count
-                words_with[new + after].add(number)
+                words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # If the pair is `a a`, the loop counts -1 for it in `a a a` and `a a a a`, too. The caller deletes
+    # If the pair is `a a`, the loop also counts -1 for it in `a a a` and `a a a a`. The caller deletes
     # the pair; a change left here would bring it back.
     changes.pop(pair, None)
     return changes, replaced
@@ -331,8 +333,8 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     ['n', 'e', 'w', 'est']
 
     This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It equals
-    replaying the merges if check_merges, below, accepts them: then a pair with a new token has a higher
-    rank than the merge that made it, or none, so ranks come up in ascending order, as in replaying.
+    replaying the merges if check_merges, below, accepts them: then a pair that contains a new token has
+    a higher rank than the token's own merge, or none, so ranks come up in ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
@@ -363,7 +365,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
 def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
     ranks = {pair: rank for rank, pair in enumerate(merges)}
-    new_tokens = [left + right for left, right in ranks]
+    new_tokens = [left + right for left, right in ranks]  # in order; an iterator `merges` is used up
     for word in words:
         yield tuple(merge_by_rank(list(word), ranks, new_tokens))
 
@@ -371,8 +373,9 @@ def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges: it makes a token once, and uses it only afterwards. Raises ValueError for
-    the first merge that occurs twice, or makes a token that an earlier merge uses. An example of that:
+    Training gives such merges: it makes a token once, since equal bytes between two ends of tokens are
+    merged alike, and uses it only afterwards. Raises ValueError for the first merge that occurs twice,
+    or makes a token that an earlier merge uses. An example of that:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -402,7 +405,7 @@ END_OF_WORD = "</w>"
 
 
 def split_at_spaces(text: str) -> list[str]:
-    r"""Split at spaces, \n and \r\n only: split_at_spaces("low  low\nlower") -> ["low", "low", "lower"]."""
+    r"""Split at spaces and \n, and trim \r: "low  low\r\nlower" -> ["low", "low", "lower"]."""
     return [word for line in text.split("\n") for word in line.strip("\r ").split(" ") if word]
 
 
@@ -452,7 +455,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 #   - matches all of any text, and never the empty string: its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
 #   - ends a word wherever WORD_END, below, matches, so that text can be cut there
-# ?+, ++ and *+ are possessive quantifiers: they never give a character back.
+# ?+, ++, *+ and {1,3}+ are possessive quantifiers: they never give a character back.
 PATTERNS = {
     "gpt2": GPT2,
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
@@ -515,7 +518,10 @@ def find_words(text: str, pattern: str) -> list[str]:
 
 
 def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
-    """Check special tokens; return a tuple. A byte has an id already; U+FFFD may stand for invalid ones."""
+    """Check special tokens; return a tuple.
+
+    A single byte has an id already, and U+FFFD may stand for bytes that are not UTF-8.
+    """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
@@ -540,8 +546,8 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^    x     ^    ^  ^
 #
 # A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe: no named pattern continues a word there, and none looks further ahead, except within
-# whitespace. The word "it" may continue: "it's" is one word in some patterns. No place within
+# apostrophe: no named pattern continues a word there, and none looks past that character, except
+# within whitespace. The word "it" may continue: "it's" is one word in some patterns. No place within
 # whitespace will do: for gpt2, " \n\nb" has the words " \n", "\n", "b".
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
@@ -550,14 +556,15 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
     A custom pattern may match anything, so only the beginning of a special token will do. No special
-    token may reach across the cut; then both parts have the same ones as the whole. The ends of the
-    window are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
+    token may reach across the cut; then the two parts have those of the whole. The ends of the window
+    are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
     """
     text = window.decode("utf-8", "surrogateescape")
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
-    margin = 3 + max(map(len, special_tokens), default=1)  # 3 bytes of a character, or a token, may cross an end
+    # At each end, at most 3 bytes of a character are cut off, and all but one character of a token.
+    margin = 3 + max(map(len, special_tokens), default=1)
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
             # a token across the place has one character on each side at least
@@ -576,9 +583,9 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 # new option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
 #
 # `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
-# (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, corpus and
-# ordinary pass on, and an entry of tokenizer.json, both written and read. It may change text only
-# after the split at special tokens, and a cut must still be safe.
+# (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, from_files,
+# corpus and ordinary pass on, and an entry of tokenizer.json, both written and read. It may change
+# text only after the split at special tokens, and a cut must still be safe.
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),
@@ -592,8 +599,11 @@ OPTIONS: dict[str, tuple[str, Any, Any]] = {
 Options = types.SimpleNamespace  # the checked options of a call
 
 
-def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:  # /: in `given` it is refused
-    """Check all that a user passes to these calls ("count learn"); an error shows the bad value."""
+def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:
+    """Check all that a user passes to these calls ("count learn"); an error shows the bad value.
+
+    The `/` leaves the two names free, so special_tokens=... in `given` is refused like any unknown option.
+    """
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
         if name not in allowed:
@@ -614,7 +624,8 @@ def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options
     n_special = len(options.special_tokens)
     minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
     require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
-    if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:  # ids are chr() in learn_merges
+    # learn_merges has a character for each token that isn't special
+    if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:
         require(engine_for(options), f"the Python engine has at most {sys.maxunicode + 1:,} ids, not {size:,}")
     if options.engine == "c":
         require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
@@ -643,8 +654,8 @@ def train_bpe(
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the regex
-                      package, which takes dozens of times the memory of the text between special tokens
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package
+                      regex; that takes dozens of times the memory of the text between special tokens
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
@@ -665,7 +676,7 @@ def train_bpe(
 def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, **options: Any) -> Counts:
     """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe."""
     corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
-    return dict(count_corpus(corpus).copy())  # a dict, whichever engine counted
+    return dict(count_corpus(corpus).copy())  # copy() of a table in C is a dict already
 
 
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
@@ -687,7 +698,7 @@ class WordTable(collections.Counter[bytes]):
         return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
 
     def drop_rare(self, n: int) -> tuple[int, int]:
-        """Leave out words that occur fewer than n times; return (distinct words, occurrences) left out."""
+        """Leave out words that occur fewer than n times; return how many, and how often they occur."""
         rare = [word for word, count in self.items() if count < n]
         return len(rare), sum(map(self.pop, rare))
 
@@ -815,7 +826,7 @@ class Tokenizer:
         return encoder or PythonEncoder(self)
 
     def encode(self, text: str) -> list[int]:
-        """Encode text as token ids. Raises ValueError for lone surrogates, and for bytes without a token."""
+        """Encode text as token ids; a lone surrogate, or a byte without a token, is a ValueError."""
         return self.encoder.encode(to_utf8(text))  # type: ignore[no-any-return]
 
     def encode_ordinary(self, text: str) -> list[int]:
@@ -828,10 +839,10 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Texts, workers: int | None = None) -> list[list[int]]:
-        """Encode several texts, with C on all cores; an error names one text or a group."""
+        """Encode several texts, with C on all cores, else on one; an error names one text or several."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers)
-        parts = corpus.map(lambda part: list(map(encode, part)), True, BATCH_BYTES, "")  # processes take no lambda
+        parts = corpus.map(lambda part: list(map(encode, part)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
@@ -882,18 +893,19 @@ class PythonEncoder:
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> Any:
-        return type(self), (self.tokenizer,)  # to processes
+        return type(self), (self.tokenizer,)  # pickled for worker processes, without the cache
 
     def encode(self, utf8: bytes) -> list[int]:
         """Encode text in UTF-8; raises UnicodeDecodeError if it is invalid."""
         ids: list[int] = []
         pieces = special_token_finder(self.tokenizer.special_tokens).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
-            if number % 2:
+            if number % 2:  # a special token
                 ids.append(self.tokenizer.special_ids[piece])
                 continue
             for word in find_words(piece, self.tokenizer.pattern):
-                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)  # long ones are rare
+                # A long word rarely comes back.
+                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
         return ids
 
     def encode_word(self, word: str) -> tuple[int, ...]:
@@ -947,7 +959,7 @@ def to_printable(token: bytes) -> str:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Check that no special token looks like another token in tokenizer.json: there "é" is the byte E9."""
+    """Check that no special token looks like other bytes in tokenizer.json: "é" is E9 there, ASCII is itself."""
     for special in special_tokens:
         text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
         require(special.isascii() or not set(special) <= set(CHARACTERS), text)
@@ -961,7 +973,8 @@ def new_file(path: FilePath) -> Iterator[Any]:
     require(not path.exists() or path.is_file(), f"refusing to overwrite {path}: not a regular file")
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError):
-        for old in path.parent.glob(f"{glob.escape(path.name)}.????????????.tmp"):  # of runs that were killed
+        # the temporary files of runs that were killed
+        for old in path.parent.glob(f"{glob.escape(path.name)}.????????????.tmp"):
             if time.time() - old.stat().st_mtime > 24 * 3600:
                 old.unlink()
     temporary = path.with_name(f"{path.name}.{os.urandom(6).hex()}.tmp")
@@ -990,7 +1003,8 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     }
     with contextlib.suppress(OSError, ValueError, TypeError):  # keep what transformers adds: eos_token
         config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
-    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))  # indent= is slower
+    # a line for each entry; indent= is slower
+    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     files = {
         "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
         "tokenizer_config.json": to_json(config),
@@ -1049,7 +1063,7 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
 
 
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer; ValueError: not supported here; KeyError: not in the file."""
+    """Return the arguments of Tokenizer. ValueError: it can't do this; KeyError: this is missing."""
     vocab = content["model"].pop("vocab", {})
     pairs = content["model"].pop("merges", [])
     if pairs and isinstance(pairs[0], str):  # as older versions write them
@@ -1058,7 +1072,9 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     specials = check_special_tokens([token["content"] for token in content["added_tokens"]])
     check_special_names(specials)
     check_overlap(content["added_tokens"])
-    new_ids = itertools.count(len(vocab))  # for tokens outside the vocabulary, as the package tokenizers does
+    # Tokens outside the vocabulary get the next ids, as the package tokenizers does it. (The ids that the
+    # file gives them are compared by check_supported.)
+    new_ids = itertools.count(len(vocab))
     ids = {}
     for text in specials:
         ids[to_printable(text.encode("utf-8"))] = vocab.pop(text) if text in vocab else next(new_ids)
@@ -1078,6 +1094,7 @@ def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
     """Check that no other token begins in a normalized one: the package tokenizers finds others first."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
+    # hashes, because all beginnings of a long token would take too much memory
     beginnings = {hash(other[:end]) for other in others for end in range(1, len(other) + 1)}
     for token in normalized:
         ends = {hash(token[start:]) for start in range(len(token))}
@@ -1091,7 +1108,8 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
     steps[-1].setdefault("use_regex", True)
-    if len(steps) == 1 and steps[0]["use_regex"]:  # a ByteLevel that splits text itself, with GPT-2's pattern
+    # a ByteLevel that splits text itself, with GPT-2's pattern
+    if len(steps) == 1 and steps[0]["use_regex"]:
         steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
     content["model"].setdefault("type", "BPE")
@@ -1134,7 +1152,8 @@ def read_tiktoken(path: FilePath) -> Model:
         for number, line in enumerate(file.read().splitlines(), 1):
             require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
             in_base64, rank = line.split()
-            ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)  # Whisper: "=" is b""
+            # Whisper's file has "=" for b"".
+            ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)
         ranks: dict[Pair, int] = {}  # of the merges so far
         made: list[bytes] = []
         for token in sorted(ids, key=ids.__getitem__):
@@ -1148,7 +1167,7 @@ def read_tiktoken(path: FilePath) -> Model:
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath) -> Iterator[None]:
-    """Put a file's name before an error. Any but a plain ValueError means a file of another kind."""
+    """Put a file's name before an error. Any but a plain ValueError is taken as a file of another kind."""
     try:
         yield
     except Exception as error:
@@ -1232,7 +1251,7 @@ def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
                 start = begin + cut
                 end = start + slice_bytes
             else:
-                end += WINDOW_BYTES // 2  # they overlap: last_cut avoids their ends
+                end += WINDOW_BYTES // 2  # the next window overlaps this one, whose end last_cut avoids
     yield Slice(path, start, size)
 
 
@@ -1293,6 +1312,7 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
+    # The texts of a slice begin at byte 0; a slice of a file has none, and is not short.
     short = in_threads and any(len(piece.texts) * SHORT_TEXT > piece.end_byte for piece in first_slices)
     if n_workers < 2 or short:
         for piece in slices:
@@ -1332,7 +1352,8 @@ def start_worker(task: Any) -> None:
     global TASK
     TASK = task
     if os.name == "posix":
-        os.setsid()  # so Ctrl-C reaches the parent only: a worker that dies while sending blocks the pool
+        # so that Ctrl-C reaches the parent only: a worker that dies while sending blocks the pool
+        os.setsid()
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
@@ -1367,7 +1388,8 @@ def count_corpus(corpus: Corpus) -> Any:
     engine = engine_for(corpus.options, scanning=True)
     table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = (lambda texts: table.scan(*texts)) if engine else functools.partial(count_texts, options=corpus.options)
-    slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES  # each thread has a table, to be merged
+    # twice as large slices, and so fewer threads: the table of each one has to be merged
+    slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # None from C, which has counted in its table
             table.update(counts)
@@ -1463,7 +1485,8 @@ def make_parser() -> Any:
 
     parser = argparse.ArgumentParser(usage=USAGE)
     parser.set_defaults(start=time.perf_counter())
-    parser.error = functools.partial(require, False)  # type: ignore  # parser.error(message) raises ValueError
+    # parser.error(message) raises ValueError
+    parser.error = functools.partial(require, False)  # type: ignore
     add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
     add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="instead of <|endoftext|>")
@@ -1532,7 +1555,8 @@ def train(args: Any, options: Options) -> Corpus:
     """Train on the corpus, print what was learned, and save the model."""
     corpus = Corpus(args.corpus, None, options)
     rounds = rounds_of(args.explain) if args.explain is not None else None
-    folder = "bpeModel" if args.model is None and not rounds else args.model  # --explain alone saves none
+    # --explain alone saves no model
+    folder = "bpeModel" if args.model is None and not rounds else args.model
     if folder is not None:  # errors before an hour of training
         check_special_names(options.special_tokens)
         require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
@@ -1702,7 +1726,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status, text = 130, "interrupted"
     except (OSError, ValueError, TypeError) as error:
         hint = NOT_UTF8_HINT if "not valid UTF-8 at" in str(error) else ""
-        status, text = 2, "error: " + re.sub(r"^\[\w+ \d+\] ", "", str(error)) + hint  # without [Errno 2]
+        message = re.sub(r"^\[\w+ \d+\] ", "", str(error))  # without [Errno 2]
+        status, text = 2, f"error: {message}{hint}"
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"
     say(f"{visible(text)}\n")

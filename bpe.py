@@ -684,8 +684,8 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = No
     checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
     counts = WordTable(words)
     for word, count in counts.items():
-        if not (isinstance(word, bytes) and isinstance(count, int) and count >= 0):
-            raise ValueError(f"words must be bytes and counts integers from 0 on, not {word!r:.60}: {count!r}")
+        if not isinstance(word, bytes) or operator.index(count) < 0:
+            raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
     counts.pop(b"", None)  # it has no pairs; words that never occur are left out as rare ones
     return model_of(learn(counts, checked), checked)
 
@@ -716,7 +716,7 @@ def learn(table: Any, options: Options) -> Iterator[Learned]:
 def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[Learned]:
     """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
     words = [word.decode("latin-1") for word in table]  # the byte n becomes chr(n)
-    counts = list(table.values())
+    counts = list(map(int, table.values()))  # they may be numpy's
     table.clear()  # the learner needs the memory
     merges = itertools.islice(learn_merges(words, counts, BYTES), merges_wanted)
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise

@@ -978,8 +978,10 @@ def test_counts_may_be_zero_or_of_other_types_but_not_negative_and_words_are_byt
     """Zeros come from Counters that were subtracted; empty words are ignored."""
     words = {b"abcd": 0, b"ab": 5, b"cd": True, b"": 3}
     assert bpe.train_from_counts(words, 300, [])[1] == [(b"a", b"b"), (b"c", b"d")]
-    for count in (-1, 1.5, "2"):
-        with pytest.raises(ValueError, match=f"counts integers from 0 on, not b'ab': {count!r}"):
+    with pytest.raises(ValueError, match="counts not negative, not b'ab': -1"):
+        bpe.train_from_counts({b"ab": -1}, 300, [])
+    for count in (1.5, "2"):
+        with pytest.raises(TypeError, match="as an integer"):
             bpe.train_from_counts({b"ab": count}, 300, [])
     for wrong in ({"ab": 2}, {b"ab": 1, "cd": 1}, {"": 1}, {"é": 0}, {("a", "b"): 2}):
         with pytest.raises(ValueError, match="words must be bytes"):

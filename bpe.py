@@ -838,17 +838,17 @@ class Tokenizer:
         """The same tokenizer without special tokens."""
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
-    def encode_batch(self, texts: Texts, workers: int | None = None) -> list[list[int]]:
+    def encode_batch(self, texts: Texts, workers: int | None = None, errors: str = "strict") -> list[list[int]]:
         """Encode several texts, with C on all cores, else on one; an error names one text or several."""
         encode = self.encoder.encode
-        corpus = self.corpus(None, texts, workers=workers)
+        corpus = self.corpus(None, texts, workers=workers, errors=errors)
         parts = corpus.map(lambda part: list(map(encode, part)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text."""
         errors = check_options("encode", None, errors=errors).errors
-        blocks = (to_utf8(text, errors) for text in iterable)
+        blocks = (b"".join(piece.texts) for piece in slices_of_texts(iterable, 1 << 10, errors))
         for data in cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
 

@@ -220,7 +220,8 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 def descending(token: bytes) -> str:
     """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
-    On a tie the greatest wins, and heapq has the smallest on top. chr(256) puts b"s" after b"st".
+    On a tie the greatest wins, but heapq has the smallest on top, so each byte is subtracted from 255.
+    chr(256), which is greater than all of them, puts b"s" after b"st".
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -260,7 +261,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
         # of an older pair can only go down. If the count in its entry is too high, the entry comes up
         # early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)  # 0: deleted below, when its entry was in the heap
+        count = pair_counts.get(pair, 0)  # 0: the loop below has deleted the pair, but not its entry
         if count != -negative_count:
             if count:
                 heapq.heappush(heap, heap_entry(pair))
@@ -287,7 +288,7 @@ def merge_in_words(
 ) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of other pairs' counts, replaced).
 
-    Each new token changes the count on its left, unless a new token is there, and that on its right.
+    Each new token changes the pair on its left, unless a new token is there, and the one on its right.
     In the word `a b c b c d`, which occurs once, `b c` becomes X; that gives `a X X d`.
 
         first X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
@@ -333,8 +334,8 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     ['n', 'e', 'w', 'est']
 
     This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It equals
-    replaying the merges if check_merges, below, accepts them: then a pair that contains a new token has
-    a higher rank than the token's own merge, or none, so ranks come up in ascending order, as in replaying.
+    replaying the merges if check_merges, below, accepts them: then no merge makes a token that a merge
+    of lower rank uses, so ranks come up in ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
@@ -373,9 +374,9 @@ def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges: it makes a token once, since equal bytes between two ends of tokens are
-    merged alike, and uses it only afterwards. Raises ValueError for the first merge that occurs twice,
-    or makes a token that an earlier merge uses. An example of that:
+    Training gives such merges: it makes a token once, since equal bytes are merged alike if no merge
+    crosses their ends, and uses it only afterwards. Raises ValueError for the first merge that occurs
+    twice, or makes a token that an earlier merge uses. An example of that:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -546,8 +547,8 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^    x     ^    ^  ^
 #
 # A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe: no named pattern continues a word there, and none looks past that character, except
-# within whitespace. The word "it" may continue: "it's" is one word in some patterns. No place within
+# apostrophe: no named pattern continues a word there, and none looks further ahead to end one, except
+# in whitespace. The word "it" may continue: "it's" is one word in some patterns. No place within
 # whitespace will do: for gpt2, " \n\nb" has the words " \n", "\n", "b".
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
@@ -563,7 +564,7 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
-    # At each end, at most 3 bytes of a character are cut off, and all but one character of a token.
+    # At each end, at most 3 bytes of a divided character and nearly a whole token may be incomplete.
     margin = 3 + max(map(len, special_tokens), default=1)
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
@@ -600,9 +601,9 @@ Options = types.SimpleNamespace  # the checked options of a call
 
 
 def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:
-    """Check all that a user passes to these calls ("count learn"); an error shows the bad value.
+    """Check what a user passes to these calls ("count learn"); an error shows the bad value.
 
-    The `/` leaves the two names free, so special_tokens=... in `given` is refused like any unknown option.
+    The `/` leaves the two names free: encode_files(special_tokens=...) is refused like any unknown option.
     """
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
@@ -626,7 +627,7 @@ def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options
     require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
     # learn_merges has a character for each token that isn't special
     if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:
-        require(engine_for(options), f"the Python engine has at most {sys.maxunicode + 1:,} ids, not {size:,}")
+        require(engine_for(options), f"the Python engine has only {sys.maxunicode + 1:,} non-special ids, not {size:,}")
     if options.engine == "c":
         require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
     return options
@@ -654,8 +655,8 @@ def train_bpe(
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package
-                      regex; that takes dozens of times the memory of the text between special tokens
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex;
+                      an expression takes dozens of times the memory of the text between special tokens
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
@@ -686,7 +687,7 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = No
     for word, count in counts.items():
         if not isinstance(word, bytes) or operator.index(count) < 0:
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
-    counts.pop(b"", None)  # it has no pairs; words that never occur are left out as rare ones
+    counts.pop(b"", None)  # not a word; a word that never occurs is left out as a rare one
     return model_of(learn(counts, checked), checked)
 
 
@@ -839,7 +840,7 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Texts, workers: int | None = None, errors: str = "strict") -> list[list[int]]:
-        """Encode several texts, with C on all cores, else on one; an error names one text or several."""
+        """Encode several texts, with C on all cores, else on one. An error names its text or a group of them."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
         parts = corpus.map(lambda part: list(map(encode, part)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
@@ -959,7 +960,7 @@ def to_printable(token: bytes) -> str:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Check that no special token looks like other bytes in tokenizer.json: "é" is E9 there, ASCII is itself."""
+    """Check that no special token means other bytes in tokenizer.json: there "é" is the byte E9; ASCII is itself."""
     for special in special_tokens:
         text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
         require(special.isascii() or not set(special) <= set(CHARACTERS), text)
@@ -1046,7 +1047,8 @@ HARMLESS = [
     r"(padding|truncation)\..*",  # of batches: encode() returns all ids
     r".*\.trim_offsets",  # about places in text
     r"decoder\.(add_prefix_space|use_regex)",  # not used in decoding
-    r"post_processor(\.processors\.\d+)?\.(type|add_prefix_space|use_regex|(single\.0|pair\.[01])\.Seq.*)",  # no tokens
+    # templates that add no tokens
+    r"post_processor(\.processors\.\d+)?\.(type|add_prefix_space|use_regex|(single\.0|pair\.[01])\.Seq.*)",
     r"pre_tokenizer\.pretokenizers\.0\.pattern\.Regex",  # it becomes the pattern
     r"added_tokens\.\d+\.(normalized|special)",  # text is not normalized
 ]
@@ -1063,7 +1065,7 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
 
 
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer. ValueError: it can't do this; KeyError: this is missing."""
+    """Return the arguments of Tokenizer. ValueError: something unsupported; KeyError: an entry is missing."""
     vocab = content["model"].pop("vocab", {})
     pairs = content["model"].pop("merges", [])
     if pairs and isinstance(pairs[0], str):  # as older versions write them
@@ -1072,8 +1074,8 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     specials = check_special_tokens([token["content"] for token in content["added_tokens"]])
     check_special_names(specials)
     check_overlap(content["added_tokens"])
-    # Tokens outside the vocabulary get the next ids, as the package tokenizers does it. (The ids that the
-    # file gives them are compared by check_supported.)
+    # Tokens outside the vocabulary get the next ids, as in the package tokenizers. (The ids that the file
+    # gives them are compared by check_supported.)
     new_ids = itertools.count(len(vocab))
     ids = {}
     for text in specials:
@@ -1091,7 +1093,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Check that no other token begins in a normalized one: the package tokenizers finds others first."""
+    """Check that no token begins in a normalized one, unless it is normalized too: tokenizers finds it first."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
     # hashes, because all beginnings of a long token would take too much memory
@@ -1107,7 +1109,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     expected = tokenizer_json(check_options("count", special_tokens), ids, [])
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
-    steps[-1].setdefault("use_regex", True)
+    steps[-1].setdefault("use_regex", True)  # their default
     # a ByteLevel that splits text itself, with GPT-2's pattern
     if len(steps) == 1 and steps[0]["use_regex"]:
         steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
@@ -1167,7 +1169,7 @@ def read_tiktoken(path: FilePath) -> Model:
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath) -> Iterator[None]:
-    """Put a file's name before an error. Any but a plain ValueError is taken as a file of another kind."""
+    """Put a file's name before an error. Any but a plain ValueError means a file of another kind."""
     try:
         yield
     except Exception as error:
@@ -1185,7 +1187,7 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in some 0.2 s
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for encode_batch
-SHORT_TEXT = 16 << 10  # threads gain nothing below it: Python runs one at a time
+SHORT_TEXT = 16 << 10  # if texts have fewer bytes on average, threads gain nothing: Python runs one at a time
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 TASK: Any = None  # of a worker process
 
@@ -1312,7 +1314,7 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
-    # The texts of a slice begin at byte 0; a slice of a file has none, and is not short.
+    # Slices of texts begin at byte 0. A slice of a file has no texts, so it is not short.
     short = in_threads and any(len(piece.texts) * SHORT_TEXT > piece.end_byte for piece in first_slices)
     if n_workers < 2 or short:
         for piece in slices:
@@ -1388,7 +1390,7 @@ def count_corpus(corpus: Corpus) -> Any:
     engine = engine_for(corpus.options, scanning=True)
     table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = (lambda texts: table.scan(*texts)) if engine else functools.partial(count_texts, options=corpus.options)
-    # twice as large slices, and so fewer threads: the table of each one has to be merged
+    # larger slices, and so fewer threads: each has a table, and these have to be merged
     slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # None from C, which has counted in its table
@@ -1426,7 +1428,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
 
 def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
     """Encode texts; return one array of their ids, of 16 bits (kind "u2") or 32 bits ("u4")."""
-    short = sum(map(len, texts)) < 80 * len(texts)  # lists are faster
+    short = sum(map(len, texts)) < 80 * len(texts)  # for these, encode() is faster than encode_array()
     if short or isinstance(encoder, PythonEncoder):
         ids = itertools.chain.from_iterable(map(encoder.encode, texts))
         return array("H" if kind == "u2" else "I", ids).tobytes()

@@ -879,8 +879,7 @@ class Tokenizer:
         try:
             return b"".join(map(self.vocab.__getitem__, ids))
         except KeyError as error:
-            unknown = error.args[0]
-            raise ValueError(f"unknown token id {unknown} at index {ids.index(unknown)}") from None
+            raise ValueError(f"unknown token id {error} at index {ids.index(error.args[0])}") from None
 
 
 class PythonEncoder:
@@ -1526,8 +1525,7 @@ def run(args: Any) -> None:
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
     if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
-        way = """to read its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
-        report(args, "note", f"JSON is read as plain text, with its braces; {way}")
+        report(args, "note", """JSON is plain text here; for its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -""")
     given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
         require(size is None, "--encode uses a saved model: train it first, with another command")
@@ -1672,14 +1670,10 @@ def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
 
 def spell_bytes(data: bytes, marks: Mapping[str, str]) -> str:
     r"""Spell bytes: spell_bytes(b"\xe7\xbd\x91\xe7\xbb", {}) -> "网[e7 bb]"."""
-    text = ""
-    parts = re.split("([\udc80-\udcff]+)", data.decode("utf-8", "surrogateescape"))
-    for number, part in enumerate(parts):
-        if number % 2:
-            text += "[" + part.encode("utf-8", "surrogateescape").hex(" ") + "]"
-        else:
-            text += "".join(marks.get(character) or visible(character) for character in part)
-    return text
+    # a byte that is part of no character, such as 8a, becomes "\udc8a"
+    text = data.decode("utf-8", "surrogateescape")
+    text = re.sub("[^\udc80-\udcff]", lambda match: marks.get(match[0]) or visible(match[0]), text)
+    return re.sub("[\udc80-\udcff]+", lambda match: f"[{match[0].encode('utf-8', 'surrogateescape').hex(' ')}]", text)
 
 
 def in_line(tokens: Iterable[bytes]) -> str:

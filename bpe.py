@@ -1525,7 +1525,7 @@ def run(args: Any) -> None:
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
     if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
-        report(args, "note", """JSON is plain text here; for its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -""")
+        report(args, "note", """JSON is plain text here; its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -""")
     given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
         require(size is None, "--encode uses a saved model: train it first, with another command")

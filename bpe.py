@@ -229,7 +229,7 @@ def descending(token: bytes) -> str:
 def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
     """Yield (left, right, count, replaced) for each merge, best first, until no pair is left.
 
-    words   each a str with one character per token, chr(index in tokens): b"hi" is the str "hi".
+    words   each a str with one character per token, chr(its index in tokens): b"hi" is the str "hi".
             So a pair is a str of length 2, and a merge in one word is word.replace(pair, new)
     counts  how often each word occurs
     tokens  the first tokens, such as the 256 bytes; each merge appends one
@@ -313,7 +313,8 @@ def merge_in_words(
                 words_with[before + new].add(index)
             if at + 1 < len(word):
                 after = word[at + 1]
-                old_after = left if after == new else after  # before the merge, `left` stood there
+                # two new tokens side by side: before the merge, the second one began with `left`
+                old_after = left if after == new else after
                 changes[right + old_after] -= count
                 changes[new + after] += count
                 words_with[new + after].add(index)
@@ -374,9 +375,9 @@ def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges: it makes a token once, since equal bytes are merged alike if no merge
-    crosses their ends, and uses it only afterwards. Raises ValueError for the first merge that occurs
-    twice, or makes a token that an earlier merge uses. An example of that:
+    Training gives such merges: it makes a token once, since bytes whose ends no merge crosses are always
+    merged alike, and uses it only afterwards. (Merges of others may make a token twice.) Raises ValueError
+    for the first merge that occurs twice, or makes a token that an earlier merge uses. An example of that:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -549,7 +550,7 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 # A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
 # apostrophe: no named pattern continues a word there, and none looks further ahead to end one, except
 # in whitespace. The word "it" may continue: "it's" is one word in some patterns. No place within
-# whitespace will do: for gpt2, " \n\nb" has the words " \n", "\n", "b".
+# whitespace will do: for gpt2, " \n\nb" has the words " \n", "\n", "b", but " \n\n" alone is one word.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
@@ -565,10 +566,11 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
     # At each end, at most 3 bytes of a divided character and nearly a whole token may be incomplete.
+    # Without special tokens, 1 is for the character behind the place, which WORD_END looks at.
     margin = 3 + max(map(len, special_tokens), default=1)
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
-            # a token across the place has one character on each side at least
+            # a token across the place has at least one character on each side
             crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
             if not any(crossing):
                 return len(text[:place].encode("utf-8", "surrogateescape"))
@@ -603,7 +605,8 @@ Options = types.SimpleNamespace  # the checked options of a call
 def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:
     """Check what a user passes to these calls ("count learn"); an error shows the bad value.
 
-    The `/` leaves the two names free: encode_files(special_tokens=...) is refused like any unknown option.
+    With the `/`, encode_files(special_tokens=...) is an unknown option like any other; without it, Python
+    would say that this function got the argument twice.
     """
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
@@ -656,7 +659,7 @@ def train_bpe(
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex;
-                      an expression takes dozens of times the memory of the text between special tokens
+                      an expression needs dozens of times as much memory as the text between special tokens
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
@@ -687,7 +690,7 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = No
     for word, count in counts.items():
         if not isinstance(word, bytes) or operator.index(count) < 0:
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
-    counts.pop(b"", None)  # not a word; a word that never occurs is left out as a rare one
+    # learn() leaves out words that never occur, as rare ones
     return model_of(learn(counts, checked), checked)
 
 
@@ -840,7 +843,7 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Texts, workers: int | None = None, errors: str = "strict") -> list[list[int]]:
-        """Encode several texts, with C on all cores, else on one. An error names its text or a group of them."""
+        """Encode several texts, with C on all cores, else on one. An error names its text, or its group of texts."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
         parts = corpus.map(lambda part: list(map(encode, part)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
@@ -959,7 +962,10 @@ def to_printable(token: bytes) -> str:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Check that no special token means other bytes in tokenizer.json: there "é" is the byte E9; ASCII is itself."""
+    """Check that no special token reads as other bytes in tokenizer.json: there "é" is the byte E9.
+
+    ASCII is always itself, and so is a token that has any character outside CHARACTERS.
+    """
     for special in special_tokens:
         text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
         require(special.isascii() or not set(special) <= set(CHARACTERS), text)
@@ -1073,8 +1079,8 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     specials = check_special_tokens([token["content"] for token in content["added_tokens"]])
     check_special_names(specials)
     check_overlap(content["added_tokens"])
-    # Tokens outside the vocabulary get the next ids, as in the package tokenizers. (The ids that the file
-    # gives them are compared by check_supported.)
+    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers. (The ids that
+    # the file gives them are compared by check_supported.)
     new_ids = itertools.count(len(vocab))
     ids = {}
     for text in specials:
@@ -1092,7 +1098,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Check that no token begins in a normalized one, unless it is normalized too: tokenizers finds it first."""
+    """Refuse a token that begins in a normalized one without being normalized: it would be found first."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
     # hashes, because all beginnings of a long token would take too much memory
@@ -1109,7 +1115,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
     steps[-1].setdefault("use_regex", True)  # their default
-    # a ByteLevel that splits text itself, with GPT-2's pattern
+    # a ByteLevel that splits text itself, with GPT-2's pattern (anything else that is alone fails below)
     if len(steps) == 1 and steps[0]["use_regex"]:
         steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
@@ -1186,7 +1192,7 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in some 0.2 s
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for encode_batch
-SHORT_TEXT = 16 << 10  # if texts have fewer bytes on average, threads gain nothing: Python runs one at a time
+SHORT_TEXT = 16 << 10  # if texts have fewer bytes on average, threads would mostly wait for each other in Python
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 TASK: Any = None  # of a worker process
 
@@ -1517,7 +1523,7 @@ def run(args: Any) -> None:
     require(args.explain or not args.pair, "--pair needs --explain")
     if args.show is not None:
         require(not args.corpus, "--show takes no corpus: it uses a saved model")
-        check_options("show", None, **given)
+        check_options("show", None, **given)  # refuses other options; an engine changes no id
         show(args.show, load_model(args))
         return
 

@@ -900,6 +900,13 @@ def test_an_option_that_has_no_effect_on_a_call_is_an_error_that_names_the_other
     assert described == {"input_path", "texts", "special_tokens", *bpe.OPTIONS}
 
 
+@only_python
+def test_a_stream_is_cut_into_pieces_that_grow():
+    """The first ids come at once; later pieces are larger, since each search for a cut takes time."""
+    pieces = bpe.cut_stream([b"low lower "] * 4000, bpe.check_options("count", []), 1000, 8000)
+    assert [round(len(piece), -3) for piece in pieces] == [1000, 2000, 4000, 8000, 8000, 8000, 8000, 1000]
+
+
 @pytest.mark.parametrize("text", ["a\ud800", "\udfff\ud83d b", "x\ude00\ud83dy"])
 def test_lone_surrogates_become_the_replacement_character_if_wanted(text):
     expected = regex.sub("[\ud800-\udfff]", "\ufffd", text)

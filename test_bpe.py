@@ -1146,6 +1146,8 @@ def test_integers_of_numpy_are_numbers(tmp_path):
     options = {"min_frequency": numpy.int16(2), "min_word_count": numpy.uint64(2)}
     counts = {b"ab": numpy.int64(2), b"cd": numpy.uint8(1)}
     assert bpe.train_from_counts(counts, numpy.uint16(300), **options)[1] == [(b"a", b"b")]
+    small = {b"ab": numpy.uint8(200), b"abc": numpy.uint8(100), b"xy": numpy.uint8(90)}  # 300 is too large for a uint8
+    assert bpe.train_from_counts(small, 257)[1] == [(b"a", b"b")]
     with pytest.raises(ValueError, match="vocab_size"):
         bpe.train_from_counts(counts, numpy.float64(300))
     (vocab, merges), text = trained(300), f"the ferry{END}<new>"

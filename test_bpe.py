@@ -2537,6 +2537,14 @@ def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monk
     assert main("--version")[:2] == (0, f"{os.path.basename(name)} {bpe.__version__}\n") and main()[0] == 2
 
 
+@only_python
+def test_the_progress_counts_what_has_come(monkeypatch, capsys):
+    clock = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert list(bpe.with_progress("abc", True, str)) == ["a", "b", "c"]
+    assert capsys.readouterr().err.split() == ["1", "2", "3"]
+
+
 def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_error(words_txt, monkeypatch, cut):
     clock = itertools.count(100, 0.15)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))

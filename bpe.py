@@ -122,7 +122,7 @@ Learned = tuple[bytes, bytes, int, int]  # (left, right, count, replaced): a mer
 #
 # This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Of
 # several spaces, only the last belongs to the word: `\s+(?!\S)` takes all, then gives one back. So
-# " the" is the same word behind one space or ten. The last `\s+` is for "\n" before a word.
+# " the" is the same word after one space or ten. The last `\s+` is for "\n" before a word.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -261,7 +261,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
         # of an older pair can only go down. If the count in its entry is too high, the entry comes up
         # early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)  # 0: the loop below has deleted the pair, but not its entry
+        count = pair_counts.get(pair, 0)  # 0: an earlier round deleted it, but not its entry
         if count != -negative_count:
             if count:
                 heapq.heappush(heap, heap_entry(pair))
@@ -367,7 +367,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
 def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
     ranks = {pair: rank for rank, pair in enumerate(merges)}
-    new_tokens = [left + right for left, right in ranks]  # in order; an iterator `merges` is used up
+    new_tokens = [left + right for left, right in ranks]  # not from merges: an iterator is used up by now
     for word in words:
         yield tuple(merge_by_rank(list(word), ranks, new_tokens))
 
@@ -375,9 +375,10 @@ def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges: it makes a token once, since bytes whose ends no merge crosses are always
-    merged alike, and uses it only afterwards. (Merges of others may make a token twice.) Raises ValueError
-    for the first merge that occurs twice, or makes a token that an earlier merge uses. An example of that:
+    Training gives such merges: it makes a token once, since equal bytes, if no merge crosses their ends,
+    are always merged alike, and uses it only afterwards. (Merges from other programs may make a token
+    twice.) Raises ValueError for the first merge that occurs twice, or makes a token that an earlier merge
+    uses. An example of that:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -493,7 +494,7 @@ def check_pattern(pattern: str) -> str:
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
     if pattern in PATTERNS or pattern in SPELLINGS:
         return SPELLINGS.get(pattern, pattern)
-    hint = f"use {', '.join(PATTERNS)} or a regular expression (this has no operators)"
+    hint = f"use {', '.join(PATTERNS)} or a regular expression (this name has no operators)"
     require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # else a typo
     pattern.encode("utf-8")  # no lone surrogate
     try:
@@ -548,8 +549,8 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^    x     ^    ^  ^
 #
 # A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe: no named pattern continues a word there, and none looks further ahead to end one, except
-# in whitespace. The word "it" may continue: "it's" is one word in some patterns. No place within
+# apostrophe: no named pattern continues a word there, and to end one, none looks beyond the next
+# character, except in whitespace. "it" may continue: "it's" is one word in some patterns. No place within
 # whitespace will do: for gpt2, " \n\nb" has the words " \n", "\n", "b", but " \n\n" alone is one word.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
@@ -566,7 +567,7 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     if pattern not in PATTERNS:
         matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
     # At each end, at most 3 bytes of a divided character and nearly a whole token may be incomplete.
-    # Without special tokens, 1 is for the character behind the place, which WORD_END looks at.
+    # Without special tokens, 1 is for the character after the place, which WORD_END looks at.
     margin = 3 + max(map(len, special_tokens), default=1)
     for place in (match.start() for match in matches):
         if margin <= place <= len(text) - margin:
@@ -605,8 +606,8 @@ Options = types.SimpleNamespace  # the checked options of a call
 def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:
     """Check what a user passes to these calls ("count learn"); an error shows the bad value.
 
-    With the `/`, encode_files(special_tokens=...) is an unknown option like any other; without it, Python
-    would say that this function got the argument twice.
+    With the `/`, encode_files(special_tokens=...) is an unknown option like any other; without it, it would
+    clash with the tokenizer's own special tokens, which Tokenizer.corpus passes here.
     """
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     for name in given:
@@ -680,7 +681,7 @@ def train_bpe(
 def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, **options: Any) -> Counts:
     """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe."""
     corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
-    return dict(count_corpus(corpus).copy())  # copy() of a table in C is a dict already
+    return dict(count_corpus(corpus).copy())  # copy() makes a dict of a table in C, dict() of a WordTable
 
 
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
@@ -962,7 +963,7 @@ def to_printable(token: bytes) -> str:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Check that no special token reads as other bytes in tokenizer.json: there "é" is the byte E9.
+    """Check that no special token, which tokenizer.json has as plain text, reads as other bytes: "é" is E9.
 
     ASCII is always itself, and so is a token that has any character outside CHARACTERS.
     """
@@ -989,7 +990,7 @@ def new_file(path: FilePath) -> Iterator[Any]:
             yield file
         os.replace(temporary, path)
     except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk has no name
+        error.filename = error.filename or str(path)  # "disk full" names no file
         raise
     finally:
         temporary.unlink(missing_ok=True)
@@ -1098,7 +1099,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Refuse a token that begins in a normalized one without being normalized: it would be found first."""
+    """Refuse a token, not normalized, that begins in a normalized one: tokenizers finds it first, we don't."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
     # hashes, because all beginnings of a long token would take too much memory
@@ -1115,7 +1116,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
     steps[-1].setdefault("use_regex", True)  # their default
-    # a ByteLevel that splits text itself, with GPT-2's pattern (anything else that is alone fails below)
+    # A ByteLevel alone splits text with GPT-2's pattern: we have two steps. (Others that are alone fail below.)
     if len(steps) == 1 and steps[0]["use_regex"]:
         steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
@@ -1319,7 +1320,7 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
-    # Slices of texts begin at byte 0. A slice of a file has no texts, so it is not short.
+    # Slices of texts begin at byte 0, so end_byte is their size. A slice of a file has no texts: never short.
     short = in_threads and any(len(piece.texts) * SHORT_TEXT > piece.end_byte for piece in first_slices)
     if n_workers < 2 or short:
         for piece in slices:
@@ -1395,7 +1396,7 @@ def count_corpus(corpus: Corpus) -> Any:
     engine = engine_for(corpus.options, scanning=True)
     table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = (lambda texts: table.scan(*texts)) if engine else functools.partial(count_texts, options=corpus.options)
-    # larger slices, and so fewer threads: each has a table, and these have to be merged
+    # larger slices, so that small corpora have fewer threads: each has a table, and these have to be merged
     slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # None from C, which has counted in its table
@@ -1523,7 +1524,7 @@ def run(args: Any) -> None:
     require(args.explain or not args.pair, "--pair needs --explain")
     if args.show is not None:
         require(not args.corpus, "--show takes no corpus: it uses a saved model")
-        check_options("show", None, **given)  # refuses other options; an engine changes no id
+        check_options("show", None, **given)  # refuses others; --engine isn't used, since it changes no id
         show(args.show, load_model(args))
         return
 
@@ -1563,7 +1564,7 @@ def train(args: Any, options: Options) -> Corpus:
     rounds = rounds_of(args.explain) if args.explain is not None else None
     # --explain alone saves no model
     folder = "bpeModel" if args.model is None and not rounds else args.model
-    if folder is not None:  # errors before an hour of training
+    if folder is not None:  # fail before an hour of training
         check_special_names(options.special_tokens)
         require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
 
@@ -1717,7 +1718,7 @@ def say(text: str, name: str = "stderr") -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, 1 (no memory, a killed worker), 2 (bad input) or 130 (Ctrl-C)."""
+    """Run the command line; return 0, 1 (out of memory, a killed worker), 2 (bad input) or 130 (Ctrl-C)."""
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal lacks its letters
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

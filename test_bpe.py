@@ -855,7 +855,7 @@ def test_an_overflow_is_reported_and_not_wrapped(words):
       for wrong in ("a", b"<a>", ["<a>"])],
     *[({"special_tokens": [wrong]}, "surrogates not allowed") for wrong in ("\ud800x", "\ud83d\ude00")],
     ({"pattern": "(["}, r"pattern '\(\[' is not a valid regular expression: unterminated"),
-    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; use gpt2, cl100k, .* \(this has no operators\)"),
+    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; use gpt2, cl100k, .* \(this name has no operators\)"),
     ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
     *[({name: wrong}, f"{name} must be a positive integer, not {wrong!r}")
       for name in ("workers", "min_frequency", "min_word_count") for wrong in (0, 1.5)],

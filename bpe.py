@@ -107,7 +107,6 @@ FilePath = str | os.PathLike[str]
 Paths = FilePath | Iterable[FilePath] | None
 Texts = Iterable[str] | None  # also special tokens
 Counts = Mapping[bytes, int]  # of words
-
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count, replaced): a merge, and what it did
 
@@ -791,7 +790,6 @@ class Tokenizer:
     def __len__(self) -> int:
         return len(self.vocab)
 
-
     @classmethod
     def train(
         cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, **options: Any
@@ -970,7 +968,6 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
     for special in special_tokens:
         text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
         require(special.isascii() or not set(special) <= set(CHARACTERS), text)
-
 
 
 @contextlib.contextmanager
@@ -1497,11 +1494,11 @@ def make_parser() -> Any:
     parser.error = functools.partial(require, False)  # type: ignore
     add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="instead of <|endoftext|>")
+    help_text = "repeat for each; replaces the default, <|endoftext|>"
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
     add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="use no special tokens")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=OPTIONS["errors"][2], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
-
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
     add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
     add_task = parser.add_mutually_exclusive_group().add_argument
@@ -1532,7 +1529,8 @@ def run(args: Any) -> None:
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
     if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
-        report(args, "note", """JSON is plain text here; its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -""")
+        way = """to read its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
+        report(args, "note", f"JSON is read as plain text, with its braces; {way}")
     given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
         require(size is None, "--encode uses a saved model: train it first, with another command")

@@ -2386,7 +2386,7 @@ def test_a_note_about_json_comes_before_the_work(main):
     Path("rows.jsonl").write_text('{"text": "low lower"}\n')
     for arguments in (["rows.jsonl", 270], ["words.txt", "rows.jsonl", 270], ["rows.jsonl", "--encode", "ids.npy"]):
         status, _, stderr = main(*arguments)
-        assert status == 0 and "JSON is plain text here" in stderr.splitlines()[0] and "jq -j" in stderr
+        assert status == 0 and "JSON is read as plain text" in stderr.splitlines()[0] and "jq -j" in stderr
     assert "JSON" not in main("words.txt", 270)[2]
 
 

@@ -74,7 +74,6 @@ import codecs
 import collections
 import contextlib
 import functools
-import glob
 import heapq
 import importlib.util
 import itertools
@@ -249,9 +248,8 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        left_key, right_key = keys[ord(pair[0])], keys[ord(pair[1])]
         # In the order of the tie rule. No two tokens have the same key, so `pair` decides nothing.
-        return -pair_counts[pair], left_key, right_key, pair
+        return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
@@ -272,7 +270,6 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
         keys.append(descending(left + right))
 
         changes, replaced = merge_in_words(words, counts, words_with, pair, new)
-        del pair_counts[pair]  # merge_in_words has taken it out of words_with
         for changed_pair, change in changes.items():
             pair_counts[changed_pair] += change
             if new in changed_pair:
@@ -282,10 +279,9 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
         yield left, right, count, replaced
 
 
-def merge_in_words(
-    words: list[str], counts: Sequence[int], words_with: dict[str, set[int]], pair: str, new: str
-) -> tuple[dict[str, int], int]:
-    """Replace a pair by the new token in all words; return (changes of other pairs' counts, replaced).
+def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str, set[int]],
+                   pair: str, new: str) -> tuple[dict[str, int], int]:
+    """Replace a pair by the new token in all words; return (changes of pairs' counts, replaced).
 
     Each new token changes the pair on its left, unless a new token is there, and the one on its right.
     In the word `a b c b c d`, which occurs once, `b c` becomes X; that gives `a X X d`.
@@ -298,7 +294,7 @@ def merge_in_words(
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
     replaced = 0
-    for index in words_with.pop(pair):
+    for index in words_with[pair]:
         word, count = words[index].replace(pair, new), counts[index]
         replaced += (len(words[index]) - len(word)) * count
         words[index] = word
@@ -319,9 +315,9 @@ def merge_in_words(
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # If the pair is `a a`, the loop also counts -1 for it in `a a a` and `a a a a`. The caller deletes
-    # the pair; a change left here would bring it back.
-    changes.pop(pair, None)
+    # The pair itself is gone. If it is `a a`, the loop has counted its overlaps already: `a a a` has the
+    # pair twice; one is replaced, and `a a` (-1) became `X a`.
+    changes[pair] -= replaced
     return changes, replaced
 
 
@@ -376,7 +372,7 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
 
     Training gives such merges: it makes a token once, since equal bytes, if no merge crosses their ends,
     are always merged alike, and uses it only afterwards. (Merges from other programs may make a token
-    twice.) Raises ValueError for the first merge that occurs twice, or makes a token that an earlier merge
+    twice.) Raises ValueError for the first merge that repeats one, or makes a token that an earlier merge
     uses. An example of that:
 
         merges      (ab, c), then (a, b)
@@ -386,13 +382,12 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     pairs: set[tuple[Any, Any]] = set()
     used: set[Any] = set()
     for number, (left, right, made) in enumerate(merges):
-        if made in used:
-            raise ValueError(f"merge {number} (from 0), {(left, right)}, makes a token that an earlier merge uses")
-        if (left, right) in pairs:
-            raise ValueError(f"merge {number} (from 0), {(left, right)}, is a duplicate")
+        pair = (left, right)
+        if pair in pairs or made in used:
+            raise ValueError(f"merge {number} (from 0), {pair}, repeats one, or makes a token that an earlier one uses")
+        pairs.add(pair)
         used.add(left)
         used.add(right)
-        pairs.add((left, right))
 
 
 # ------------------------------
@@ -413,8 +408,7 @@ def split_at_spaces(text: str) -> list[str]:
 
 def spell(word: str) -> list[str]:
     """Spell a word in characters: spell("low") -> ["l", "o", "w</w>"]."""
-    if END_OF_WORD in word:
-        raise ValueError(f"the word {word!r} contains {END_OF_WORD!r}, the marker for the end of a word")
+    require(END_OF_WORD not in word, f"the word {word!r} contains {END_OF_WORD!r}, the marker for the end of a word")
     return [*word[:-1], word[-1] + END_OF_WORD]
 
 
@@ -424,8 +418,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     >>> learn_characters(collections.Counter(split_at_spaces("low low lower")), 3)
     [('l', 'o'), ('lo', 'w</w>'), ('w', 'e')]
     """
-    if merges_wanted < 0:
-        raise ValueError(f"merges_wanted must not be negative: {merges_wanted}")
+    require(merges_wanted >= 0, f"merges_wanted must not be negative: {merges_wanted}")
     words = {word: count for word, count in words.items() if word and count}
     spelled = [spell(word) for word in words]
     alphabet = sorted({character for word in spelled for character in word})
@@ -457,29 +450,27 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 #   - matches all of any text, and never the empty string: its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
 #   - ends a word wherever WORD_END, below, matches, so that text can be cut there
-# ?+, ++, *+ and {1,3}+ are possessive quantifiers: they never give a character back.
 PATTERNS = {
     "gpt2": GPT2,
-    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
     "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
 
-# As tokenizer.json spells them, with the same matches: GPT-2's as it was published, which some programs
-# recognize, and cl100k without possessive quantifiers and $, which others read differently.
-JSON_PATTERNS = PATTERNS | {
-    "gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
-}
+# Other spellings, with the same matches. tokenizer.json has GPT-2's as it was published, which some
+# programs recognize. tiktoken has cl100k with possessive quantifiers (?+, ++, *+), which never give a
+# character back, and with $; other programs read these differently.
+JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"}
+TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]}
-SPELLINGS[PATTERNS["cl100k"].replace("{1,3}+", "{1,3}")] = "cl100k"  # in tokenizer.json before 0.5.0
+# the second one stood in tokenizer.json before 0.5.0
+SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
 def require(condition: Any, message: str) -> None:
@@ -493,8 +484,8 @@ def check_pattern(pattern: str) -> str:
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
     if pattern in PATTERNS or pattern in SPELLINGS:
         return SPELLINGS.get(pattern, pattern)
-    hint = f"use {', '.join(PATTERNS)} or a regular expression (this name has no operators)"
-    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; {hint}")  # else a typo
+    # without operators, a typo
+    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; there are {', '.join(PATTERNS)}")
     pattern.encode("utf-8")  # no lone surrogate
     try:
         regex.compile(pattern)
@@ -511,12 +502,8 @@ def find_words(text: str, pattern: str) -> list[str]:
     """
     if pattern in PATTERNS:
         return regex.findall(PATTERNS[pattern], text)
-    words = []
-    end = 0
-    for match in regex.finditer(pattern, text):
-        words += [text[end : match.start()], match[0]]
-        end = match.end()
-    return [word for word in (*words, text[end:]) if word]
+    places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
 
 def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
@@ -538,7 +525,8 @@ def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
 def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
     """Return an expression for the longest special token; its split() gives text, token, text, ..., text."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
-    return re.compile(f"({'|'.join(map(re.escape, longest_first)) or '(?!)'})")
+    # "x^" matches nowhere: ^ is the beginning of the text
+    return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
 
 
 # Large texts and streams are counted and encoded in pieces. A cut must not change a word, or
@@ -562,13 +550,12 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
     """
     text = window.decode("utf-8", "surrogateescape")
-    matches: Iterable[re.Match[str] | regex.Match[str]] = regex.finditer(WORD_END, text)
-    if pattern not in PATTERNS:
-        matches = reversed(list(special_token_finder(special_tokens).finditer(text)))
+    place_finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
     # At each end, at most 3 bytes of a divided character and nearly a whole token may be incomplete.
     # Without special tokens, 1 is for the character after the place, which WORD_END looks at.
     margin = 3 + max(map(len, special_tokens), default=1)
-    for place in (match.start() for match in matches):
+    for match in regex.finditer(place_finder, text):
+        place = match.start()
         if margin <= place <= len(text) - margin:
             # a token across the place has at least one character on each side
             crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
@@ -609,14 +596,13 @@ def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options
     clash with the tokenizer's own special tokens, which Tokenizer.corpus passes here.
     """
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
-    for name in given:
-        if name not in allowed:
-            raise TypeError(f"{name!r} is not an option here; the options are {', '.join(allowed)}")
     options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
     options.pattern = check_pattern(options.pattern)
     options.special_tokens = check_special_tokens(special_tokens)
     options.kept = ()  # special tokens of a Tokenizer that decode() never skips
     for name, value in given.items():
+        if name not in allowed:
+            raise TypeError(f"{name!r} is not an option here; the options are {', '.join(allowed)}")
         values = OPTIONS[name][2]
         if values is int and value is not OPTIONS[name][1]:  # workers=None is a default
             is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
@@ -648,10 +634,8 @@ def plural(n: int, noun: str) -> str:
 BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
 
-def train_bpe(
-    input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
-    texts: Texts = None, **options: Any,
-) -> Model:
+def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
+              texts: Texts = None, **options: Any) -> Model:
     """Train a byte-level BPE tokenizer; return vocab, {id: token}, and merges, [(left, right), ...] in order.
 
     input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
@@ -757,10 +741,8 @@ class Tokenizer:
     Raises ValueError if vocabulary and merges contradict each other, or check_merges refuses them.
     """
 
-    def __init__(
-        self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
-        pattern: str = "gpt2", kept: Iterable[str] = (),
-    ) -> None:
+    def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
+                 pattern: str = "gpt2", kept: Iterable[str] = ()) -> None:
         self.options = check_options("count", special_tokens, pattern=pattern)  # "count" takes a pattern
         self.pattern: str = self.options.pattern
         self.special_tokens: tuple[str, ...] = self.options.special_tokens
@@ -791,9 +773,8 @@ class Tokenizer:
         return len(self.vocab)
 
     @classmethod
-    def train(
-        cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, **options: Any
-    ) -> Tokenizer:
+    def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None,
+              **options: Any) -> Tokenizer:
         """Train a tokenizer, as train_bpe does with the same arguments."""
         specials = check_special_tokens(special_tokens)
         vocab, merges = train_bpe(input_path, vocab_size, specials, **options)
@@ -807,9 +788,8 @@ class Tokenizer:
             return cls(*read_tokenizer_json(json.load(file)))
 
     @classmethod
-    def from_files(
-        cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Texts = None, pattern: str = "gpt2"
-    ) -> Tokenizer:
+    def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Texts = None,
+                   pattern: str = "gpt2") -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them."""
         with open(merges_filepath, encoding="utf-8") as file, error_prefix(merges_filepath):
             pairs = read_merges(file.read())
@@ -825,8 +805,7 @@ class Tokenizer:
     def encoder(self) -> Any:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
-        encoder = engine.encoder(self) if engine else None
-        return encoder or PythonEncoder(self)
+        return (engine.encoder(self) if engine else None) or PythonEncoder(self)
 
     def encode(self, text: str) -> list[int]:
         """Encode text as token ids; a lone surrogate, or a byte without a token, is a ValueError."""
@@ -889,7 +868,6 @@ class PythonEncoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.byte_ids = [tokenizer.ids.get(byte) for byte in BYTES]  # None for a byte without a token
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
@@ -912,11 +890,10 @@ class PythonEncoder:
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word; raises ValueError if one of its bytes has no token."""
-        data = word.encode("utf-8")
-        ids = [self.byte_ids[byte] for byte in data]
-        if None in ids:
-            at = ids.index(None)
-            raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {word[:40]!r}")
+        try:
+            ids = [self.tokenizer.ids[BYTES[byte]] for byte in word.encode("utf-8")]
+        except KeyError as error:
+            raise ValueError(f"the vocabulary has no token for the byte {error}, in {word[:40]!r}") from None
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
 
@@ -978,10 +955,10 @@ def new_file(path: FilePath) -> Iterator[Any]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(OSError):
         # the temporary files of runs that were killed
-        for old in path.parent.glob(f"{glob.escape(path.name)}.????????????.tmp"):
+        for old in path.parent.glob("*.bpe.tmp"):
             if time.time() - old.stat().st_mtime > 24 * 3600:
                 old.unlink()
-    temporary = path.with_name(f"{path.name}.{os.urandom(6).hex()}.tmp")
+    temporary = path.with_name(f"{path.name}.{os.urandom(6).hex()}.bpe.tmp")
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -995,7 +972,6 @@ def new_file(path: FilePath) -> Iterator[Any]:
 
 def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
     """Write the files of a model. Each one is complete before it replaces an earlier one."""
-    require(os.fspath(folder), "the folder's name must not be empty")
     check_special_names(options.special_tokens)
     printable = {token: to_printable(token) for token in vocab.values()}
     ids = {printable[token]: token_id for token_id, token in vocab.items()}
@@ -1071,8 +1047,8 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     """Return the arguments of Tokenizer. ValueError: something unsupported; KeyError: an entry is missing."""
     vocab = content["model"].pop("vocab", {})
     pairs = content["model"].pop("merges", [])
-    if pairs and isinstance(pairs[0], str):  # as older versions write them
-        pairs = [pair.split(" ") for pair in pairs]
+    # older versions write a pair as "t h"
+    pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in pairs]
 
     specials = check_special_tokens([token["content"] for token in content["added_tokens"]])
     check_special_names(specials)
@@ -1138,12 +1114,11 @@ def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:
 
 def read_merges(text: str) -> list[list[str]]:
     """Return the pairs of printable tokens in a merges.txt."""
-    pairs = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line and not (number == 1 and line.startswith("#version")):
-            require(line.count(" ") == 1, f"line {number} must be two tokens separated by one space: {line!r}")
-            pairs.append(line.split(" "))
-    return pairs
+    lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
+    for number, line in enumerate(lines, 1):
+        if line and line.count(" ") != 1:
+            raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
+    return [line.split(" ") for line in lines if line]
 
 
 def read_tiktoken(path: FilePath) -> Model:
@@ -1192,7 +1167,6 @@ SLICE_BYTES_IN_C = 8 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for encode_batch
 SHORT_TEXT = 16 << 10  # if texts have fewer bytes on average, threads would mostly wait for each other in Python
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-TASK: Any = None  # of a worker process
 
 
 class Slice(NamedTuple):
@@ -1215,7 +1189,7 @@ class Corpus:
         for path in self.paths:
             require(not os.path.isdir(path), f"{path} is a folder; name its files ({os.path.join(path, '*.txt')})")
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
-        self.texts = texts
+        self.texts = () if texts is None else texts
         self.options = options
         self.bytes_read = 0
 
@@ -1234,8 +1208,7 @@ class Corpus:
 
     def slices(self, slice_bytes: int) -> Iterator[Slice]:
         """Cut files into slices of about slice_bytes, and collect texts into such slices."""
-        if self.texts is not None:
-            yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
+        yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         for path, size in zip(self.paths, self.sizes):
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
@@ -1245,18 +1218,15 @@ def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
     """Cut a file into slices."""
     size = os.stat(path).st_size
     start = 0
-    end = slice_bytes
     with open(path, "rb") as file:
-        while end < size:
-            begin = max(start, end - WINDOW_BYTES)
-            file.seek(begin)
-            cut = last_cut(file.read(end - begin), options.pattern, options.special_tokens)
-            if cut:
-                yield Slice(path, start, begin + cut)
-                start = begin + cut
-                end = start + slice_bytes
-            else:
-                end += WINDOW_BYTES // 2  # the next window overlaps this one, whose end last_cut avoids
+        # windows overlap, because last_cut avoids their ends
+        for begin in range(0, size - WINDOW_BYTES, WINDOW_BYTES // 2):
+            if begin >= start + slice_bytes:
+                file.seek(begin)
+                cut = last_cut(file.read(WINDOW_BYTES), options.pattern, options.special_tokens)
+                if cut:
+                    yield Slice(path, start, begin + cut)
+                    start = begin + cut
     yield Slice(path, start, size)
 
 
@@ -1354,8 +1324,7 @@ def start_worker(task: Any) -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
         os._exit(1)
 
-    global TASK
-    TASK = task
+    run_in_worker.task = task  # type: ignore[attr-defined]
     if os.name == "posix":
         # so that Ctrl-C reaches the parent only: a worker that dies while sending blocks the pool
         os.setsid()
@@ -1363,8 +1332,8 @@ def start_worker(task: Any) -> None:
 
 
 def run_in_worker(piece: Slice) -> Any:
-    """Run the task of this worker."""
-    return TASK(piece)
+    """Run the task of this worker, which start_worker() has put here."""
+    return run_in_worker.task(piece)  # type: ignore[attr-defined]
 
 
 def run_task(task: Any, errors: str, piece: Slice) -> Any:
@@ -1468,9 +1437,8 @@ def find_engine() -> tuple[Any, str]:
 def engine_for(options: Options, scanning: bool = False) -> Any:
     """Return the C engine, or None for Python; if it is to scan text, it must support the pattern."""
     engine = find_engine()[0] if options.engine != "python" else None
-    if engine and scanning and options.pattern not in engine.patterns:
-        return None
-    return engine
+    can_scan = engine and options.pattern in engine.patterns
+    return engine if can_scan or not scanning else None
 
 
 # ------------------------------
@@ -1494,9 +1462,8 @@ def make_parser() -> Any:
     parser.error = functools.partial(require, False)  # type: ignore
     add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
-    help_text = "repeat for each; replaces the default, <|endoftext|>"
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=help_text)
-    add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="use no special tokens")
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="repeat the option for each")
+    add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="not even <|endoftext|>")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=OPTIONS["errors"][2], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
@@ -1516,9 +1483,7 @@ def make_parser() -> Any:
 
 def run(args: Any) -> None:
     """Show, encode or train."""
-    names = ["special_tokens", *OPTIONS]
-    given = {name: value for name, value in vars(args).items() if name in names and value is not None}
-    require(args.explain or not args.pair, "--pair needs --explain")
+    given = {name: value for name in ["special_tokens", *OPTIONS] if (value := getattr(args, name, None)) is not None}
     if args.show is not None:
         require(not args.corpus, "--show takes no corpus: it uses a saved model")
         check_options("show", None, **given)  # refuses others; --engine isn't used, since it changes no id

@@ -31,7 +31,7 @@ Glossary. The values are those of the example that follows:
 
     word, pre-token  b" newest"       what the pattern splits off; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number; training numbers bytes, special tokens, merges
+    token id         257              its number: first bytes, then special tokens, then merges
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -107,7 +107,7 @@ Paths = FilePath | Iterable[FilePath] | None
 Texts = Iterable[str] | None  # also special tokens
 Counts = Mapping[bytes, int]  # of words
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
-Learned = tuple[bytes, bytes, int, int]  # (left, right, count, replaced): a merge, and what it did
+Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
 
 
 # ------------------------------
@@ -218,7 +218,7 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 def descending(token: bytes) -> str:
     """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
-    On a tie the greatest wins, but heapq has the smallest on top, so each byte is subtracted from 255.
+    On a tie the greatest wins, but heapq pops the smallest first, so each byte is subtracted from 255.
     chr(256), which is greater than all of them, puts b"s" after b"st".
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
@@ -248,7 +248,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        # In the order of the tie rule. No two tokens have the same key, so `pair` decides nothing.
+        # In the order of the tie rule. No token is made twice (see check_merges), so `pair` decides nothing.
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
@@ -361,7 +361,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
 
 def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
-    ranks = {pair: rank for rank, pair in enumerate(merges)}
+    ranks = {pair: rank for rank, pair in enumerate(dict.fromkeys(merges))}  # without repeated merges
     new_tokens = [left + right for left, right in ranks]  # not from merges: an iterator is used up by now
     for word in words:
         yield tuple(merge_by_rank(list(word), ranks, new_tokens))
@@ -370,10 +370,10 @@ def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges: it makes a token once, since equal bytes, if no merge crosses their ends,
-    are always merged alike, and uses it only afterwards. (Merges from other programs may make a token
-    twice.) Raises ValueError for the first merge that repeats one, or makes a token that an earlier merge
-    uses. An example of that:
+    Training gives such merges. It makes each token only once, because equal bytes are always merged the
+    same way, unless a merge crosses their ends; and it uses a token only afterwards. (Other programs may
+    make a token twice, which is accepted.) Raises ValueError for the first merge that repeats an earlier
+    one, or makes a token that an earlier one uses. An example of the latter:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -384,7 +384,7 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     for number, (left, right, made) in enumerate(merges):
         pair = (left, right)
         if pair in pairs or made in used:
-            raise ValueError(f"merge {number} (from 0), {pair}, repeats one, or makes a token that an earlier one uses")
+            raise ValueError(f"merge {number} (from 0), {pair}, repeats an earlier one or makes a token that one uses")
         pairs.add(pair)
         used.add(left)
         used.add(right)
@@ -394,8 +394,8 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
 # III. The same on characters
 # ------------------------------
 
-# BPE as it was first used for language (Sennrich et al. 2016) and as the package subword-nmt does
-# it, built from Part II. Words are separated by spaces, and made of characters instead of bytes. The
+# BPE as it was first used for language (Sennrich et al. 2016), and as in the package subword-nmt.
+# Part II does most of the work. Words are separated by spaces, and made of characters instead of bytes. The
 # last character of a word carries a marker, so the whole word "low" and "low" in "lower" differ.
 
 END_OF_WORD = "</w>"
@@ -469,7 +469,7 @@ JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
 TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
 TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]}
-# the second one stood in tokenizer.json before 0.5.0
+# the second key was in tokenizer.json before 0.5.0: {1,3} without the +
 SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
@@ -484,7 +484,7 @@ def check_pattern(pattern: str) -> str:
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
     if pattern in PATTERNS or pattern in SPELLINGS:
         return SPELLINGS.get(pattern, pattern)
-    # without operators, a typo
+    # no operator of regular expressions: a misspelled name
     require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; there are {', '.join(PATTERNS)}")
     pattern.encode("utf-8")  # no lone surrogate
     try:
@@ -536,18 +536,18 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^    x     ^    ^  ^
 #
 # A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe: no named pattern continues a word there, and to end one, none looks beyond the next
-# character, except in whitespace. "it" may continue: "it's" is one word in some patterns. No place within
-# whitespace will do: for gpt2, " \n\nb" has the words " \n", "\n", "b", but " \n\n" alone is one word.
+# apostrophe: no named pattern continues a word there, and none looks further ahead than one character,
+# except in whitespace. "it" may continue: "it's" is one word in some patterns. Within whitespace, no
+# place is safe: for gpt2, " \n\nb" has the words " \n", "\n", "b", but " \n\n" alone is one word.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
-    A custom pattern may match anything, so only the beginning of a special token will do. No special
-    token may reach across the cut; then the two parts have those of the whole. The ends of the window
-    are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
+    A custom pattern may match anything, so only the beginning of a special token will do. If
+    none reaches across the cut, the two parts have the same special tokens as the whole. The ends of the
+    window are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
     """
     text = window.decode("utf-8", "surrogateescape")
     place_finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
@@ -572,10 +572,10 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 # count_words, "learn" train_from_counts (train_bpe: both), "encode" encode_files, "show" --show. A
 # new option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
 #
-# `pattern` is more: an option of the model, because encoding needs it too. Another one of this kind
+# `pattern` is also an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, from_files,
-# corpus and ordinary pass on, and an entry of tokenizer.json, both written and read. It may change
-# text only after the split at special tokens, and a cut must still be safe.
+# corpus and ordinary pass on, and an entry of tokenizer.json, both written and read. Such an
+# option may change text only after the split at special tokens, and a cut must still be safe.
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),
@@ -592,8 +592,8 @@ Options = types.SimpleNamespace  # the checked options of a call
 def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:
     """Check what a user passes to these calls ("count learn"); an error shows the bad value.
 
-    With the `/`, encode_files(special_tokens=...) is an unknown option like any other; without it, it would
-    clash with the tokenizer's own special tokens, which Tokenizer.corpus passes here.
+    With the `/`, encode_files(special_tokens=...) is an unknown option like any other. Without it, the name
+    would clash with the tokenizer's own special tokens, which Tokenizer.corpus passes here.
     """
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
@@ -614,7 +614,7 @@ def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options
     n_special = len(options.special_tokens)
     minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
     require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
-    # learn_merges has a character for each token that isn't special
+    # learn_merges has a character for each token that isn't special. (size may be the default, sys.maxsize)
     if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:
         require(engine_for(options), f"the Python engine has only {sys.maxunicode + 1:,} non-special ids, not {size:,}")
     if options.engine == "c":
@@ -664,7 +664,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
 def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, **options: Any) -> Counts:
     """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe."""
     corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
-    return dict(count_corpus(corpus).copy())  # copy() makes a dict of a table in C, dict() of a WordTable
+    return dict(count_corpus(corpus).copy())  # in C, copy() returns a dict, else a WordTable
 
 
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
@@ -686,7 +686,7 @@ class WordTable(collections.Counter[bytes]):
         return len(self), sum(self.values()), sum(len(word) * count for word, count in self.items())
 
     def drop_rare(self, n: int) -> tuple[int, int]:
-        """Leave out words that occur fewer than n times; return how many, and how often they occur."""
+        """Remove words that occur fewer than n times; return how many, and how often they occur."""
         rare = [word for word, count in self.items() if count < n]
         return len(rare), sum(map(self.pop, rare))
 
@@ -821,10 +821,10 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Texts, workers: int | None = None, errors: str = "strict") -> list[list[int]]:
-        """Encode several texts, with C on all cores, else on one. An error names its text, or its group of texts."""
+        """Encode several texts, on all cores with C, otherwise on one; errors name a text or a group of texts."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        parts = corpus.map(lambda part: list(map(encode, part)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
+        parts = corpus.map(lambda group: list(map(encode, group)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
@@ -884,7 +884,7 @@ class PythonEncoder:
                 ids.append(self.tokenizer.special_ids[piece])
                 continue
             for word in find_words(piece, self.tokenizer.pattern):
-                # A long word rarely comes back.
+                # A long word rarely recurs.
                 ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
         return ids
 
@@ -938,9 +938,9 @@ def to_printable(token: bytes) -> str:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Check that no special token, which tokenizer.json has as plain text, reads as other bytes: "é" is E9.
+    """Refuse special tokens that would be read back as other bytes: in tokenizer.json, "é" is the byte E9.
 
-    ASCII is always itself, and so is a token that has any character outside CHARACTERS.
+    ASCII always means itself, and so does a token that has any character outside CHARACTERS.
     """
     for special in special_tokens:
         text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
@@ -1029,7 +1029,7 @@ HARMLESS = [
     # templates that add no tokens
     r"post_processor(\.processors\.\d+)?\.(type|add_prefix_space|use_regex|(single\.0|pair\.[01])\.Seq.*)",
     r"pre_tokenizer\.pretokenizers\.0\.pattern\.Regex",  # it becomes the pattern
-    r"added_tokens\.\d+\.(normalized|special)",  # text is not normalized
+    r"added_tokens\.\d+\.(normalized|special)",  # there is no normalizer; `special` becomes `kept`
 ]
 
 
@@ -1072,7 +1072,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Refuse a token, not normalized, that begins in a normalized one: tokenizers finds it first, we don't."""
+    """Refuse a normalized token in which one begins that is not: the package tokenizers finds that one first."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
     # hashes, because all beginnings of a long token would take too much memory
@@ -1088,8 +1088,8 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     expected = tokenizer_json(check_options("count", special_tokens), ids, [])
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
-    steps[-1].setdefault("use_regex", True)  # their default
-    # A ByteLevel alone splits text with GPT-2's pattern: we have two steps. (Others that are alone fail below.)
+    steps[-1].setdefault("use_regex", True)  # the default of tokenizers
+    # A ByteLevel alone splits text with GPT-2's pattern: we have two steps. (Any other single step fails below.)
     if len(steps) == 1 and steps[0]["use_regex"]:
         steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
@@ -1165,7 +1165,7 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in some 0.2 s
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for encode_batch
-SHORT_TEXT = 16 << 10  # if texts have fewer bytes on average, threads would mostly wait for each other in Python
+SHORT_TEXT = 16 << 10  # if texts have fewer bytes on average, threads of C would mostly wait for Python's lock
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
 
@@ -1281,7 +1281,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
 
 
 def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[tuple[Slice, Any]]:
-    """Yield (slice, task(slice)) in order. C uses threads, Python uses processes."""
+    """Yield (slice, task(slice)) in order, from threads (for C) or processes (for Python)."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_workers = min(workers or n_cores, n_cores, 61)  # Windows allows no more processes in a pool
     first_slices = list(itertools.islice(slices, n_workers))
@@ -1415,7 +1415,7 @@ def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
 #   patterns                        the names of the patterns that it supports
 #   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(*texts) into it at once,
 #                                   since it has a table for each
-#   learn(table, ...)               does what learn_in_python does
+#   learn(table, ...)               does what learn_in_python does, for either kind of WordTable
 #   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens
 
 
@@ -1575,7 +1575,7 @@ def rounds_of(text: str) -> range:
     """Return the rounds of "5" (1 to 5) or "5-7", as indexes from 0."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)", text)
     first, last = (int(match[1] or 1), int(match[2])) if match else (0, 0)
-    require(0 < first <= last, f"--explain takes a number from 1 on, or a range such as 5-7, not {text!r}")
+    require(0 < first <= last, f"--explain takes a positive number, or a range such as 5-7, not {text!r}")
     return range(first - 1, last)
 
 

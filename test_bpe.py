@@ -739,6 +739,17 @@ def test_the_tests_of_cutting_do_cut(tmp_path, monkeypatch, cut, text, pattern, 
     assert len(slices) >= n_slices
 
 
+@only_python
+def test_a_cut_is_the_last_place_and_slices_have_the_size_that_was_asked_for(tmp_path, cut):
+    assert bpe.last_cut(b"one two three four", "gpt2", ()) == len("one two three")
+    assert bpe.last_cut(b"xxxxxx<a>yyyy<a>zzzzzz", r"\w+", ("<a>",)) == len("xxxxxx<a>yyyy")
+    cut(100, 40)
+    (tmp_path / "text.txt").write_text("one two three four " * 100)
+    slices = list(bpe.slices_of_file(str(tmp_path / "text.txt"), 100, bpe.check_options("count", [])))
+    sizes = [piece.end_byte - piece.start_byte for piece in slices]
+    assert sum(sizes) == 1900 and max(sizes) <= 180 and min(sizes[:-1]) >= 100
+
+
 @pytest.mark.parametrize("length", [1000, 10_000])
 def test_a_long_special_token_that_almost_matches_everywhere_costs_little(length):
     """Version 0.4.0 tried every length from the longest down: 99 s for the longer one."""
@@ -1175,7 +1186,7 @@ def test_a_byte_without_a_token_is_named():
     ({0: b"a", 1: b"a"}, "", [], "the token b'a' has two ids, 0 and 1"),
     ({0: b"a", 1: b"b"}, "a b", [], "merge .* is not in the vocabulary"),
     ({0: b"a", 1: b"ab"}, "a b", [], "merge .* b'b'.* is not in the vocabulary"),
-    ({0: b"a", 1: b"aa"}, "a a, a a", [], r"merge 1 \(from 0\).* repeats one"),
+    ({0: b"a", 1: b"aa"}, "a a, a a", [], r"merge 1 \(from 0\).* repeats an earlier one"),
     # replaying gives ab c for "abc", and merging by rank gives abc
     (None, "ab c, a b", [], r"merge 1 \(from 0\).* an earlier one"),
     *[({**dict(enumerate((b"a", b"b", b"c"))), 3: new, 4: b"ab"}, f"{merge}, a b", [], "merge 1 .* an earlier one")
@@ -1400,7 +1411,7 @@ def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tm
     split = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]
     assert not regex.search(r"[+*?]\+|\d}\+|\$", split["Regex"])
     for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
-        assert regex.findall(split["Regex"], text) == regex.findall(bpe.PATTERNS["cl100k"], text)
+        assert regex.findall(split["Regex"], text) == regex.findall(bpe.TIKTOKEN_CL100K, text)
     assert bpe.Tokenizer.load(tmp_path).options.pattern == "cl100k"
 
 
@@ -1513,8 +1524,14 @@ def with_unreachable_tokens(content):
     content["model"]["ignore_merges"] = True
 
 
+def with_a_repeated_merge(content):
+    content["model"]["merges"].insert(1, content["model"]["merges"][0])
+    content["model"]["ignore_merges"] = True
+
+
 REFUSED = [
     (with_change("normalizer", {"type": "NFC"}), r'normalizer\.type = "NFC" is not supported'),
+    (with_a_repeated_merge, r"merge 1 .*repeats an earlier one"),
     (with_unreachable_tokens, r"ignore_merges = true is not supported: without it, 2 tokens would be split"),
     (with_change("model", "byte_fallback", True), r"model\.byte_fallback = true is not supported"),
     (with_change("model", "dropout", 0.1), r"model\.dropout = 0\.1 is not supported"),
@@ -1639,7 +1656,7 @@ def test_from_files_reads_gpt2s_two_files_of_any_program(tmp_path):
 def test_damaged_files_in_gpt2s_format_are_errors_with_a_name(words_txt, name, change):
     train_and_save("model", "words.txt", 265, [END])
     edit(Path("model", name), lambda data: data.replace(*change, 1) if isinstance(change, tuple) else change)
-    with pytest.raises(ValueError, match="model/(vocab.json|merges.txt)|repeats one"):
+    with pytest.raises(ValueError, match="model/(vocab.json|merges.txt)|repeats an earlier one"):
         bpe.Tokenizer.from_files("model/vocab.json", "model/merges.txt", [END])
 
 
@@ -2609,7 +2626,7 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
     ("c.txt 300 --pattern ([", "regular expression"), ("c.txt 300 --pattern ''", "pattern"),
     *[(f"c.txt 300 --{name.replace('_', '-')} 0", f"{name} must be a positive integer, not 0")
       for name in ("workers", "min_frequency", "min_word_count")],
-    *[(f"c.txt 300 --explain {wrong}", "--explain takes a number from 1 on, or a range such as 5-7, not")
+    *[(f"c.txt 300 --explain {wrong}", "--explain takes a positive number, or a range such as 5-7, not")
       for wrong in ("x", "1.5", "0", "-3", "5-4", "0-3", "1-", "''")],
     ("c.txt 300 --special-token a b", "the last argument must be the vocabulary size, such as 10000 or 10k, not 'b'"),
     ("--show x", "no model in bpeModel: train one first, or name it with --model"),

@@ -124,7 +124,8 @@ def load_client(client: str, folder: str) -> Callable[[str], list[int]]:
         return lambda text: tokenizer.encode(text).ids
     if client == "tiktoken":
         model = bpe.Tokenizer.load(folder)
-        special_ids, pattern = model.special_ids, bpe.PATTERNS[model.pattern]
+        special_ids = model.special_ids
+        pattern = {**bpe.PATTERNS, "cl100k": bpe.TIKTOKEN_CL100K}[model.pattern]  # as tiktoken spells it
         ranks = {token: token_id for token_id, token in model.vocab.items() if token_id not in special_ids.values()}
         encoding = package.Encoding("ours", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_ids)
         return lambda text: encoding.encode(text, allowed_special="all")

@@ -32,7 +32,7 @@ TRIALS = int(os.environ.get("TRIALS", 1000))
 WHOLE = bool(os.environ.get("WHOLE"))
 PATTERNS = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
 LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
-KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS}
+KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS, "cl100k": bpe.TIKTOKEN_CL100K}
 EXPRESSIONS = {pattern: regex.compile(KNOWN[pattern]) for pattern in PATTERNS}
 BUILDS = {"default": ["-O2"], "plain": ["-O1", "-DPLAIN_C"]}
 

@@ -46,6 +46,7 @@ LARGE = 100_000_000  # bytes of the largest file that the slow tools encode
 TEXTS = {5: 100, 100: 100, 1_000: 100, 100_000: 10}  # characters of a short text -> how many of them
 WARM_UP = " a" * 500  # encoded before the clock starts: some tools import modules or start threads with the first text
 DEFAULT_PATTERNS = ["gpt2", "cl100k", "o200k"]
+SPELLED = bpe.PATTERNS | {"cl100k": bpe.TIKTOKEN_CL100K}  # as tiktoken spells them, for tools that take an expression
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -117,14 +118,14 @@ def train_rustbpe(path: str, size: int, pattern: str) -> Trained:
     import rustbpe
 
     tokenizer = rustbpe.Tokenizer()
-    tokenizer.train_from_iterator(pieces(path), size - 1, pattern=bpe.PATTERNS[pattern])  # no special tokens
+    tokenizer.train_from_iterator(pieces(path), size - 1, pattern=SPELLED[pattern])  # no special tokens
     return [bytes(token) for token, _ in sorted(tokenizer.get_mergeable_ranks(), key=lambda item: item[1])][256:], {}
 
 
 def train_bpeasy(path: str, size: int, pattern: str) -> Trained:
     import bpeasy
 
-    vocab = bpeasy.train_bpe(pieces(path), bpe.PATTERNS[pattern], 1 << 20, size - 1)
+    vocab = bpeasy.train_bpe(pieces(path), SPELLED[pattern], 1 << 20, size - 1)
     return sorted(vocab, key=vocab.__getitem__)[256:], {}
 
 
@@ -138,7 +139,7 @@ def train_gigabpe(path: str, size: int, pattern: str) -> Trained:
 def train_ffbpe(path: str, size: int, pattern: str) -> Trained:
     import ffbpe
 
-    counter = ffbpe.PreTokenizer([END], END, bpe.PATTERNS[pattern]).word_counter()
+    counter = ffbpe.PreTokenizer([END], END, SPELLED[pattern]).word_counter()
     counter.add_source(pieces(path))
     trainer = ffbpe.BpeTrainer([END], tie_break="largest_content")  # the tie rule of bpe.py
     trainer.add_word_counter(counter)
@@ -149,7 +150,7 @@ def train_ffbpe(path: str, size: int, pattern: str) -> Trained:
 def train_fast_bpe_rs(path: str, size: int, pattern: str) -> Trained:
     import fast_bpe_rs
 
-    tokenizer = fast_bpe_rs.BPE(bpe.PATTERNS[pattern])
+    tokenizer = fast_bpe_rs.BPE(SPELLED[pattern])
     tokenizer.train(size - 1, list(pieces(path)))  # no special tokens
     return [tokenizer.decode([token_id]) for token_id in range(256, size - 1)], {}
 

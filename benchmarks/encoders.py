@@ -120,7 +120,8 @@ def load_tiktoken(folder: str) -> Encoder:
 
     import tiktoken
 
-    vocab, pattern = bpe.Tokenizer.load(folder).vocab, bpe.PATTERNS[Path(folder).name]
+    vocab, name = bpe.Tokenizer.load(folder).vocab, Path(folder).name
+    pattern = bpe.TIKTOKEN_CL100K if name == "cl100k" else bpe.PATTERNS[name]  # as tiktoken spells it
     ranks = {token: token_id for token_id, token in vocab.items() if token != END.encode()}
     encoding = tiktoken.Encoding("ours", pat_str=pattern, mergeable_ranks=ranks, special_tokens={END: 256})
 

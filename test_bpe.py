@@ -847,6 +847,12 @@ def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
 
 
 @only_c
+def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
+    options = bpe.check_options("count learn", [], pattern=CUSTOM)
+    assert bpe.engine_for(options, scanning=True) is None and bpe.engine_for(options) is not None
+
+
+@only_c
 @pytest.mark.parametrize("words", [
     {b"ab": 2**61, b"xabc": 2**60}, {b"aaa": 2**62}, {b"a": 2**63}, {b"a": 2**63 - 1, b"b": 1}, {b"ab": 2**70},
 ])  # fmt: skip
@@ -1412,7 +1418,9 @@ def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tm
     assert not regex.search(r"[+*?]\+|\d}\+|\$", split["Regex"])
     for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
         assert regex.findall(split["Regex"], text) == regex.findall(bpe.TIKTOKEN_CL100K, text)
-    assert bpe.Tokenizer.load(tmp_path).options.pattern == "cl100k"
+    assert bpe.Tokenizer.load(tmp_path).pattern == "cl100k"
+    for spelling in (bpe.TIKTOKEN_CL100K, bpe.TIKTOKEN_CL100K.replace("}+", "}")):  # tiktoken's, and ours before 0.5.0
+        assert bpe.Tokenizer({0: b"a"}, [], pattern=spelling).pattern == "cl100k"
 
 
 def test_tokenizer_json_alone_is_the_model(tmp_path):

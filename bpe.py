@@ -5,7 +5,7 @@
 # ///
 r"""Byte-pair encoding: learn a vocabulary of tokens from text, and encode text as token ids.
 
-    python bpe.py corpus.txt 10000        trains, and writes the folder bpeModel
+    python bpe.py corpus.txt 10000        trains, and saves the model in the folder bpeModel
 
 Training, in six lines:
 
@@ -104,7 +104,7 @@ Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
 FilePath = str | os.PathLike[str]
 Paths = FilePath | Iterable[FilePath] | None
-Texts = Iterable[str] | None  # also special tokens
+Texts = Iterable[str] | None  # or special tokens
 Counts = Mapping[bytes, int]  # of words
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
@@ -248,7 +248,8 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        # In the order of the tie rule. No token is made twice (see check_merges), so `pair` decides nothing.
+        # In the order of the tie rule. All tokens differ (see check_merges), so a comparison never
+        # reaches `pair`.
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
@@ -283,7 +284,7 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                    pair: str, new: str) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of pairs' counts, replaced).
 
-    Each new token changes the pair on its left, unless a new token is there, and the one on its right.
+    Each new token changes the pair on its right and, unless a new token is there, the one on its left.
     In the word `a b c b c d`, which occurs once, `b c` becomes X; that gives `a X X d`.
 
         first X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
@@ -329,9 +330,9 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It equals
-    replaying the merges if check_merges, below, accepts them: then no merge makes a token that a merge
-    of lower rank uses, so ranks come up in ascending order, as in replaying.
+    This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It is the
+    same as replaying the merges if check_merges, below, accepts them: then no merge makes a token that
+    a merge of lower rank uses, so ranks come up in ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
@@ -362,7 +363,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
 def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
     ranks = {pair: rank for rank, pair in enumerate(dict.fromkeys(merges))}  # without repeated merges
-    new_tokens = [left + right for left, right in ranks]  # not from merges: an iterator is used up by now
+    new_tokens = [left + right for left, right in ranks]  # an iterator of merges is used up by now
     for word in words:
         yield tuple(merge_by_rank(list(word), ranks, new_tokens))
 
@@ -370,10 +371,10 @@ def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges. It makes each token only once, because equal bytes are always merged the
-    same way, unless a merge crosses their ends; and it uses a token only afterwards. (Other programs may
-    make a token twice, which is accepted.) Raises ValueError for the first merge that repeats an earlier
-    one, or makes a token that an earlier one uses. An example of the latter:
+    Training gives such merges. It makes each token only once: wherever the same bytes occur and no
+    merge crosses their ends, they are merged in the same way. And it uses a token only after making it.
+    (Other programs may make a token twice, which is accepted.) Raises ValueError for the first merge
+    that repeats an earlier one, or makes a token that an earlier one uses. An example of the latter:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -395,7 +396,7 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
 # ------------------------------
 
 # BPE as it was first used for language (Sennrich et al. 2016), and as in the package subword-nmt.
-# Part II does most of the work. Words are separated by spaces, and made of characters instead of bytes. The
+# Part II does most of the work. Words are separated by spaces, and made of characters, not bytes. The
 # last character of a word carries a marker, so the whole word "low" and "low" in "lower" differ.
 
 END_OF_WORD = "</w>"
@@ -469,7 +470,7 @@ JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
 TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
 TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]}
-# the second key was in tokenizer.json before 0.5.0: {1,3} without the +
+# tiktoken's, and the same with {1,3} instead of {1,3}+, as tokenizer.json had it before 0.5.0
 SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
@@ -484,8 +485,8 @@ def check_pattern(pattern: str) -> str:
     require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
     if pattern in PATTERNS or pattern in SPELLINGS:
         return SPELLINGS.get(pattern, pattern)
-    # no operator of regular expressions: a misspelled name
-    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; there are {', '.join(PATTERNS)}")
+    # without any operator of regular expressions, it is a misspelled name
+    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; the names are {', '.join(PATTERNS)}")
     pattern.encode("utf-8")  # no lone surrogate
     try:
         regex.compile(pattern)
@@ -523,14 +524,14 @@ def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=32)
 def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return an expression for the longest special token; its split() gives text, token, text, ..., text."""
+    """Return an expression for special tokens, the longest first; its split() gives text, token, ..., text."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
     # "x^" matches nowhere: ^ is the beginning of the text
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
 
 
 # Large texts and streams are counted and encoded in pieces. A cut must not change a word, or
-# a special token. With the special token <|end|>, it may be made just before each ^, not before x:
+# a special token. Here <|end|> is a special token; a cut is safe just before each ^, not before x:
 #
 #     two cats<|end|> and it's 12 o'clock
 #        ^    ^    x     ^    ^  ^
@@ -545,14 +546,14 @@ WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last pla
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
 
-    A custom pattern may match anything, so only the beginning of a special token will do. If
-    none reaches across the cut, the two parts have the same special tokens as the whole. The ends of the
-    window are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
+    A custom pattern may match anything, so only the beginning of a special token will do.
+    If no special token reaches across the cut, the two parts have the same ones as the whole. The ends
+    of the window are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
     """
     text = window.decode("utf-8", "surrogateescape")
     place_finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
-    # At each end, at most 3 bytes of a divided character and nearly a whole token may be incomplete.
-    # Without special tokens, 1 is for the character after the place, which WORD_END looks at.
+    # Each end may hold a part of a character (at most 3 bytes) and a part of a special token (all but 1
+    # character). Without special tokens, 1 is for the character after the place, at which WORD_END looks.
     margin = 3 + max(map(len, special_tokens), default=1)
     for match in regex.finditer(place_finder, text):
         place = match.start()
@@ -568,14 +569,14 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 # V. Options: what a user can choose
 # ------------------------------
 
-# name: (the calls that take it, its default, its values: a list, or a type). The call "count" is
-# count_words, "learn" train_from_counts (train_bpe: both), "encode" encode_files, "show" --show. A
-# new option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
+# name: (the calls that take it, its default, its values: a list, or a type). "count" means count_words,
+# "learn" means train_from_counts, and train_bpe is both; "encode" means encode_files, and "show" --show.
+# A new option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
 #
 # `pattern` is also an option of the model, because encoding needs it too. Another one of this kind
-# (`lowercase`, say) would also be an argument of Tokenizer, which __reduce__, train, from_files,
-# corpus and ordinary pass on, and an entry of tokenizer.json, both written and read. Such an
-# option may change text only after the split at special tokens, and a cut must still be safe.
+# (`lowercase`, say) would also be an argument of Tokenizer, which its methods `__reduce__`, `train`,
+# `from_files`, `corpus` and `ordinary` pass on, and an entry of tokenizer.json, both written and read.
+# Such an option may change text only after the split at special tokens, and a cut must still be safe.
 OPTIONS: dict[str, tuple[str, Any, Any]] = {
     "pattern": ("count", "gpt2", str),
     "errors": ("count encode", "strict", ["strict", "replace"]),
@@ -592,14 +593,14 @@ Options = types.SimpleNamespace  # the checked options of a call
 def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:
     """Check what a user passes to these calls ("count learn"); an error shows the bad value.
 
-    With the `/`, encode_files(special_tokens=...) is an unknown option like any other. Without it, the name
-    would clash with the tokenizer's own special tokens, which Tokenizer.corpus passes here.
+    Because of the `/`, a user's special_tokens= for encode_files is in `given`, an unknown option.
+    Without it, the name would clash with the special tokens that Tokenizer.corpus passes.
     """
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
     options.pattern = check_pattern(options.pattern)
     options.special_tokens = check_special_tokens(special_tokens)
-    options.kept = ()  # special tokens of a Tokenizer that decode() never skips
+    options.kept = ()  # special tokens that decode() never skips: Tokenizer sets it
     for name, value in given.items():
         if name not in allowed:
             raise TypeError(f"{name!r} is not an option here; the options are {', '.join(allowed)}")
@@ -614,7 +615,7 @@ def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options
     n_special = len(options.special_tokens)
     minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
     require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
-    # learn_merges has a character for each token that isn't special. (size may be the default, sys.maxsize)
+    # learn_merges has a character for each token that isn't special. (By default, size is sys.maxsize.)
     if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:
         require(engine_for(options), f"the Python engine has only {sys.maxunicode + 1:,} non-special ids, not {size:,}")
     if options.engine == "c":
@@ -642,8 +643,8 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex;
-                      an expression needs dozens of times as much memory as the text between special tokens
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the package regex,
+                      which takes dozens of times as much memory as the text between special tokens
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
@@ -664,7 +665,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
 def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, **options: Any) -> Counts:
     """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe."""
     corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
-    return dict(count_corpus(corpus).copy())  # in C, copy() returns a dict, else a WordTable
+    return dict(count_corpus(corpus).copy())  # a table in C isn't a mapping, but its copy() is a dict
 
 
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
@@ -674,7 +675,7 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = No
     for word, count in counts.items():
         if not isinstance(word, bytes) or operator.index(count) < 0:
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
-    # learn() leaves out words that never occur, as rare ones
+    # learn() drops words with a count of 0 as rare ones
     return model_of(learn(counts, checked), checked)
 
 
@@ -798,13 +799,14 @@ class Tokenizer:
         return cls(vocab, merges, special_tokens, pattern)
 
     def save(self, folder: FilePath) -> None:
-        """Save the model in a folder, which may be new: tokenizer.json, and three files for other programs."""
+        """Save the model in a folder: tokenizer.json, and three files for other programs."""
         save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
     def encoder(self) -> Any:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
+        # None: C does not have the pattern, or can't have so many tokens
         return (engine.encoder(self) if engine else None) or PythonEncoder(self)
 
     def encode(self, text: str) -> list[int]:
@@ -821,7 +823,7 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Texts, workers: int | None = None, errors: str = "strict") -> list[list[int]]:
-        """Encode several texts, on all cores with C, otherwise on one; errors name a text or a group of texts."""
+        """Encode several texts, on all cores with C, otherwise on one. Errors name the texts."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
         parts = corpus.map(lambda group: list(map(encode, group)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
@@ -835,7 +837,7 @@ class Tokenizer:
             yield from self.encoder.encode(data)
 
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Texts = None, **options: Any) -> int:
-        """Encode files, or texts, into one array of token ids in a .npy file; return how many ids it has.
+        """Encode files, or texts, as one array of token ids in a .npy file; return how many they are.
 
         Ids are uint16 if all fit, else uint32, as numpy.load reads them. No token is put between texts.
         """
@@ -864,7 +866,7 @@ class Tokenizer:
 
 
 class PythonEncoder:
-    """Encode with a vocabulary and merges; the Encoder of the C engine is a twin."""
+    """Encode with a vocabulary and merges; the C engine has an encoder with the same methods."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -938,7 +940,7 @@ def to_printable(token: bytes) -> str:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Refuse special tokens that would be read back as other bytes: in tokenizer.json, "é" is the byte E9.
+    """Refuse special tokens that would be read as other bytes: in tokenizer.json, "é" is the byte E9.
 
     ASCII always means itself, and so does a token that has any character outside CHARACTERS.
     """
@@ -1072,7 +1074,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Refuse a normalized token in which one begins that is not: the package tokenizers finds that one first."""
+    """Refuse a normalized token in which one that isn't normalized begins: tokenizers finds that one first."""
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
     # hashes, because all beginnings of a long token would take too much memory
@@ -1089,7 +1091,8 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
     steps[-1].setdefault("use_regex", True)  # the default of tokenizers
-    # A ByteLevel alone splits text with GPT-2's pattern: we have two steps. (Any other single step fails below.)
+    # A ByteLevel alone splits text with GPT-2's pattern: we have two steps. (Any other single step
+    # fails below.)
     if len(steps) == 1 and steps[0]["use_regex"]:
         steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
@@ -1124,8 +1127,8 @@ def read_merges(text: str) -> list[list[str]]:
 def read_tiktoken(path: FilePath) -> Model:
     """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
 
-    Each line has a token in base64 and its rank, which is its id; there are no merges. A token of several
-    bytes is made by the pair that is left after the merges of lower ranks.
+    Each line has a token in base64 and its rank, which is its id; there are no merges. A token of
+    several bytes is made by the pair that is left after the merges of lower ranks.
     """
     with open(path, "rb") as file, error_prefix(path):
         ids = {}
@@ -1134,7 +1137,7 @@ def read_tiktoken(path: FilePath) -> Model:
             in_base64, rank = line.split()
             # Whisper's file has "=" for b"".
             ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)
-        ranks: dict[Pair, int] = {}  # of the merges so far
+        ranks: dict[Pair, int] = {}  # of the merges so far, from 0: not the ranks of the file
         made: list[bytes] = []
         for token in sorted(ids, key=ids.__getitem__):
             parts = merge_by_rank(list(single_bytes(token)), ranks, made)
@@ -1165,7 +1168,7 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in some 0.2 s
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for encode_batch
-SHORT_TEXT = 16 << 10  # if texts have fewer bytes on average, threads of C would mostly wait for Python's lock
+SHORT_TEXT = 16 << 10  # with fewer bytes on average, threads of C would mostly wait for Python's lock
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
 
@@ -1260,7 +1263,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
-    """Join blocks, and cut where no word changes, aiming at `first` bytes, then twice that, up to `most`."""
+    """Join blocks, and cut where no word changes, after `first` bytes, then twice that, up to `most`."""
     data = bytearray()
     wanted = first  # how many bytes before the next search for a cut
     for block in blocks:
@@ -1287,8 +1290,8 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
-    # Slices of texts begin at byte 0, so end_byte is their size. A slice of a file has no texts: never short.
-    short = in_threads and any(len(piece.texts) * SHORT_TEXT > piece.end_byte for piece in first_slices)
+    # a slice of a file has no texts, so it is never short
+    short = in_threads and any(len(p.texts) * SHORT_TEXT > p.end_byte - p.start_byte for p in first_slices)
     if n_workers < 2 or short:
         for piece in slices:
             yield piece, task(piece)
@@ -1362,7 +1365,7 @@ def count_corpus(corpus: Corpus) -> Any:
     engine = engine_for(corpus.options, scanning=True)
     table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = (lambda texts: table.scan(*texts)) if engine else functools.partial(count_texts, options=corpus.options)
-    # larger slices, so that small corpora have fewer threads: each has a table, and these have to be merged
+    # larger slices, so that small corpora have fewer threads: the tables of all have to be merged
     slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # None from C, which has counted in its table
@@ -1416,7 +1419,8 @@ def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
 #   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(*texts) into it at once,
 #                                   since it has a table for each
 #   learn(table, ...)               does what learn_in_python does, for either kind of WordTable
-#   encoder(tokenizer)              a PythonEncoder in C; None for too many tokens
+#   encoder(tokenizer)              a PythonEncoder in C, which also has encode_array(utf8, kind), an
+#                                   array's bytes; None for too many tokens
 
 
 @functools.lru_cache(maxsize=1)
@@ -1511,7 +1515,7 @@ def run(args: Any) -> None:
 
     in_c = engine_for(corpus.options, scanning=True)
     reason = "as chosen" if corpus.options.engine == "python" else find_engine()[1]
-    report(args, "engine", "C" if in_c else f"Python ({reason or 'C does not have this pattern'})")
+    report(args, "engine", "C" if in_c else f"Python ({reason or 'with a custom pattern, C only learns merges'})")
 
 
 def load_model(args: Any) -> Tokenizer:
@@ -1549,7 +1553,7 @@ def train(args: Any, options: Options) -> Corpus:
 
     parts = f"256 bytes + {plural(len(options.special_tokens), 'special token')} + {plural(len(merges), 'merge')}"
     if len(vocab) < options.vocab_size:
-        parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} any more"
+        parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
     report(args, "vocabulary", f"{len(vocab):,} = {parts}")
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     if folder is not None:
@@ -1619,7 +1623,7 @@ def show(text: str, tokenizer: Tokenizer) -> None:
 def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
     r"""Spell tokens, with marks for some characters.
 
-    Here 8a is part of no character. Two tokens share 园, so their bytes follow it:
+    Here 8a isn't part of any character. Two tokens share 园, so their bytes follow it:
 
     >>> readable([b"a\n", b"\x8a", b"\xe5\x9b", b"\xad", b"b"], {"\n": "\\n"})
     ['a\\n', '[8a]', '园[e5 9b|ad]', 'b']
@@ -1640,7 +1644,7 @@ def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
 
 def spell_bytes(data: bytes, marks: Mapping[str, str]) -> str:
     r"""Spell bytes: spell_bytes(b"\xe7\xbd\x91\xe7\xbb", {}) -> "网[e7 bb]"."""
-    # a byte that is part of no character, such as 8a, becomes "\udc8a"
+    # a byte that isn't part of any character, such as 8a, becomes "\udc8a"
     text = data.decode("utf-8", "surrogateescape")
     text = re.sub("[^\udc80-\udcff]", lambda match: marks.get(match[0]) or visible(match[0]), text)
     return re.sub("[\udc80-\udcff]+", lambda match: f"[{match[0].encode('utf-8', 'surrogateescape').hex(' ')}]", text)
@@ -1671,7 +1675,7 @@ def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[int], 
 
 
 def say(text: str, name: str = "stderr") -> None:
-    """Print to sys.stderr or sys.stdout. One that fails is replaced, so that training continues."""
+    """Print to sys.stderr or sys.stdout. A stream that fails is replaced, so that training continues."""
     try:
         stream = getattr(sys, name)
         stream.write(text)

@@ -872,7 +872,7 @@ def test_an_overflow_is_reported_and_not_wrapped(words):
       for wrong in ("a", b"<a>", ["<a>"])],
     *[({"special_tokens": [wrong]}, "surrogates not allowed") for wrong in ("\ud800x", "\ud83d\ude00")],
     ({"pattern": "(["}, r"pattern '\(\[' is not a valid regular expression: unterminated"),
-    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; there are gpt2, cl100k, o200k, llama3, qwen2"),
+    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; the names are gpt2, cl100k, o200k, llama3, qwen2"),
     ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
     *[({name: wrong}, f"{name} must be a positive integer, not {wrong!r}")
       for name in ("workers", "min_frequency", "min_word_count") for wrong in (0, 1.5)],
@@ -1419,7 +1419,7 @@ def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tm
     for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
         assert regex.findall(split["Regex"], text) == regex.findall(bpe.TIKTOKEN_CL100K, text)
     assert bpe.Tokenizer.load(tmp_path).pattern == "cl100k"
-    for spelling in (bpe.TIKTOKEN_CL100K, bpe.TIKTOKEN_CL100K.replace("}+", "}")):  # tiktoken's, and ours before 0.5.0
+    for spelling in (bpe.TIKTOKEN_CL100K, bpe.TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}")):  # tiktoken's, and ours before 0.5.0
         assert bpe.Tokenizer({0: b"a"}, [], pattern=spelling).pattern == "cl100k"
 
 
@@ -2394,13 +2394,13 @@ def test_the_command_line_has_the_options_of_the_library(main, typed, corpus, si
 
 @pytest.mark.parametrize("arguments, made_of, why_smaller", [
     ("262", "262 = 256 bytes + 1 special token + 5 merges", ""),
-    ("32K", "273 = 256 bytes + 1 special token + 16 merges", "32,000 requested, but no pair has a count of 1 any more"),
+    ("32K", "273 = 256 bytes + 1 special token + 16 merges", "32,000 requested, but no pair has a count of 1 or more"),
     ("1k --no-special-tokens", "272 = 256 bytes + 0 special tokens + 16 merges",
-     "1,000 requested, but no pair has a count of 1 any more"),
+     "1,000 requested, but no pair has a count of 1 or more"),
     ("1k --min-frequency 1", "273 = 256 bytes + 1 special token + 16 merges",
-     "1,000 requested, but no pair has a count of 1 any more"),
+     "1,000 requested, but no pair has a count of 1 or more"),
     ("280 --special-token <a> --special-token <b> --min-frequency 9", "260 = 256 bytes + 2 special tokens + 2 merges",
-     "280 requested, but no pair has a count of 9 any more"),
+     "280 requested, but no pair has a count of 9 or more"),
 ])  # fmt: skip
 def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_of, why_smaller):
     status, _, stderr = main("words.txt", *arguments.split())

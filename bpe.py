@@ -31,7 +31,7 @@ Glossary. The values are those of the example that follows:
 
     word, pre-token  b" newest"       what the pattern splits off; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number: first bytes, then special tokens, then merges
+    token id         257              its number: bytes come first, then special tokens, then merges
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -55,7 +55,7 @@ The parts of this file:
 
     I     The lesson            what byte-pair encoding is, in six functions
     II    The same, fast        an index and a heap for training, ranks for encoding
-    III   On characters         as first used on language
+    III   On characters         as first used for language
     IV    Words                 patterns, special tokens, and where text may be cut
     V     Options               what a user can choose, and how it is checked
     VI    Training              train_bpe and its two halves
@@ -104,7 +104,7 @@ Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
 FilePath = str | os.PathLike[str]
 Paths = FilePath | Iterable[FilePath] | None
-Texts = Iterable[str] | None  # or special tokens
+Texts = Iterable[str] | None  # texts, or special tokens
 Counts = Mapping[bytes, int]  # of words
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
@@ -248,7 +248,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        # In the order of the tie rule. All tokens differ (see check_merges), so a comparison never
+        # In the order of the tie rule. All tokens differ (why: see check_merges), so a comparison never
         # reaches `pair`.
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
@@ -284,7 +284,7 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                    pair: str, new: str) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of pairs' counts, replaced).
 
-    Each new token changes the pair on its right and, unless a new token is there, the one on its left.
+    Each new token changes the pair on its right, and the one on its left unless its left neighbor is new.
     In the word `a b c b c d`, which occurs once, `b c` becomes X; that gives `a X X d`.
 
         first X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
@@ -363,7 +363,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
 def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
     ranks = {pair: rank for rank, pair in enumerate(dict.fromkeys(merges))}  # without repeated merges
-    new_tokens = [left + right for left, right in ranks]  # an iterator of merges is used up by now
+    new_tokens = [left + right for left, right in ranks]  # not merges: an iterator is used up by now
     for word in words:
         yield tuple(merge_by_rank(list(word), ranks, new_tokens))
 
@@ -371,10 +371,11 @@ def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges. It makes each token only once: wherever the same bytes occur and no
-    merge crosses their ends, they are merged in the same way. And it uses a token only after making it.
-    (Other programs may make a token twice, which is accepted.) Raises ValueError for the first merge
-    that repeats an earlier one, or makes a token that an earlier one uses. An example of the latter:
+    Training gives such merges. It makes each token only once: the same bytes, if no merge crosses their
+    ends, are always merged in the same way, so always by the same last pair. And it uses a token only
+    after making it. (Other programs may make a token twice, which is accepted.) Raises ValueError for the
+    first merge that repeats an earlier one, or makes a token that an earlier one uses. An example of the
+    latter:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -470,7 +471,7 @@ JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
 TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
 TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]}
-# tiktoken's, and the same with {1,3} instead of {1,3}+, as tokenizer.json had it before 0.5.0
+# tiktoken's, and the same with {1,3} instead of {1,3}+, as our tokenizer.json had it before version 0.5.0
 SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
@@ -537,9 +538,10 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^    x     ^    ^  ^
 #
 # A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe: no named pattern continues a word there, and none looks further ahead than one character,
-# except in whitespace. "it" may continue: "it's" is one word in some patterns. Within whitespace, no
-# place is safe: for gpt2, " \n\nb" has the words " \n", "\n", "b", but " \n\n" alone is one word.
+# apostrophe: no named pattern continues a word there, or looks across the place from an earlier word
+# (except in whitespace, it looks ahead one character at most). "it" may continue: "it's" is one word in
+# some patterns. Within whitespace, no place is safe: for gpt2, " \n\nb" has the words " \n", "\n", "b",
+# but " \n\n" alone is one word.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
@@ -552,8 +554,8 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     """
     text = window.decode("utf-8", "surrogateescape")
     place_finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
-    # Each end may hold a part of a character (at most 3 bytes) and a part of a special token (all but 1
-    # character). Without special tokens, 1 is for the character after the place, at which WORD_END looks.
+    # Each end may hold a part of a character (at most 3 bytes) and of a special token (all but one
+    # character). One character more is for WORD_END, which looks at the one after the place.
     margin = 3 + max(map(len, special_tokens), default=1)
     for match in regex.finditer(place_finder, text):
         place = match.start()
@@ -593,8 +595,8 @@ Options = types.SimpleNamespace  # the checked options of a call
 def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:
     """Check what a user passes to these calls ("count learn"); an error shows the bad value.
 
-    Because of the `/`, a user's special_tokens= for encode_files is in `given`, an unknown option.
-    Without it, the name would clash with the special tokens that Tokenizer.corpus passes.
+    The `/` lets a user's special_tokens= into `given`, to be refused as an unknown option. Without it,
+    the name would clash with the special tokens that Tokenizer.corpus passes.
     """
     allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
     options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
@@ -615,7 +617,7 @@ def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options
     n_special = len(options.special_tokens)
     minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
     require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
-    # learn_merges has a character for each token that isn't special. (By default, size is sys.maxsize.)
+    # learn_merges has a character for each token that isn't special. (Not `size`: its default is sys.maxsize.)
     if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:
         require(engine_for(options), f"the Python engine has only {sys.maxunicode + 1:,} non-special ids, not {size:,}")
     if options.engine == "c":
@@ -643,8 +645,8 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the package regex,
-                      which takes dozens of times as much memory as the text between special tokens
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the package regex:
+                      then text is cut only at special tokens, and takes dozens of times its size in memory
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
@@ -823,28 +825,31 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Texts, workers: int | None = None, errors: str = "strict") -> list[list[int]]:
-        """Encode several texts, on all cores with C, otherwise on one. Errors name the texts."""
+        """Encode several texts, on all cores with C, otherwise on one. An error says in which texts."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
         parts = corpus.map(lambda group: list(map(encode, group)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
         return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
-        """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text."""
+        """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
+
+        With a custom pattern, text is cut only at special tokens.
+        """
         errors = check_options("encode", None, errors=errors).errors
         blocks = (b"".join(piece.texts) for piece in slices_of_texts(iterable, 1 << 10, errors))
         for data in cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES):
             yield from self.encoder.encode(data)
 
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Texts = None, **options: Any) -> int:
-        """Encode files, or texts, as one array of token ids in a .npy file; return how many they are.
+        """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
         Ids are uint16 if all fit, else uint32, as numpy.load reads them. No token is put between texts.
         """
         return encode_corpus(self, self.corpus(paths, texts, **options), output)
 
     def corpus(self, paths: Paths, texts: Texts, **options: Any) -> Corpus:
-        """Return a corpus that is split into words as this tokenizer does."""
+        """Return a corpus that is split into words the way this tokenizer does it."""
         checked = check_options("encode", self.special_tokens, **options)
         checked.pattern = self.pattern
         return Corpus(paths, texts, checked)
@@ -1023,7 +1028,7 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
 
 # Here our own format ends. A tokenizer.json of another program is compared with the one that save()
 # would write for its tokens. flat() names each value, and leaves out null, false, 0 and "", which mean
-# the same as no entry. These differences change no id; any other is an error that names it.
+# the same as no entry. The differences in HARMLESS change no id; any other is an error that names it.
 HARMLESS = [
     r"(padding|truncation)\..*",  # of batches: encode() returns all ids
     r".*\.trim_offsets",  # about places in text
@@ -1074,7 +1079,10 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Refuse a normalized token in which one that isn't normalized begins: tokenizers finds that one first."""
+    """Refuse a normalized token that overlaps the beginning of one that isn't normalized.
+
+    The package tokenizers would find the latter first, and we the former.
+    """
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
     # hashes, because all beginnings of a long token would take too much memory
@@ -1091,7 +1099,7 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
     steps[-1].setdefault("use_regex", True)  # the default of tokenizers
-    # A ByteLevel alone splits text with GPT-2's pattern: we have two steps. (Any other single step
+    # A ByteLevel alone splits text with GPT-2's pattern: save() writes two steps. (Any other single step
     # fails below.)
     if len(steps) == 1 and steps[0]["use_regex"]:
         steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
@@ -1165,7 +1173,7 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 
 # A corpus is read in slices, cut where no word changes. Workers count or encode them at the same time.
 
-SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in some 0.2 s
+SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in about 0.2 s
 SLICE_BYTES_IN_C = 8 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for encode_batch
 SHORT_TEXT = 16 << 10  # with fewer bytes on average, threads of C would mostly wait for Python's lock
@@ -1365,7 +1373,7 @@ def count_corpus(corpus: Corpus) -> Any:
     engine = engine_for(corpus.options, scanning=True)
     table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = (lambda texts: table.scan(*texts)) if engine else functools.partial(count_texts, options=corpus.options)
-    # larger slices, so that small corpora have fewer threads: the tables of all have to be merged
+    # larger slices than for encoding, so that small corpora have fewer threads and tables to be merged
     slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # None from C, which has counted in its table
@@ -1528,7 +1536,7 @@ def load_model(args: Any) -> Tokenizer:
 def train(args: Any, options: Options) -> Corpus:
     """Train on the corpus, print what was learned, and save the model."""
     corpus = Corpus(args.corpus, None, options)
-    rounds = rounds_of(args.explain) if args.explain is not None else None
+    rounds = rounds_of(args.explain or "") if args.explain is not None or args.pair else None
     # --explain alone saves no model
     folder = "bpeModel" if args.model is None and not rounds else args.model
     if folder is not None:  # fail before an hour of training
@@ -1538,7 +1546,7 @@ def train(args: Any, options: Options) -> Corpus:
     table = count_corpus(corpus)
     rare, occurrences = table.drop_rare(options.min_word_count)  # to report them
     distinct, n_words, n_bytes = table.totals()
-    require(n_words, "the corpus has no words, so there is nothing to learn from; nothing was saved")
+    require(n_words, "there are no words to learn from; nothing was saved")
     report(args, "read", f"{corpus.bytes_read:,} bytes")
     if rare:
         report(args, "left out", f"{plural(rare, 'word')}, {occurrences / (n_words + occurrences):.2%} of pre-tokens")

@@ -2636,6 +2636,7 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
       for name in ("workers", "min_frequency", "min_word_count")],
     *[(f"c.txt 300 --explain {wrong}", "--explain takes a positive number, or a range such as 5-7, not")
       for wrong in ("x", "1.5", "0", "-3", "5-4", "0-3", "1-", "''")],
+    ("c.txt 300 --pair 'a b'", "--explain takes a positive number, or a range such as 5-7"),
     ("c.txt 300 --special-token a b", "the last argument must be the vocabulary size, such as 10000 or 10k, not 'b'"),
     ("--show x", "no model in bpeModel: train one first, or name it with --model"),
     ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),

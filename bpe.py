@@ -1073,7 +1073,9 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
         n = sum(len(word) > 1 for word in encode_words(map(single_bytes, tokens.values()), merges))
         require(not n, f"ignore_merges = true is not supported: without it, {plural(n, 'token')} would be split")
     vocab.update(ids)
-    pattern = check_supported(content, vocab, specials)
+    if all(character in vocab for character in CHARACTERS):  # no byte is unknown
+        content["model"].pop("unk_token", None)
+    pattern = check_supported(content, ids, specials)
     kept = [token["content"] for token in content["added_tokens"] if not token.get("special")]
     return *to_bytes(vocab, pairs), specials, pattern, kept
 
@@ -1093,9 +1095,9 @@ def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
         require(not overlaps, f"the added token {token!r:.99} overlaps another, and only one is normalized")
 
 
-def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
+def check_supported(content: dict[str, Any], special_ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
     """Check that a tokenizer.json needs nothing that save() would not write; return its pattern."""
-    expected = tokenizer_json(check_options("count", special_tokens), ids, [])
+    expected = tokenizer_json(check_options("count", special_tokens), special_ids, [])
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
     steps[-1].setdefault("use_regex", True)  # the default of tokenizers
@@ -1107,8 +1109,6 @@ def check_supported(content: dict[str, Any], ids: dict[str, int], special_tokens
     content["model"].setdefault("type", "BPE")
 
     ours, theirs = flat(expected), flat(content)
-    if all(character in ids for character in CHARACTERS):  # no byte is unknown
-        theirs.pop("model.unk_token", None)
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
             raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")

@@ -248,8 +248,8 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        # In the order of the tie rule. All tokens differ (why: see check_merges), so a comparison never
-        # reaches `pair`.
+        # In the order of the tie rule. All tokens differ (why: see check_merges), so `pair` is never
+        # compared.
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
@@ -336,7 +336,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
-    neighbors. An entry of the heap is out of date if its rank is no longer that of its two tokens.
+    neighbors. An entry of the heap is out of date if its two tokens no longer have its rank.
     """
     following = list(range(1, len(tokens) + 1))
     previous = list(range(-1, len(tokens) - 1))
@@ -371,11 +371,11 @@ def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any
 def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges. It makes each token only once: the same bytes, if no merge crosses their
-    ends, are always merged in the same way, so always by the same last pair. And it uses a token only
-    after making it. (Other programs may make a token twice, which is accepted.) Raises ValueError for the
-    first merge that repeats an earlier one, or makes a token that an earlier one uses. An example of the
-    latter:
+    Training gives such merges. It makes each token only once: wherever the same bytes occur, they go
+    through the same merges, as long as none crosses their ends, so the last pair is the same. And it uses
+    a token only after making it. (Other programs may make a token twice, which is accepted.) Raises
+    ValueError for the first merge that repeats an earlier one, or makes a token that an earlier one uses.
+    An example of the latter:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
@@ -538,15 +538,15 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^    x     ^    ^  ^
 #
 # A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe: no named pattern continues a word there, or looks across the place from an earlier word
-# (except in whitespace, it looks ahead one character at most). "it" may continue: "it's" is one word in
-# some patterns. Within whitespace, no place is safe: for gpt2, " \n\nb" has the words " \n", "\n", "b",
-# but " \n\n" alone is one word.
+# apostrophe: no named pattern continues a word there. Nor do earlier words depend on the text that
+# follows, because patterns look ahead by one character, and further only in whitespace. "it" may
+# continue: "it's" is one word in some patterns. Within whitespace, no place is safe: for gpt2,
+# " \n\nb" has the words " \n", "\n", "b", but " \n\n" alone is one word.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
 def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return the last index at which a window of a larger text can be cut, or 0 if there is none.
+    """Return the last index at which a window of a larger text can be cut, else 0.
 
     A custom pattern may match anything, so only the beginning of a special token will do.
     If no special token reaches across the cut, the two parts have the same ones as the whole. The ends
@@ -554,8 +554,8 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     """
     text = window.decode("utf-8", "surrogateescape")
     place_finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
-    # Each end may hold a part of a character (at most 3 bytes) and of a special token (all but one
-    # character). One character more is for WORD_END, which looks at the one after the place.
+    # A window may begin and end inside a character (at most 3 bytes of it) and inside a special token (all
+    # but one character of it). One more is for WORD_END, which looks at the character after the place.
     margin = 3 + max(map(len, special_tokens), default=1)
     for match in regex.finditer(place_finder, text):
         place = match.start()
@@ -645,7 +645,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression of the package regex:
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex:
                       then text is cut only at special tokens, and takes dozens of times its size in memory
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
@@ -671,7 +671,7 @@ def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Tex
 
 
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
-    """Learn from counts of words, which can be added up: the second half of train_bpe, with its result."""
+    """Learn from counts of words, which can be added up: the second half of train_bpe, with the same result."""
     checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
     counts = WordTable(words)
     for word, count in counts.items():
@@ -808,7 +808,7 @@ class Tokenizer:
     def encoder(self) -> Any:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
-        # None: C does not have the pattern, or can't have so many tokens
+        # no engine: C lacks the pattern; no encoder: it can't have that many tokens
         return (engine.encoder(self) if engine else None) or PythonEncoder(self)
 
     def encode(self, text: str) -> list[int]:
@@ -825,7 +825,7 @@ class Tokenizer:
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Texts, workers: int | None = None, errors: str = "strict") -> list[list[int]]:
-        """Encode several texts, on all cores with C, otherwise on one. An error says in which texts."""
+        """Encode several texts: with C, long ones on all cores. An error says which texts it is in."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
         parts = corpus.map(lambda group: list(map(encode, group)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
@@ -1036,7 +1036,7 @@ HARMLESS = [
     # templates that add no tokens
     r"post_processor(\.processors\.\d+)?\.(type|add_prefix_space|use_regex|(single\.0|pair\.[01])\.Seq.*)",
     r"pre_tokenizer\.pretokenizers\.0\.pattern\.Regex",  # it becomes the pattern
-    r"added_tokens\.\d+\.(normalized|special)",  # there is no normalizer; `special` becomes `kept`
+    r"added_tokens\.\d+\.(normalized|special)",  # without a normalizer; `special` becomes `kept`
 ]
 
 
@@ -1083,7 +1083,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
     """Refuse a normalized token that overlaps the beginning of one that isn't normalized.
 
-    The package tokenizers would find the latter first, and we the former.
+    The package tokenizers looks for the latter in the whole text first; we take what begins first.
     """
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
     others = [token["content"] for token in added_tokens if not token.get("normalized")]
@@ -1158,7 +1158,7 @@ def read_tiktoken(path: FilePath) -> Model:
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath) -> Iterator[None]:
-    """Put a file's name before an error. Any but a plain ValueError means a file of another kind."""
+    """Put a file's name before an error. Any error but a plain ValueError means a file of another kind."""
     try:
         yield
     except Exception as error:
@@ -1174,8 +1174,8 @@ def error_prefix(path: FilePath) -> Iterator[None]:
 # A corpus is read in slices, cut where no word changes. Workers count or encode them at the same time.
 
 SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in about 0.2 s
-SLICE_BYTES_IN_C = 8 << 20  # the same for a thread in C
-BATCH_BYTES = 256 << 10  # the same for encode_batch
+SLICE_BYTES_IN_C = 8 << 20  # how much a thread in C encodes at a time; it counts twice as much
+BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
 SHORT_TEXT = 16 << 10  # with fewer bytes on average, threads of C would mostly wait for Python's lock
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
@@ -1271,7 +1271,10 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 
 
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
-    """Join blocks, and cut where no word changes, after `first` bytes, then twice that, up to `most`."""
+    """Join blocks, and cut where no word changes.
+
+    The first piece has about `first` bytes, each later one twice that, up to `most`.
+    """
     data = bytearray()
     wanted = first  # how many bytes before the next search for a cut
     for block in blocks:
@@ -1498,7 +1501,7 @@ def run(args: Any) -> None:
     given = {name: value for name in ["special_tokens", *OPTIONS] if (value := getattr(args, name, None)) is not None}
     if args.show is not None:
         require(not args.corpus, "--show takes no corpus: it uses a saved model")
-        check_options("show", None, **given)  # refuses others; --engine isn't used, since it changes no id
+        check_options("show", None, **given)  # refuses training's options; --engine isn't used
         show(args.show, load_model(args))
         return
 
@@ -1546,7 +1549,7 @@ def train(args: Any, options: Options) -> Corpus:
     table = count_corpus(corpus)
     rare, occurrences = table.drop_rare(options.min_word_count)  # to report them
     distinct, n_words, n_bytes = table.totals()
-    require(n_words, "there are no words to learn from; nothing was saved")
+    require(n_words, "no words are left to learn from; nothing was saved")
     report(args, "read", f"{corpus.bytes_read:,} bytes")
     if rare:
         report(args, "left out", f"{plural(rare, 'word')}, {occurrences / (n_words + occurrences):.2%} of pre-tokens")
@@ -1669,7 +1672,7 @@ def visible(text: str) -> str:
 
 
 def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[int], str]) -> Iterator[Any]:
-    """Pass items on, and print describe(how many) in one line, five times a second."""
+    """Pass items on, and print describe(how many) in one line, at most five times a second."""
     shown_at = time.monotonic()
     try:
         for number, item in enumerate(items, 1):
@@ -1694,7 +1697,7 @@ def say(text: str, name: str = "stderr") -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, 1 (out of memory, a killed worker), 2 (bad input) or 130 (Ctrl-C)."""
-    for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal lacks its letters
+    for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal can't
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:

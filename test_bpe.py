@@ -1419,8 +1419,26 @@ def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tm
     for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
         assert regex.findall(split["Regex"], text) == regex.findall(bpe.TIKTOKEN_CL100K, text)
     assert bpe.Tokenizer.load(tmp_path).pattern == "cl100k"
-    for spelling in (bpe.TIKTOKEN_CL100K, bpe.TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}")):  # tiktoken's, and ours before 0.5.0
-        assert bpe.Tokenizer({0: b"a"}, [], pattern=spelling).pattern == "cl100k"
+    before = bpe.TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}")  # in files of version 0.4.0
+    assert bpe.Tokenizer({0: b"a"}, [], pattern=before).pattern == "cl100k"
+
+
+@only_python
+def test_the_expressions_of_tiktoken_have_our_names(monkeypatch):
+    need("tiktoken")
+    theirs = importlib.import_module("tiktoken_ext.openai_public")
+    monkeypatch.setattr(theirs, "load_tiktoken_bpe", lambda *_, **__: {})  # no download
+    for name in ("cl100k", "o200k"):
+        expression = getattr(theirs, f"{name}_base")()["pat_str"]
+        assert bpe.Tokenizer({0: b"a"}, [], pattern=expression).pattern == name
+
+
+@only_python
+def test_a_line_of_merges_that_is_not_two_tokens_is_named():
+    assert bpe.read_merges("#version: 0.2\na b\n\nc d") == [["a", "b"], ["c", "d"]]
+    for wrong in ("c", "c d e"):
+        with pytest.raises(ValueError, match=f"line 3 must be two tokens .*'{wrong}'"):
+            bpe.read_merges(f"a b\n\n{wrong}\n")
 
 
 def test_tokenizer_json_alone_is_the_model(tmp_path):

@@ -179,7 +179,8 @@ class Encoder:
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         self.engine = engine
-        self.calls: list[Any] = []  # caches and buffers that no call is using, not even one that a signal interrupted
+        self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
+        self.free: list[Any] = []  # those that no call is using
         id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
         in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
@@ -208,22 +209,29 @@ class Encoder:
         """The same, as an array of 16 bits per id (kind "u2") or 32 ("u4"), in native byte order."""
         ffi, lib = self.engine.ffi, self.engine.lib
         try:
-            call = self.calls.pop()
+            call = self.free.pop()
         except IndexError:
-            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), n=ffi.new("size_t *"), room=0)
-        self.for_lists.cache = ffi.NULL  # this call uses it, and another thread may encode a short text meanwhile
-        if not len(data) + 2 <= call.room <= 1 << 26:
-            call.room = max(len(data) + 2, 1000)
-            call.ids = self.engine.new("uint32_t[]", call.room * 3 // 2 + 1)  # fresh memory is slower
-        narrow, size = (ffi.cast("uint16_t *", call.ids + call.room), 2) if kind == "u2" else (ffi.NULL, 4)
+            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), n=ffi.new("size_t *"), ids=())
+            # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder.
+            # Ctrl-C just after pop() leaves a cache that isn't free, and to which for_lists may still point;
+            # so does an append() in `finally` that runs out of memory. If nothing else kept that cache, the
+            # next short text would be looked up in freed memory.
+            self.calls.append(call)
         try:
+            self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
+            room = len(call.ids) // 3 * 2
+            if not len(data) + 2 <= room <= 1 << 26:
+                room = max(len(data) + 3, 1000) // 2 * 2
+                call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
+            narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
             status = lib.bpe_encode(call.cache, data, len(data), call.ids, narrow, call.n)
             if status:
                 self.refuse(status, data, call.n[0])
             return bytes(ffi.buffer(narrow or call.ids, call.n[0] * size))
         finally:
+            # in this order: as soon as a call is free, another thread may use its cache
             self.for_lists.cache = call.cache
-            self.calls.append(call)
+            self.free.append(call)
 
     def refuse(self, status: int, data: bytes, at: int) -> None:
         """Raise the error of a text that can't be encoded; `at` is the byte without a token."""

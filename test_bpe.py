@@ -1328,6 +1328,43 @@ def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrup
         finally:
             sys.settrace(tracer)
         assert ids == expected and len(interruptions) > 3
+
+
+@only_c
+def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_same_ids():
+    """C never points to a cache that Python may free: the next short text would be looked up in freed memory."""
+    tokenizer, texts, tracer = bpe.Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]], sys.gettrace()
+    expected = list(map(tokenizer.encode, texts))
+    encoder = tokenizer.encoder
+    interrupted = 0
+
+    def interrupt(frame, event, argument):
+        nonlocal left
+        if os.path.basename(frame.f_code.co_filename) not in ("bpe.py", "build_ffi.py"):
+            return None
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if not left:
+            raise KeyboardInterrupt
+        return interrupt
+
+    for first in itertools.count(1):
+        left = first
+        try:
+            sys.settrace(interrupt)
+            tokenizer.encode(texts[1])
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(tracer)
+        kept = [call.cache for call in encoder.calls]
+        assert encoder.for_lists.cache in [C.ffi.NULL, *kept], f"instruction {first}"
+        assert list(map(tokenizer.encode, texts)) == expected
+        if left > 0:
+            break
+    assert interrupted > 100
+
+
 # --- VI. Files of a model --------------------------------------------------------------------------------------------
 
 

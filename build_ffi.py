@@ -105,21 +105,26 @@ class Words:
         self.engine = engine
         arguments = *special_arguments(special_tokens), engine.patterns.get(pattern, 0), engine.seed
         self.new_table = functools.partial(engine.create, "words", *arguments)
-        self.tables: list[Any] = []  # that no call is using
-        self.failed: list[Any] = []  # used up by an error, which handle() reports
+        self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
+        self.free = self.tables[:]  # the tables that no call is using
 
     def scan(self, *texts: bytes) -> None:
-        """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8."""
+        """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8.
+
+        After an error, the table stays in `tables`, but is no longer free: handle() reports it as used up.
+        """
         for data in texts:
             try:
-                table = self.tables.pop()
+                table = self.free.pop()
             except IndexError:
+                self.check_tables()
                 table = self.new_table()
+                self.tables.append(table)
             status = self.engine.lib.bpe_words_scan(table, data, len(data))
-            (self.failed if status else self.tables).append(table)
             if status == self.engine.lib.BPE_BAD_UTF8:
                 data.decode("utf-8")  # raises the error
             self.engine.check(status)
+            self.free.append(table)
 
     def update(self, counts: Mapping[bytes, int]) -> None:
         """Add words and their counts."""
@@ -146,20 +151,31 @@ class Words:
 
     def handle(self) -> Any:
         """Merge all tables into one. Must not run while threads are scanning."""
-        self.tables, self.failed = self.tables + self.failed or [self.new_table()], []
-        while len(self.tables) > 1:
-            words = self.get(self.tables[-1])
-            self.engine.ffi.release(self.tables.pop())  # so that memory holds these words twice at most
-            self.put(self.tables[0], *words)
-        return self.tables[0]
+        self.check_tables()
+        # Ctrl-C between release() and put() loses words: then no table is left, and the next call raises.
+        tables, self.tables, self.free = self.tables, [], []
+        while len(tables) > 1:
+            words = self.get(tables[-1])
+            self.engine.ffi.release(tables.pop())  # so that memory holds these words twice at most
+            self.put(tables[0], *words)
+        self.tables, self.free = tables, tables[:]
+        return tables[0]
+
+    def check_tables(self) -> None:
+        """Raise the error of words that were used up if an earlier call failed, and lost some."""
+        if not self.tables:
+            self.engine.check(self.engine.lib.BPE_USED_UP)
 
     def drop_rare(self, n: int) -> tuple[int, int]:
         """Leave out words that occur fewer than n times; returns (distinct words, occurrences) left out."""
         if n < 2:
             return 0, 0
         before, words = self.totals(), self.get(self.handle(), min(n, 2**64 - 1))
+        self.free = []
         self.engine.ffi.release(self.tables.pop())
-        self.put(self.handle(), *words)
+        table = self.new_table()
+        self.put(table, *words)
+        self.tables, self.free = [table], [table]
         return before[0] - self.totals()[0], before[1] - self.totals()[1]
 
     def totals(self) -> tuple[int, int, int]:

@@ -83,6 +83,7 @@ import operator
 import os
 import pathlib
 import re
+import stat
 import sys
 import time
 import types
@@ -801,7 +802,11 @@ class Tokenizer:
         return cls(vocab, merges, special_tokens, pattern)
 
     def save(self, folder: FilePath) -> None:
-        """Save the model in a folder: tokenizer.json, and three files for other programs."""
+        """Save the model in a folder: tokenizer.json, and three files for other programs.
+
+        load() finds the old model or the new one, also after Ctrl-C, a full disk, or a power cut. A program
+        that reads vocab.json and merges.txt may find neither, while they are replaced or if that was killed.
+        """
         save_model(self.vocab, self.merges, self.options, folder)
 
     @functools.cached_property
@@ -955,30 +960,82 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
 
 
 @contextlib.contextmanager
-def new_file(path: FilePath) -> Iterator[Any]:
-    """Open a file under a temporary name, and rename it on success."""
-    path = pathlib.Path(path).resolve()  # to follow a link instead of replacing it
-    require(not path.exists() or path.is_file(), f"refusing to overwrite {path}: not a regular file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(OSError):
-        # the temporary files of runs that were killed
-        for old in path.parent.glob("*.bpe.tmp"):
-            if time.time() - old.stat().st_mtime > 24 * 3600:
-                old.unlink()
-    temporary = path.with_name(f"{path.name}.{os.urandom(6).hex()}.bpe.tmp")
+def file_in_errors(path: FilePath) -> Iterator[None]:
+    """Put a file's name into the errors of the system that have none, such as "No space left on device"."""
     try:
-        with open(temporary, "wb") as file:
-            yield file
-        os.replace(temporary, path)
+        yield
     except OSError as error:
-        error.filename = error.filename or str(path)  # "disk full" names no file
+        error.filename = error.filename or os.fspath(path)
         raise
+
+
+def open_temporary(path: pathlib.Path) -> Any:
+    """Create a file next to the one that it will replace: ids.npy.0.bpe.tmp, or 1 if another run uses 0."""
+    with contextlib.suppress(FileNotFoundError):
+        require(stat.S_ISREG(path.stat().st_mode), f"refusing to overwrite {path}: not a regular file")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count():
+        temporary = path.with_name(f"{path.name}.{number}.bpe.tmp")
+        with contextlib.suppress(OSError):
+            if time.time() - temporary.stat().st_mtime > 24 * 3600:  # of a run that was killed
+                temporary.unlink()
+        with contextlib.suppress(FileExistsError):
+            return open(temporary, "xb")  # noqa: SIM115
+
+
+@contextlib.contextmanager
+def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[Any]]:
+    """Open files under temporary names; on success, remove the stale files, then rename all, in order.
+
+    Of two runs that write the same files, one waits before it removes any (except on Windows).
+    """
+    targets = [pathlib.Path(path).resolve() for path in paths]  # to follow a link instead of replacing it
+    files: list[Any] = []
+
+    def open_all() -> None:
+        files.extend(map(open_temporary, targets))
+
+    def rename_all() -> None:
+        with contextlib.ExitStack() as stack:
+            if os.name == "posix":
+                import fcntl
+                folder = os.open(targets[0].parent, os.O_RDONLY)
+                stack.callback(os.close, folder)
+                with contextlib.suppress(OSError):  # some network file systems have no locks
+                    fcntl.flock(folder, fcntl.LOCK_EX)
+            for path in stale:
+                pathlib.Path(path).resolve().unlink(missing_ok=True)
+            for target in targets:
+                os.replace(files[0].name, target)
+                files.pop(0)  # another run may use the temporary name now
+            if os.name == "posix":
+                os.fsync(folder)
+
+    try:
+        in_thread(open_all)
+        yield files
+        for file, target in zip(files, targets):
+            with file_in_errors(target), file:
+                file.flush()
+                os.fsync(file.fileno())  # else a power cut could leave an empty file under the new name
+        in_thread(rename_all)
     finally:
-        temporary.unlink(missing_ok=True)
+        for file in files:
+            with contextlib.suppress(OSError):
+                file.close()  # on a full disk, this fails again
+            pathlib.Path(file.name).unlink(missing_ok=True)
+
+
+def in_thread(function: Callable[[], None]) -> None:
+    """Call a function, and let Ctrl-C, which interrupts the main thread only, wait until it is done."""
+    import concurrent.futures
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(int).result()  # Ctrl-C while a thread starts loses sight of it: start it without work
+        pool.submit(function).result()
 
 
 def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
-    """Write the files of a model. Each one is complete before it replaces an earlier one."""
+    """Write the files of a model, which are all complete before the first one replaces an earlier one."""
     check_special_names(options.special_tokens)
     printable = {token: to_printable(token) for token in vocab.values()}
     ids = {printable[token]: token_id for token_id, token in vocab.items()}
@@ -992,15 +1049,19 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
         config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
     # a line for each entry; indent= is slower
     to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
-    files = {
+    texts = {
         "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
         "tokenizer_config.json": to_json(config),
         "vocab.json": to_json(ids),
         "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
     }
-    for name, text in files.items():
-        with new_file(os.path.join(folder, name)) as file:
-            file.write(text.encode("utf-8") + b"\n")
+    paths = {name: os.path.join(folder, name) for name in texts}
+    # Other programs take vocab.json and merges.txt together. A run that is killed between two renames
+    # would leave one of them, or tokenizer.json, from another model: so they are gone before the first.
+    with new_files(paths.values(), stale=[paths["vocab.json"], paths["merges.txt"]]) as files:
+        for file, (name, text) in zip(files, texts.items()):
+            with file_in_errors(paths[name]):
+                file.write(text.encode("utf-8") + b"\n")
 
 
 def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
@@ -1229,7 +1290,7 @@ def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
     """Cut a file into slices."""
     size = os.stat(path).st_size
     start = 0
-    with open(path, "rb") as file:
+    with file_in_errors(path), open(path, "rb") as file:
         # windows overlap, because last_cut avoids their ends
         for begin in range(0, size - WINDOW_BYTES, WINDOW_BYTES // 2):
             if begin >= start + slice_bytes:
@@ -1263,7 +1324,7 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
 def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
     """Cut a pipe, or standard input, into slices."""
     start = 0
-    with open(0 if path == "-" else path, "rb", closefd=path != "-") as pipe:
+    with file_in_errors(path), open(0 if path == "-" else path, "rb", closefd=path != "-") as pipe:
         blocks = iter(functools.partial(pipe.read, WINDOW_BYTES // 2), b"")
         for data in cut_stream(blocks, options, slice_bytes, slice_bytes):
             yield Slice(path, start, start + len(data), (data,))
@@ -1356,7 +1417,7 @@ def run_task(task: Any, errors: str, piece: Slice) -> Any:
     n_bytes = piece.end_byte - piece.start_byte
     try:
         if not texts:
-            with open(piece.name, "rb") as file:
+            with file_in_errors(piece.name), open(piece.name, "rb") as file:
                 file.seek(piece.start_byte)
                 data = file.read(n_bytes)
             require(len(data) == n_bytes, "the file has fewer bytes now")
@@ -1401,14 +1462,16 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     in_c = not isinstance(encoder, PythonEncoder)
     task = functools.partial(encode_texts, encoder=encoder, kind=kind)
     results = corpus.map(task, in_c, SLICE_BYTES_IN_C if in_c else SLICE_BYTES, "encoding")
-    with new_file(output) as file, contextlib.closing(results):
-        file.seek(128)  # the header's size
-        file.writelines(results)
-        n_ids: int = (file.tell() - 128) // int(kind[1])
-        order = "<" if sys.byteorder == "little" else ">"
-        header = f"{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({n_ids},), }}"
-        file.seek(0)
-        file.write(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117).encode() + b"\n")
+    with new_files([output]) as [file], contextlib.closing(results):
+        with file_in_errors(output):
+            file.seek(128)  # the header's size
+            for ids in results:
+                file.write(ids)
+            n_ids: int = (file.tell() - 128) // int(kind[1])
+            order = "<" if sys.byteorder == "little" else ">"
+            header = f"{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({n_ids},), }}"
+            file.seek(0)
+            file.write(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117).encode() + b"\n")
     return n_ids
 
 

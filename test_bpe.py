@@ -1784,13 +1784,28 @@ def test_a_full_disk_is_named_and_the_training_is_not_lost(main, tmp_path, monke
 
 @only_python
 def test_temporary_files_of_killed_runs_are_removed_after_a_day(tmp_path):
-    names = ["tokenizer.json.0123456789ab.bpe.tmp", "vocab.json.0123456789ab.bpe.tmp", "other.0123456789ab.bpe.tmp", "tokenizer.json.tmp"]
-    for name in names:
-        (tmp_path / name).touch()
-        if not name.startswith("vocab"):
-            os.utime(tmp_path / name, (0, time.time() - 25 * 3600))
-    bpe.Tokenizer(*trained(300)).save(tmp_path)
-    assert [name for name in names if not (tmp_path / name).exists()] == [names[0], names[2]]
+    old, new, other = (f"{name}.0.bpe.tmp" for name in ("tokenizer.json", "vocab.json", "other"))
+    for name in (old, new, other):
+        (tmp_path / name).write_text("begun")
+    for name in (old, other):
+        os.utime(tmp_path / name, (0, time.time() - 25 * 3600))
+    tokenizer = bpe.Tokenizer(*trained(300))
+    tokenizer.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("*.tmp")) == [other, new]
+    assert (tmp_path / new).read_text() == "begun" and model_in(tmp_path) == contents(tokenizer)[:2]
+
+
+@only_python
+def test_a_folder_of_many_files_is_not_listed_for_each_new_one(tmp_path, monkeypatch):
+    """In a folder of 30,000 files, listing took 20 ms; the array takes 0.4."""
+    (tmp_path / "text.txt").write_text("low")
+    tokenizer = bpe.Tokenizer(*trained(300))
+    seen, watching = [], [True]  # a hook stays as long as the process
+    sys.addaudithook(lambda event, arguments: watching and seen.append(event))
+    tokenizer.save(tmp_path)
+    tokenizer.encode_files(tmp_path / "text.txt", tmp_path / "ids.npy")
+    watching.clear()
+    assert "open" in seen and not {"os.listdir", "os.scandir"} & set(seen)
 
 
 @only_python

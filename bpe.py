@@ -87,6 +87,7 @@ import stat
 import sys
 import time
 import types
+import warnings
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -429,7 +430,8 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     numbered = ["".join(ids[character] for character in word) for word in spelled]
 
     tokens = [character.encode("utf-8") for character in alphabet]  # bytes sort as the characters do
-    merges = itertools.islice(learn_merges(numbered, list(words.values()), tokens), merges_wanted)
+    counts = list(map(int, words.values()))  # sums of numpy's integers would wrap around
+    merges = itertools.islice(learn_merges(numbered, counts, tokens), merges_wanted)
     return [(left.decode("utf-8"), right.decode("utf-8")) for left, right, _, _ in merges]
 
 
@@ -491,9 +493,10 @@ def check_pattern(pattern: str) -> str:
     require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; the names are {', '.join(PATTERNS)}")
     pattern.encode("utf-8")  # no lone surrogate
     try:
-        regex.compile(pattern)
+        backward = regex.compile(pattern).flags & regex.REVERSE
     except regex.error as error:
         raise ValueError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
+    require(not backward, f"pattern {pattern!r} searches backward: leave out (?r)")
     return pattern
 
 
@@ -506,6 +509,8 @@ def find_words(text: str, pattern: str) -> list[str]:
     if pattern in PATTERNS:
         return regex.findall(PATTERNS[pattern], text)
     places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
+    # (?r) searches backward: in "abbb ab", the pattern (?r)b+ finds the last b first
+    require(places == sorted(places), f"the matches of pattern {pattern!r} are not in the order of the text")
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
 
@@ -631,6 +636,7 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
+
 # ------------------------------
 # VI. Training
 # ------------------------------
@@ -661,8 +667,12 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     RuntimeError if a worker process is killed, OverflowError if C would count 2**63 bytes.
     """
     checked = check_options("count learn", special_tokens, vocab_size=vocab_size, **options)
-    table = count_corpus(Corpus(input_path, texts, checked))
-    return model_of(learn(table, checked), checked)
+    corpus = Corpus(input_path, texts, checked)
+    if note := json_note(corpus.paths):
+        warnings.warn(note, stacklevel=2)
+    table = count_corpus(corpus)
+    require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
+    return learn_model(table, checked)
 
 
 def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, **options: Any) -> Counts:
@@ -674,12 +684,15 @@ def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Tex
 def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
     """Learn from counts of words, which can be added up: the second half of train_bpe, with the same result."""
     checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
+    if not isinstance(words, Mapping):
+        raise TypeError(f"words must be a mapping of words to counts, not {words!r:.60}")
+    require(words, "no words to learn from")
     counts = WordTable(words)
     for word, count in counts.items():
         if not isinstance(word, bytes) or operator.index(count) < 0:
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
     # learn() drops words with a count of 0 as rare ones
-    return model_of(learn(counts, checked), checked)
+    return learn_model(counts, checked)
 
 
 class WordTable(collections.Counter[bytes]):
@@ -708,10 +721,19 @@ def learn(table: Any, options: Options) -> Iterator[Learned]:
 def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[Learned]:
     """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
     words = [word.decode("latin-1") for word in table]  # the byte n becomes chr(n)
-    counts = list(map(int, table.values()))  # they may be numpy's
+    counts = list(map(int, table.values()))  # sums of numpy's integers would wrap around
     table.clear()  # the learner needs the memory
     merges = itertools.islice(learn_merges(words, counts, BYTES), merges_wanted)
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
+
+
+def learn_model(table: Any, options: Options) -> Model:
+    """Return (vocab, merges) for a table of words; warn if there are fewer tokens than requested."""
+    vocab, merges = model_of(learn(table, options), options)
+    if len(vocab) < options.vocab_size:
+        text = f"{len(vocab):,} tokens, not {options.vocab_size:,}: no other pair has a count of"
+        warnings.warn(f"{text} {options.min_frequency} or more", stacklevel=3)
+    return vocab, merges
 
 
 def model_of(steps: Iterable[Learned], options: Options) -> Model:
@@ -724,6 +746,20 @@ def model_of(steps: Iterable[Learned], options: Options) -> Model:
 # ------------------------------
 # VII. The tokenizer
 # ------------------------------
+
+class made_once:
+    """An attribute that is made when it is first used, as with functools.cached_property.
+
+    That has one lock for all objects before Python 3.12: a process forked meanwhile would wait for it forever.
+    """
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self.make = make
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        value = instance.__dict__[self.make.__name__] = self.make(instance)
+        return value
+
 
 MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "no token" there
 
@@ -767,8 +803,9 @@ class Tokenizer:
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         check_merges(self.rules)
-        both = {new_id for _, _, new_id in self.rules}.intersection(self.special_ids.values())
-        require(not both, f"a merge makes a special token too: {[self.vocab[token_id] for token_id in both]}")
+        made = {new_id for _, _, new_id in self.rules}
+        both = [special for special, token_id in self.special_ids.items() if token_id in made]
+        require(not both, f"merges make {plural(len(both), 'special token')}, too: {both!s:.99}")
 
     def __reduce__(self) -> Any:
         return type(self), (self.vocab, self.merges, self.special_tokens, self.pattern, self.options.kept)
@@ -809,7 +846,7 @@ class Tokenizer:
         """
         save_model(self.vocab, self.merges, self.options, folder)
 
-    @functools.cached_property
+    @made_once
     def encoder(self) -> Any:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
@@ -822,9 +859,9 @@ class Tokenizer:
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
-        return self.ordinary.encode(text)
+        return self.ordinary.encode(text)  # type: ignore[no-any-return]
 
-    @functools.cached_property
+    @made_once
     def ordinary(self) -> Tokenizer:
         """The same tokenizer without special tokens."""
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
@@ -842,9 +879,10 @@ class Tokenizer:
         With a custom pattern, text is cut only at special tokens.
         """
         errors = check_options("encode", None, errors=errors).errors
-        blocks = (b"".join(piece.texts) for piece in slices_of_texts(iterable, 1 << 10, errors))
-        for data in cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES):
-            yield from self.encoder.encode(data)
+        strings = join_surrogates(iterable) if errors == "replace" else iterable
+        blocks = (b"".join(piece.texts) for piece in slices_of_texts(strings, 1 << 10, errors))
+        pieces = cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES)
+        return itertools.chain.from_iterable(map(self.encoder.encode, pieces))
 
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Texts = None, **options: Any) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
@@ -923,12 +961,24 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
 
 
 def to_utf8(text: str, errors: str = "strict") -> bytes:
-    """Encode text as UTF-8; with errors="replace", lone surrogates become U+FFFD."""
+    """Encode text as UTF-8; with errors="replace", lone surrogates become U+FFFD, and pairs characters."""
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
-    if errors == "replace":
-        text = re.sub("[\ud800-\udfff]", "\ufffd", text)
+    if errors == "replace":  # in UTF-16, two halves of a character are a character
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.encode("utf-8")
+
+
+def join_surrogates(strings: Iterable[str]) -> Iterator[str]:
+    """Pass strings on, but the first half of a character, at the end of one, together with the next string."""
+    half = ""
+    for text in strings:
+        if isinstance(text, str):  # anything else is refused later
+            text = half + text
+            half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+            text = text[: len(text) - len(half)]
+        yield text
+    yield half
 
 
 # ------------------------------
@@ -980,50 +1030,43 @@ def open_temporary(path: pathlib.Path) -> Any:
             if time.time() - temporary.stat().st_mtime > 24 * 3600:  # of a run that was killed
                 temporary.unlink()
         with contextlib.suppress(FileExistsError):
-            return open(temporary, "xb")  # noqa: SIM115
+            return open(temporary, "xb")
 
 
 @contextlib.contextmanager
 def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[Any]]:
-    """Open files under temporary names; on success, remove the stale files, then rename all, in order.
-
-    Of two runs that write the same files, one waits before it removes any (except on Windows).
-    """
+    """Open files under temporary names; on success, remove the stale files, and rename the new ones, in order."""
     targets = [pathlib.Path(path).resolve() for path in paths]  # to follow a link instead of replacing it
     files: list[Any] = []
-
-    def open_all() -> None:
-        files.extend(map(open_temporary, targets))
-
-    def rename_all() -> None:
-        with contextlib.ExitStack() as stack:
-            if os.name == "posix":
-                import fcntl
-                folder = os.open(targets[0].parent, os.O_RDONLY)
-                stack.callback(os.close, folder)
-                with contextlib.suppress(OSError):  # some network file systems have no locks
-                    fcntl.flock(folder, fcntl.LOCK_EX)
-            for path in stale:
-                pathlib.Path(path).resolve().unlink(missing_ok=True)
-            for target in targets:
-                os.replace(files[0].name, target)
-                files.pop(0)  # another run may use the temporary name now
-            if os.name == "posix":
-                os.fsync(folder)
-
     try:
-        in_thread(open_all)
+        in_thread(lambda: files.extend(map(open_temporary, targets)))
         yield files
         for file, target in zip(files, targets):
             with file_in_errors(target), file:
                 file.flush()
                 os.fsync(file.fileno())  # else a power cut could leave an empty file under the new name
-        in_thread(rename_all)
+        in_thread(lambda: rename(files, targets, stale))
     finally:
         for file in files:
             with contextlib.suppress(OSError):
                 file.close()  # on a full disk, this fails again
-            pathlib.Path(file.name).unlink(missing_ok=True)
+            os.unlink(file.name)
+
+
+def rename(files: list[Any], targets: Sequence[pathlib.Path], stale: Iterable[FilePath]) -> None:
+    """Remove the stale files, and give each temporary file its name; another run that does this waits."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, OSError):  # Windows and some network file systems have no locks
+            import fcntl
+            folder = os.open(targets[0].parent, os.O_RDONLY)
+            stack.callback(os.close, folder)
+            stack.callback(os.fsync, folder)  # runs before that
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        for path in stale:
+            pathlib.Path(path).resolve().unlink(missing_ok=True)
+        for target in targets:
+            os.replace(files[0].name, target)
+            files.pop(0)  # from now on, another run may use the temporary name
 
 
 def in_thread(function: Callable[[], None]) -> None:
@@ -1032,6 +1075,25 @@ def in_thread(function: Callable[[], None]) -> None:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         pool.submit(int).result()  # Ctrl-C while a thread starts loses sight of it: start it without work
         pool.submit(function).result()
+
+
+def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) -> None:
+    """Refuse an output that is an input, or another output, even by way of links."""
+    seen: dict[Any, FilePath] = {}
+    for number, path in enumerate([*inputs, *outputs]):
+        try:
+            key: Any = os.stat(0 if path == "-" else path)[1:3]  # its number, and the device
+        except FileNotFoundError:
+            key = os.path.realpath(path)
+        same = key in seen and number >= len(inputs)
+        require(not same, f"the output {os.fspath(path)} is the same file as {seen.get(key)}, which is needed, too")
+        seen[key] = path
+
+
+def model_files(folder: FilePath) -> list[str]:
+    """Return the paths of the files of a model."""
+    names = ["tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"]
+    return [os.path.join(folder, name) for name in names]
 
 
 def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
@@ -1055,7 +1117,8 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
         "vocab.json": to_json(ids),
         "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
     }
-    paths = {name: os.path.join(folder, name) for name in texts}
+    paths = dict(zip(texts, model_files(folder)))
+    check_outputs(list(paths.values()))
     # Other programs take vocab.json and merges.txt together. A run that is killed between two renames
     # would leave one of them, or tokenizer.json, from another model: so they are gone before the first.
     with new_files(paths.values(), stale=[paths["vocab.json"], paths["merges.txt"]]) as files:
@@ -1128,7 +1191,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     for text in specials:
         ids[to_printable(text.encode("utf-8"))] = vocab.pop(text) if text in vocab else next(new_ids)
     both = ids.keys() & vocab.keys()
-    require(not both, f"an added token and another token have the same bytes: {sorted(both)}")
+    require(not both, f"an added token and another token have the same bytes: {sorted(both)!s:.99}")
     if content["model"].pop("ignore_merges", False):  # then a word that is a token stays whole
         tokens, merges = to_bytes(vocab, pairs)
         n = sum(len(word) > 1 for word in encode_words(map(single_bytes, tokens.values()), merges))
@@ -1222,6 +1285,8 @@ def error_prefix(path: FilePath) -> Iterator[None]:
     """Put a file's name before an error. Any error but a plain ValueError means a file of another kind."""
     try:
         yield
+    except MemoryError:
+        raise
     except Exception as error:
         kinds = "vocab.json and merges.txt are for Tokenizer.from_files, .tiktoken files for read_tiktoken"
         text = str(error) if type(error) is ValueError else f"not a byte-level BPE model ({error!r:.99}); {kinds}"
@@ -1258,12 +1323,14 @@ class Corpus:
         require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
         listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
         self.paths = [os.fsdecode(path) for path in listed]
+        require(self.paths or texts is not None, "no file: the list of paths is empty")
         for path in self.paths:
             require(not os.path.isdir(path), f"{path} is a folder; name its files ({os.path.join(path, '*.txt')})")
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
         self.texts = () if texts is None else texts
         self.options = options
         self.bytes_read = 0
+        self.n_slices = 0
 
     def map(self, task: Any, in_threads: bool, slice_bytes: int, label: str) -> Generator[Any, None, None]:
         """Yield task(texts of a slice) for all slices in order; workers run the tasks."""
@@ -1276,6 +1343,7 @@ class Corpus:
         results = run_tasks(task, self.slices(slice_bytes), in_threads, self.options.workers)
         for piece, result in with_progress(results, self.options.progress, progress):
             self.bytes_read += piece.end_byte - piece.start_byte
+            self.n_slices += 1
             yield result
 
     def slices(self, slice_bytes: int) -> Iterator[Slice]:
@@ -1284,6 +1352,14 @@ class Corpus:
         for path, size in zip(self.paths, self.sizes):
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
+
+
+def json_note(paths: Iterable[str]) -> str:
+    """Return a note on files whose names say that they are JSON, else ""."""
+    if not any(path.endswith((".jsonl", ".json")) for path in paths):
+        return ""
+    way = """to read its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
+    return f"JSON is read as plain text, with its braces; {way}"
 
 
 def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
@@ -1364,7 +1440,9 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
     n_workers = len(first_slices)
     # a slice of a file has no texts, so it is never short
     short = in_threads and any(len(p.texts) * SHORT_TEXT > p.end_byte - p.start_byte for p in first_slices)
-    if n_workers < 2 or short:
+    # A worker process finds run_in_worker by the name of this module, which may have been loaded without one.
+    named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
+    if n_workers < 2 or short or not (in_threads or named):
         for piece in slices:
             yield piece, task(piece)
         return
@@ -1391,8 +1469,9 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int
 
 
 def start_worker(task: Any) -> None:
-    """Prepare a worker process: leave signals to the parent, and exit when it dies."""
+    """Prepare a worker process: leave Ctrl-C to the parent, and exit when it dies."""
     import multiprocessing
+    import signal
     import threading
 
     def end_with_parent() -> None:
@@ -1400,6 +1479,7 @@ def start_worker(task: Any) -> None:
         os._exit(1)
 
     run_in_worker.task = task  # type: ignore[attr-defined]
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # main() may have changed it before the fork
     if os.name == "posix":
         # so that Ctrl-C reaches the parent only: a worker that dies while sending blocks the pool
         os.setsid()
@@ -1458,20 +1538,20 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     """Write the token ids of a corpus into a .npy file (format 1.0); return how many there are."""
     require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
     kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
+    check_outputs([output], corpus.paths)
     encoder = PythonEncoder(tokenizer) if corpus.options.engine == "python" else tokenizer.encoder
     in_c = not isinstance(encoder, PythonEncoder)
     task = functools.partial(encode_texts, encoder=encoder, kind=kind)
     results = corpus.map(task, in_c, SLICE_BYTES_IN_C if in_c else SLICE_BYTES, "encoding")
-    with new_files([output]) as [file], contextlib.closing(results):
-        with file_in_errors(output):
-            file.seek(128)  # the header's size
-            for ids in results:
-                file.write(ids)
-            n_ids: int = (file.tell() - 128) // int(kind[1])
-            order = "<" if sys.byteorder == "little" else ">"
-            header = f"{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({n_ids},), }}"
-            file.seek(0)
-            file.write(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117).encode() + b"\n")
+    with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
+        file.seek(128)  # the header's size
+        for ids in results:
+            file.write(ids)
+        n_ids: int = (file.tell() - 128) // int(kind[1])
+        order = "<" if sys.byteorder == "little" else ">"
+        header = f"{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({n_ids},), }}"
+        file.seek(0)
+        file.write(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117).encode() + b"\n")
     return n_ids
 
 
@@ -1571,9 +1651,8 @@ def run(args: Any) -> None:
     last = args.corpus[-1] if args.corpus else ""
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
-    if any(path.endswith((".jsonl", ".json")) for path in args.corpus):
-        way = """to read its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
-        report(args, "note", f"JSON is read as plain text, with its braces; {way}")
+    if note := json_note(args.corpus):
+        report(args, "note", note)
     given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
         require(size is None, "--encode uses a saved model: train it first, with another command")
@@ -1582,13 +1661,16 @@ def run(args: Any) -> None:
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
         report(args, "encoded", f"{corpus.bytes_read:,} bytes as {plural(n_ids, 'token')}")
         report(args, "saved", args.encode)
+        in_c = corpus.options.engine != "python" and not isinstance(tokenizer.encoder, PythonEncoder)
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
         specials = given.pop("special_tokens", ["<|endoftext|>"])
         corpus = train(args, check_options("count learn", specials, vocab_size=size, **given))
+        in_c = engine_for(corpus.options, scanning=True) is not None
 
-    in_c = engine_for(corpus.options, scanning=True)
     reason = "as chosen" if corpus.options.engine == "python" else find_engine()[1]
+    if not reason and engine_for(corpus.options, scanning=True):
+        reason = "C can't hold this vocabulary"
     report(args, "engine", "C" if in_c else f"Python ({reason or 'with a custom pattern, C only learns merges'})")
 
 
@@ -1608,6 +1690,7 @@ def train(args: Any, options: Options) -> Corpus:
     if folder is not None:  # fail before an hour of training
         check_special_names(options.special_tokens)
         require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
+        check_outputs(model_files(folder), corpus.paths)
 
     table = count_corpus(corpus)
     rare, occurrences = table.drop_rare(options.min_word_count)  # to report them
@@ -1636,8 +1719,11 @@ def train(args: Any, options: Options) -> Corpus:
         except OSError as error:  # the training must not be lost
             import tempfile
 
-            elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
-            save_model(vocab, merges, options, elsewhere)
+            try:
+                elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
+                save_model(vocab, merges, options, elsewhere)
+            except OSError as second:
+                raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
             raise OSError(f"{error}; the model is in {elsewhere}") from None
     report(args, "saved", "nothing: --explain saves a model only with --model FOLDER" if folder is None else folder)
     return corpus
@@ -1749,28 +1835,60 @@ def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[int], 
 
 
 def say(text: str, name: str = "stderr") -> None:
-    """Print to sys.stderr or sys.stdout. A stream that fails is replaced, so that training continues."""
+    """Print to sys.stderr or sys.stdout. A stream that fails is replaced, so that training continues.
+
+    What replaces it has the error, as its attribute `error`.
+    """
     try:
         stream = getattr(sys, name)
         stream.write(text)
         stream.flush()
-    except Exception:
-        setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    except Exception as error:
+        replacement: Any = open(os.devnull, "w")  # noqa: SIM115
+        replacement.error = error
+        setattr(sys, name, replacement)
+
+
+@contextlib.contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Let `kill PID` end a run as Ctrl-C does, with an exception that removes temporary files."""
+    import signal
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt("terminated")
+
+    try:
+        previous = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # this isn't the main thread, which alone has handlers
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0, 1 (out of memory, a killed worker), 2 (bad input) or 130 (Ctrl-C)."""
+    """Run the command line; return its status.
+
+    1 means out of memory, a killed worker, or no room for the output; 2 bad input; 130 Ctrl-C; 143 SIGTERM.
+    """
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal can't
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        run(make_parser().parse_intermixed_args(argv))
+        with sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help and --version exit
+            run(make_parser().parse_intermixed_args(argv))
+        say("", "stdout")  # flushes it
+        error = getattr(sys.stdout, "error", None)
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):  # `| head` is not an error
+            raise RuntimeError(f"standard output: {error.strerror}")
         return 0
-    except KeyboardInterrupt:
-        status, text = 130, "interrupted"
+    except KeyboardInterrupt as interruption:
+        status, text = (143, "terminated") if interruption.args else (130, "interrupted")
     except (OSError, ValueError, TypeError) as error:
         hint = NOT_UTF8_HINT if "not valid UTF-8 at" in str(error) else ""
-        message = re.sub(r"^\[\w+ \d+\] ", "", str(error))  # without [Errno 2]
+        message = re.sub(r"\[\w+ \d+\] ", "", str(error))  # without [Errno 2]
         status, text = 2, f"error: {message}{hint}"
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"

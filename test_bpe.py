@@ -568,7 +568,7 @@ def test_random_texts_of_ties_runs_long_words_and_all_scripts(train, seed):
 def test_learners_agree_with_the_oracle_on_words_of_all_kinds(seed):
     rng, words = random.Random(seed), {}
     alphabet = rng.choices(range(256), k=rng.randint(1, 5))
-    for _ in range(rng.randint(0, 60)):
+    for _ in range(rng.randint(1, 60)):
         word = bytes(rng.choices(alphabet, k=rng.randint(1, rng.choice([3, 12, 60]))))
         words[word] = rng.randint(1, rng.choice([2, 5, 5000]))
     expected = naive_train({letters(word): count for word, count in words.items()}, 400)
@@ -1966,7 +1966,8 @@ def test_a_corpus_that_is_not_text_is_an_error_at_once(words_txt, error, by):
 
 @pytest.mark.parametrize("text", ["\0" * 6, "\ufeffab", "a\r\nb"])
 def test_odd_characters_are_text_like_any_other(train, recwarn, text):
-    assert train(text, 300) == oracle(text, 300) and not recwarn.list
+    assert train(text, 300) == oracle(text, 300)
+    assert all("tokens, not 300" in str(warning.message) for warning in recwarn.list)
 
 
 def test_files_that_cannot_be_read_or_written(tmp_path):
@@ -2763,7 +2764,8 @@ def test_running_out_of_memory_is_an_error_of_one_line(words_txt):
 @only_python
 def test_a_closed_or_full_stream_does_not_cost_the_training(words_txt, redirection):
     result = shell(f'"$@" {redirection}', "words.txt", 300, "--explain", 1, "--model", "bpeModel")
-    assert result.returncode == 0, result.stderr
+    # the explanation is lost if there is no room for it
+    assert result.returncode == (redirection == ">/dev/full 2>&1"), result.stderr
     assert Path("bpeModel/merges.txt").read_text().startswith("#version: 0.2\ns t\n")
     if redirection == "<&-":
         failure = shell('"$@" <&-', "-", 300)
@@ -2797,7 +2799,7 @@ def test_a_closed_pipe_does_not_cost_the_training(words_txt, options):
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 @pytest.mark.parametrize("doing, name", [
     ("counting", "SIGINT"), ("counting", "SIGTERM"), ("counting", "SIGKILL"), ("learning", "SIGINT"),
-    ("encoding", "SIGINT"),
+    ("encoding", "SIGINT"), ("encoding", "SIGTERM"), ("learning", "SIGTERM"),
 ])  # fmt: skip
 def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, engine, doing, name):
     """Workers have the same standard error, so it ends when all of them have ended."""
@@ -2848,8 +2850,8 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
         assert time.perf_counter() - start < 1
     finally:
         process.kill()
-    assert process.returncode == 130 if name == "SIGINT" else process.returncode != 0
-    assert errors.decode() in (("interrupted\n",) if name == "SIGINT" else ("interrupted\n", ""))
+    status, line = {"SIGINT": (130, "interrupted\n"), "SIGTERM": (143, "terminated\n"), "SIGKILL": (-9, "")}[name]
+    assert process.returncode == status and errors.decode() == line
     assert sorted(path for path in tmp_path.rglob("*") if path.suffix != ".pid" and path.name != "log") == before
 
 

@@ -1479,7 +1479,8 @@ def start_worker(task: Any) -> None:
         os._exit(1)
 
     run_in_worker.task = task  # type: ignore[attr-defined]
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # main() may have changed it before the fork
+    if callable(signal.getsignal(signal.SIGTERM)):  # main() has set it before the fork
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.name == "posix":
         # so that Ctrl-C reaches the parent only: a worker that dies while sending blocks the pool
         os.setsid()

@@ -1343,7 +1343,7 @@ def test_integers_of_numpy_are_numbers(tmp_path):
     assert bpe.train_from_counts(counts, numpy.uint16(300), **options)[1] == [(b"a", b"b")]
     small = {b"ab": numpy.uint8(200), b"abc": numpy.uint8(100), b"xy": numpy.uint8(90)}  # 300 is too large for a uint8
     assert bpe.train_from_counts(small, 257)[1] == [(b"a", b"b")]
-    small_characters = {"lolo": numpy.uint8(200), "lo": numpy.uint8(100)}  # (l, o) 300; then (lo, lo</w>) 200
+    small_characters = {"lolo": numpy.uint8(200), "lo": numpy.uint8(100)}  # the pair l o</w> occurs 300 times
     assert bpe.learn_characters(small_characters, 1) == [("l", "o</w>")]
     with pytest.raises(ValueError, match="vocab_size"):
         bpe.train_from_counts(counts, numpy.float64(300))

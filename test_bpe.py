@@ -19,6 +19,7 @@ import importlib.util
 import io
 import itertools
 import json
+import multiprocessing
 import operator
 import os
 import pickle
@@ -2323,6 +2324,20 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path):
         options = {"input": script, "capture_output": True, "text": True, "cwd": tmp_path, "timeout": 60}
         result = subprocess.run([sys.executable, *arguments], **options)
         assert (result.returncode, result.stdout, result.stderr) == (0, "1000 True\n", ""), result
+
+
+@only_python
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
+def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enough_for_several(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(CORPUS.read_bytes() * 40)
+    corpus = bpe.Corpus(path, None, bpe.check_options("count", [END]))
+    assert 4 <= len(list(corpus.slices(bpe.SLICE_BYTES))) <= 6  # 4.3 MB
+    task = functools.partial(bpe.count_texts, options=corpus.options)
+    results = corpus.map(task, in_threads=False, slice_bytes=bpe.SLICE_BYTES, label="")
+    assert next(results) and len(multiprocessing.active_children()) > 1
+    results.close()
+    assert not multiprocessing.active_children()
 
 
 @only_python

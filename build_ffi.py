@@ -74,6 +74,14 @@ class Engine:
         self.check(status)
         return handle
 
+    def special_arguments(self, special_tokens: Iterable[str]) -> tuple[bytes, Any, int]:
+        """Special tokens for a C function: their bytes, concatenated, their lengths, and their number.
+
+        Not lists as arguments: for a long one, cffi raises SystemError if there is no memory for a copy.
+        """
+        tokens = [token.encode("utf-8") for token in special_tokens]
+        return b"".join(tokens), self.ffi.new("size_t[]", list(map(len, tokens))), len(tokens)
+
     def encoder(self, tokenizer: Any) -> Encoder | None:
         """Create an encoder for a bpe.Tokenizer; None if C can't hold it (2**21 tokens, ids of 2**32)."""
         with contextlib.suppress(OverflowError):
@@ -103,7 +111,7 @@ class Words:
 
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
-        arguments = *special_arguments(special_tokens), engine.patterns.get(pattern, 0), engine.seed
+        arguments = *engine.special_arguments(special_tokens), engine.patterns.get(pattern, 0), engine.seed
         self.new_table = functools.partial(engine.create, "words", *arguments)
         self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
         self.free = self.tables[:]  # the tables that no call is using
@@ -201,11 +209,14 @@ class Encoder:
         in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
         merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.rules)))
-        ids = [2**32 - 1 if token_id is None else token_id for token_id in id_of_byte]
+        ids: Any = [2**32 - 1 if token_id is None else token_id for token_id in id_of_byte]
         ids += [token_id for token_id, number in in_c.items() if number > 255]
-        specials = *special_arguments(tokenizer.special_ids), list(tokenizer.special_ids.values())
+        specials = engine.special_arguments(tokenizer.special_ids)
+        ids = engine.ffi.new("uint32_t[]", ids)
+        special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
         rows, pattern = engine.ffi.from_buffer("uint32_t[]", merges), engine.patterns.get(tokenizer.pattern, 0)
-        self.handle = engine.create("encoder", ids, len(ids), rows, len(merges) // 3, *specials, pattern, engine.seed)
+        arguments = ids, len(ids), rows, len(merges) // 3, *specials, special_ids, pattern, engine.seed
+        self.handle = engine.create("encoder", *arguments)
         n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
@@ -256,12 +267,6 @@ class Encoder:
         start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
         place = data[start : start + 160].decode("utf-8", "ignore")[:40]
         raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
-
-
-def special_arguments(special_tokens: Iterable[str]) -> tuple[bytes, list[int], int]:
-    """Special tokens for a C function: their bytes, concatenated, their lengths, and their number."""
-    tokens = [token.encode("utf-8") for token in special_tokens]
-    return b"".join(tokens), list(map(len, tokens)), len(tokens)
 
 
 def load_engine() -> Engine:

@@ -69,8 +69,10 @@ class Engine:
     def create(self, kind: str, *arguments: Any) -> Any:
         """Create something in C that is freed when Python no longer uses it."""
         new = self.ffi.new(f"bpe_{kind} **")
-        status = getattr(self.lib, f"bpe_{kind}_new")(*arguments, new)
-        handle = self.ffi.gc(new[0], getattr(self.lib, f"bpe_{kind}_free"))
+        try:
+            status = getattr(self.lib, f"bpe_{kind}_new")(*arguments, new)
+        finally:  # Ctrl-C while C makes a learner, of a million words, say, is raised here
+            handle = self.ffi.gc(new[0], getattr(self.lib, f"bpe_{kind}_free"))
         self.check(status)
         return handle
 

@@ -8,7 +8,9 @@ so small that it forgets all the time. The short and the long version, where TRI
 """
 
 import array
+import copy
 import functools
+import gc
 import importlib.machinery
 import importlib.util
 import os
@@ -275,6 +277,27 @@ def test_an_encoder_that_is_called_during_a_call_does_not_overwrite_its_ids(engi
         assert array.array(code, encoder.encode_array(b"abc", kind)).tolist() == [97, 98, 99]
         assert during == [True, [120, 121, 122]]
         during.clear()
+
+
+def test_ctrl_c_while_c_makes_something_frees_it():
+    """C may take a second, and Ctrl-C is raised when it returns."""
+    made, freed = [], []
+
+    def new(*arguments):
+        BUILT.lib.bpe_words_new(*arguments)
+        made.append(arguments[-1][0])
+        raise KeyboardInterrupt
+
+    def free(handle):
+        freed.append(handle)
+        BUILT.lib.bpe_words_free(handle)
+
+    engine = copy.copy(BUILT)
+    engine.lib = types.SimpleNamespace(bpe_words_new=new, bpe_words_free=free)
+    with pytest.raises(KeyboardInterrupt):
+        engine.create("words", *engine.special_arguments([]), BUILT.lib.BPE_GPT2, engine.seed)
+    gc.collect()
+    assert freed == made and made[0] != BUILT.ffi.NULL
 
 
 # --- narrow ids ------------------------------------------------------------------------------------------------------

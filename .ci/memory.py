@@ -1,0 +1,164 @@
+"""Let every allocation of some calls fail: `python .ci/memory.py FOLDER`, for the bpe.py in FOLDER.
+
+Each call runs again and again: first without its first allocation, then without its second one, and so on, in Python and
+in C, until a run needs no more of them. Then ten in a row fail, which also meets the code that cleans up. Each time, the
+call must raise MemoryError or give the right result, and the next call of the same objects must give it. This needs
+failing.c as a library in LD_PRELOAD, and PYTHONMALLOC=malloc: .ci/sanitize does that, with a sanitized C engine. What
+Python prints about destructors ("Exception ignored") is no failure.
+"""
+
+import concurrent.futures
+import ctypes
+import faulthandler
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent.parent
+TEXT = (HERE / "fixtures/corpus.txt").read_text(encoding="utf-8")
+END = "<|endoftext|>"
+# What Python itself raises instead of MemoryError: for a file; for any path that is not a str. The last two, if the next
+# allocation fails too, while it handles the error.
+PYTHONS = ["can't allocate", "os.PathLike"]
+IN_A_ROW = ["error return without exception set", "returned NULL without setting an exception"]
+C = ctypes.PyDLL(None)
+C.fail_from.argtypes, C.fail_from.restype = (ctypes.c_long, ctypes.c_long), None
+C.pause_failures.argtypes = C.continue_failures.argtypes = ()
+C.pause_failures.restype = C.continue_failures.restype = None
+C.fail_no_more.argtypes, C.fail_no_more.restype = (), ctypes.c_long
+
+
+class Failures:
+    """Which allocations of a thread fail: the n-th one and those that follow it, `most` in all."""
+
+    def __init__(self, most: int) -> None:
+        self.n, self.most = 0, most
+        self.left = 0  # of these failures, after a call
+
+    def during(self, call: Any, *arguments: Any) -> Any:
+        """Return call(*arguments), whose allocations fail in this thread."""
+        left = None
+        try:
+            C.fail_from(self.n, self.most)
+            return call(*arguments)
+        finally:
+            while left is None:
+                try:
+                    left = C.fail_no_more()
+                except MemoryError:
+                    continue
+            self.left = min(self.left, left)
+
+
+def without_failures(call: Any) -> Any:
+    """Return the same function, whose allocations don't fail."""
+
+    def paused(*arguments: Any, **options: Any) -> Any:
+        C.pause_failures()
+        try:
+            return call(*arguments, **options)
+        finally:
+            C.continue_failures()
+
+    return paused
+
+
+def fail_each(name: str, call: Any, expected: Any, bpe: Any, most: int, in_threads: bool) -> None:
+    for _ in range(2):  # what is imported, or kept for the next call, exists from now on
+        assert call() == expected, f"{name}: another result"
+    failures, errors = Failures(most), 0
+    run_task, engine = bpe.run_task, bpe.find_engine()[0]
+    main_thread = threading.current_thread()
+
+    def run_failing_task(*arguments: Any) -> Any:
+        assert threading.current_thread() is not main_thread, f"{name}: no threads"
+        engine.lib.bpe_cache_free(engine.ffi.NULL)  # glibc aborts if it has no memory for variables of a thread
+        C.fail_no_more()
+        return failures.during(run_task, *arguments)
+
+    while failures.left < most:
+        faulthandler.dump_traceback_later(60, exit=True)  # if the call hangs
+        failures.n += 1 + most // 2
+        failures.left = most
+        place = f"{name}, allocation {failures.n}"
+        try:
+            if in_threads:
+                bpe.run_task = run_failing_task
+                result = call()
+            else:
+                result = failures.during(call)
+            assert result == expected, f"{place}: another result"
+        except MemoryError:
+            errors += 1
+        except (RuntimeError, TypeError, SystemError) as error:
+            known = PYTHONS + IN_A_ROW * (most > 1)
+            assert any(text in str(error) for text in known), f"{place}: {error!r}"
+            errors += 1
+        finally:
+            bpe.run_task = run_task
+        result = call()
+        assert result == expected, f"{place}: another result in the next call"
+    print(f"{name}: {failures.n} allocations, {most} at a time, {errors} errors")
+
+
+def main() -> None:
+    faulthandler.enable()
+    sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else str(HERE))
+    import bpe
+
+    assert bpe.find_engine()[0], bpe.find_engine()[1]
+    start = time.monotonic()
+    # Python's threads without memory: Thread.start() and result() may wait for ever, or keep a lock for ever
+    pool = concurrent.futures.ThreadPoolExecutor
+    for kind, name in ((pool, "submit"), (pool, "shutdown"), (concurrent.futures.Future, "result")):
+        setattr(kind, name, without_failures(getattr(kind, name)))
+    # threads for a small text
+    os.sched_getaffinity = lambda process: {0, 1}  # type: ignore
+    bpe.SLICE_BYTES_IN_C, bpe.BATCH_BYTES, bpe.SHORT_TEXT, bpe.WINDOW_BYTES = 300, 1000, 0, 100
+    corpus = TEXT[:1500]
+    with tempfile.TemporaryDirectory() as folder:
+        path, output = os.path.join(folder, "corpus.txt"), os.path.join(folder, "ids.npy")
+        Path(path).write_text(corpus, encoding="utf-8")
+        specials = [END, "fer"]
+        model = bpe.train_bpe(path, 270, specials, engine="python")
+        tokenizer = bpe.Tokenizer(*model, specials)
+        assert not isinstance(tokenizer.encoder, bpe.PythonEncoder)
+        texts = [TEXT[:200], END, *TEXT[:3000].split("\n"), TEXT[:5000]]
+        in_python = bpe.PythonEncoder(tokenizer)
+        ids = [in_python.encode(text.encode()) for text in texts]
+        flat = [token_id for part in ids for token_id in part]
+
+        def make() -> Any:
+            new = bpe.Tokenizer(*model, specials)
+            return [new.encode(text) for text in (texts[-1], texts[0])]
+
+        def encode_all() -> Any:
+            return [tokenizer.encode(text) for text in (texts[0], texts[-1], texts[0])]
+
+        def encode_files() -> Any:
+            n = tokenizer.encode_files(None, output, texts=texts)
+            with open(output, "rb") as file:
+                return n, file.read()[128:]
+
+        calls = {
+            "Tokenizer": (make, [ids[-1], ids[0]]),
+            "encode": (encode_all, [ids[0], ids[-1], ids[0]]),
+            "encode_batch": (lambda: tokenizer.encode_batch(texts), ids),
+            "encode_files": (encode_files, (len(flat), bpe.array("H", flat).tobytes())),
+            "train_bpe": (lambda: bpe.train_bpe(path, 270, specials), model),
+        }
+        for most in (1, 10):
+            for name in ("Tokenizer", "encode"):
+                fail_each(name, *calls[name], bpe, most, in_threads=False)
+            for name in ("encode_batch", "encode_files", "train_bpe"):
+                fail_each(name, *calls[name], bpe, most, in_threads=False)
+                fail_each(f"threads of {name}", *calls[name], bpe, most, in_threads=True)
+    print(f"{time.monotonic() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

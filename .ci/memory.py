@@ -108,6 +108,10 @@ def fail_each(name: str, call: Any, expected: Any, bpe: Any, most: int, in_threa
 def main() -> None:
     faulthandler.enable()
     sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else str(HERE))
+    if sys.version_info >= (3, 12):  # f = lambda a: dict((x, x) for x in a), called without memory, then once more
+        print("memory.py: not run, since Python 3.12.1 and 3.13.0 crash if there is no memory for a generator")
+        return
+
     import bpe
 
     assert bpe.find_engine()[0], bpe.find_engine()[1]

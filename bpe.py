@@ -871,7 +871,8 @@ class Tokenizer:
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
         parts = corpus.map(lambda group: list(map(encode, group)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
-        return [ids for part in parts for ids in part]
+        with contextlib.closing(parts):
+            return [ids for part in parts for ids in part]
 
     def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
@@ -1340,11 +1341,12 @@ class Corpus:
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
         task = functools.partial(run_task, task, self.options.errors)
-        results = run_tasks(task, self.slices(slice_bytes), in_threads, self.options.workers)
-        for piece, result in with_progress(results, self.options.progress, progress):
-            self.bytes_read += piece.end_byte - piece.start_byte
-            self.n_slices += 1
-            yield result
+        # Closed at once, as everywhere: a traceback that is kept would keep a pool of workers alive.
+        with contextlib.closing(run_tasks(task, self.slices(slice_bytes), in_threads, self.options.workers)) as results:
+            for piece, result in with_progress(results, self.options.progress, progress):
+                self.bytes_read += piece.end_byte - piece.start_byte
+                self.n_slices += 1
+                yield result
 
     def slices(self, slice_bytes: int) -> Iterator[Slice]:
         """Cut files into slices of about slice_bytes, and collect texts into such slices."""
@@ -1431,7 +1433,8 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         yield bytes(data)
 
 
-def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool, workers: int | None) -> Iterator[tuple[Slice, Any]]:
+def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool,
+              workers: int | None) -> Generator[tuple[Slice, Any], None, None]:
     """Yield (slice, task(slice)) in order, from threads (for C) or processes (for Python)."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_workers = min(workers or n_cores, n_cores, 61)  # Windows allows no more processes in a pool
@@ -1589,6 +1592,8 @@ def find_engine() -> tuple[Any, str]:
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return module.load_engine(), ""
+    except MemoryError:
+        raise
     except Exception as error:
         return None, str(error)
 
@@ -1844,7 +1849,7 @@ def say(text: str, name: str = "stderr") -> None:
         stream = getattr(sys, name)
         stream.write(text)
         stream.flush()
-    except Exception as error:
+    except (OSError, ValueError, AttributeError) as error:
         replacement: Any = open(os.devnull, "w")  # noqa: SIM115
         replacement.error = error
         setattr(sys, name, replacement)

@@ -2338,6 +2338,15 @@ def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enoug
     assert next(results) and len(multiprocessing.active_children()) > 1
     results.close()
     assert not multiprocessing.active_children()
+    with pytest.raises(KeyboardInterrupt) as kept:  # a notebook keeps the last traceback
+
+        def interrupt(counts):
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(bpe.WordTable, "update", lambda *arguments: interrupt(arguments))
+            bpe.count_words(path)
+    assert kept.value and not multiprocessing.active_children()
 
 
 @only_python

@@ -2,68 +2,83 @@
 
     python .ci/page.py [SEED]
 
-A copy of the page gets one more script, which types texts, clicks buttons and writes down what is displayed. The texts
-are the presets and 60 random ones; the seed is printed. Requires regex, and Debian's package chromium.
+The browser is driven through a pipe, with the DevTools protocol: texts are typed into the page, buttons are clicked, keys
+are pressed, and what is displayed is read. The texts are the presets and random ones; the seed is printed. Requires
+regex, and Debian's packages chromium and fonts-noto-cjk (without a font, widths would be those of empty boxes).
 """
 
 from __future__ import annotations
 
+import base64
 import collections
 import decimal
+import itertools
 import json
+import os
 import random
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import unicodedata
+import time
 import urllib.parse
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bpe
 
 ROOT = Path(__file__).resolve().parent.parent
-MOST_LINES, MOST_COLUMNS = 650, 120
-RANDOM_TEXTS, ROUNDS = 60, 25
-MOST_CHARACTERS = 20_000  # of a text
-PATTERNS = {"gpt2": "gpt2", "spaces": r"\S+|\s", "none": r"(?s:.+)"}
+PAGE = ROOT / "docs" / "index.html"
+MOST_LINES, MOST_COLUMNS = 800, 120
+RANDOM_TEXTS, ROUNDS, SPLIT_TEXTS = 42, 20, 500
+PRESETS = ["words", "tie", "aaaa", "special", "chinese", "emoji", "code", "abcd"]
+PATTERNS = {name: name for name in bpe.PATTERNS} | {"spaces": r"\S+|\s", "none": r"(?s:.+)"}
+MARKS = {"\n": "\\n", " ": "␣"}  # of --explain
 OPTIONS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-OPTIONS += " --disable-component-update --disable-sync --dump-dom"
+OPTIONS += " --disable-component-update --disable-sync --remote-debugging-pipe"
+BIG = 200_000  # bytes of text that the page takes
 
 # Control, Next and so on are used as a reader would use them. A change of the pattern starts the training again.
 SCRIPT = """
-<script>
-performance.now = () => 0;  // training stops after 50 ms, which a busy machine may need for a few rounds
 const hex = (tokens) => tokens.map(hexOf);
 const texts = (parent, selector) => Array.from(parent.querySelectorAll(selector), (element) => element.textContent);
 const boxes = (word) => ({
   tokens: Array.from(word.querySelectorAll(".token"), (box) => [box.classList[1], texts(box, ".cell")]),
   above: texts(word, ".above"), ranks: texts(word, ".rank"),
 });
+const boxesOrText = (line) => (line.querySelector(".word") ? boxes(line.lastChild) : line.textContent.split("× ")[0]);
 const displayed = () => ({
   state: $("state").textContent, size: $("size").textContent, reason: $("reason").textContent,
-  words: Array.from($("words").children, (line) => [line.firstChild.textContent, boxes(line.lastChild)]),
+  vocabulary: $("vocabulary").textContent,
+  words: Array.from($("words").querySelectorAll(".line:has(.word)"), (line) => [line.firstChild.textContent, boxes(line.lastChild)]),
+  specials: texts($("words"), ".line:not(:has(.word))"),
   pairs: Array.from($("pairs").rows, (row) => [row.className, ...texts(row, "td").slice(0, 2)]).slice(1),
   morePairs: $("more-pairs").textContent,
 });
+function type(entries) {
+  for (const [id, value] of Object.entries(entries)) $(id).value = value;
+  $("pattern").dispatchEvent(new Event("input"));
+}
 function collect() {
-  const merges = trainByDefinition(wordsOf($("text").value, $("pattern").value), 1000);
+  const merges = trainByDefinition(wordsOf($("text").value, $("pattern").value, specials), 1000);
   const found = {
-    text: $("text").value, pattern: $("pattern").value, encode: $("new-text").value,
+    text: $("text").value, pattern: $("pattern").value, special: specials, encode: $("encode").value,
     merges: merges.map(({ left, right, count }) => [hexOf(left), hexOf(right), count]), rounds: [displayed()],
   };
-  while ($("next").getAttribute("aria-disabled") === "false" && found.rounds.length <= ROUNDS) {
+  while ($("next").ariaDisabled === "false" && found.rounds.length <= ROUNDS) {
     $("next").click();
     found.rounds.push(displayed());
   }
   found.list = Array.from($("merges").rows, (row) => texts(row, "td")).slice(1);
   found.colored = Array.from($("colored").children, (piece) => [piece.children[0].textContent, piece.lastChild.data]);
+  found.shown = $("shown").textContent;
+  found.size = $("encoded-size").textContent;
   found.encoded = Array.from($("choose").children, (_, i) => {
     $("choose").children[i].click();
     const steps = Array.from($("steps").children, (row) => [row.firstChild.data, boxes(row.lastChild)]);
-    return { steps, result: $("result").textContent, longest: $("longest").textContent };
+    return { steps, result: $("result").firstChild.data, longest: $("result").lastChild.data };
   });
   $("back").click();
   $("guess").click();
@@ -73,29 +88,107 @@ function collect() {
   $("guess").click();
   return found;
 }
-const collected = [];
-for (let i = 0; i < $("presets").children.length; i++) {
-  $("presets").children[i].click();
-  collected.push(collect());
+function collectAll(presets, cases) {
+  const now = performance.now;
+  performance.now = () => 0; // a busy machine may need more than 40 ms for a few rounds
+  const collected = presets.map((name) => {
+    show(filled(name));
+    return collect();
+  });
+  for (const entries of cases) {
+    type({ ids: "", mine: "", ...entries });
+    collected.push(collect());
+  }
+  performance.now = now;
+  return collected;
 }
-for (const { text, pattern, encode } of CASES) {
-  $("text").value = text;
-  $("new-text").value = encode;
-  $("pattern").value = pattern;
-  $("pattern").dispatchEvent(new Event("change"));
-  collected.push(collect());
-}
-$("text").value = LARGE;
-$("pattern").value = "gpt2";
-$("pattern").dispatchEvent(new Event("change"));
-const large = trainByDefinition(wordsOf(textIn("text"), "gpt2"), 30);
-collected.push({
-  limit: $("text-limit").textContent, words: $("words").children.length,
-  merges: large.map(({ left, right, count }) => [hexOf(left), hexOf(right), count]),
-});
-document.body.append(make("pre", { id: "collected" }, encodeURIComponent(JSON.stringify(collected))));
-</script>
 """
+
+
+class Browser:
+    """Chromium with one tab, driven by the DevTools protocol: JSON through pipes, which are its files 3 and 4."""
+
+    def __init__(self, folder: str) -> None:
+        chromium = shutil.which("chromium")
+        if not chromium:
+            raise SystemExit("page.py: chromium is not installed; run: apt-get install chromium fonts-noto-cjk")
+        command = [chromium, *OPTIONS.split(), f"--user-data-dir={folder}/user"]
+        shell = ["sh", "-c", 'exec "$@" 3<&0 4>&1 0</dev/null 1>&2', "sh"]
+        self.process = subprocess.Popen(
+            [*shell, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.numbers, self.unread = itertools.count(1), b""
+        self.events: list[dict[str, Any]] = []
+        self.session: dict[str, str] = {}
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        for domain in ("Page", "Runtime", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a command, and return its answer; events that arrive before it are kept."""
+        number = next(self.numbers)
+        message = {"id": number, "method": method, "params": params} | self.session
+        assert self.process.stdin
+        self.process.stdin.write(json.dumps(message).encode() + b"\0")
+        self.process.stdin.flush()
+        while (answer := self.read()).get("id") != number:
+            self.events.append(answer)
+        if "error" in answer:
+            raise SystemExit(f"page.py: {method}: {answer['error']}")
+        return answer["result"]
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout
+        while b"\0" not in self.unread:
+            data = os.read(self.process.stdout.fileno(), 1 << 20)
+            if not data:
+                raise SystemExit("page.py: Chromium ended")
+            self.unread += data
+        message, self.unread = self.unread.split(b"\0", 1)
+        return json.loads(message)
+
+    def js(self, code: str) -> Any:
+        """Run JavaScript in the page, and return its value."""
+        answer = self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True, userGesture=True)
+        if "exceptionDetails" in answer:
+            raise SystemExit(f"page.py: {answer['exceptionDetails']['exception'].get('description')}\n  in {code[:300]}")
+        return answer["result"].get("value")
+
+    def open(self, fragment: str, scripts: bool = True) -> None:
+        """Load the page anew with this address, and wait until it has trained."""
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=f"{PAGE.as_uri()}#{fragment}")
+        self.wait("document.readyState === 'complete' && typeof readAddress === 'function' && $('busy').hidden")
+        if scripts:
+            self.js(SCRIPT.replace("ROUNDS", str(ROUNDS)).replace("const ", "var "))
+
+    def wait(self, condition: str, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while not self.js(condition):
+            if time.monotonic() > end:
+                raise SystemExit(f"page.py: never true: {condition}")
+            time.sleep(0.02)
+
+    def press(self, *keys: str) -> None:
+        """Press keys; "+Tab" is Tab with Shift."""
+        codes = {"Tab": 9, "Enter": 13, " ": 32, "End": 35, "Home": 36, "ArrowLeft": 37, "ArrowRight": 39}
+        for key in keys:
+            name = key.removeprefix("+")
+            press = {"key": name, "code": name, "windowsVirtualKeyCode": codes[name], "modifiers": 8 * (key != name)}
+            text = {"Enter": "\r", " ": " "}.get(name)
+            self.call("Input.dispatchKeyEvent", type="keyDown", **press, **({"text": text} if text else {}))
+            self.call("Input.dispatchKeyEvent", type="keyUp", **press)
+
+    def resize(self, width: int, height: int = 900, media: str = "", **features: str) -> None:
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        pairs = [{"name": name.replace("_", "-"), "value": value} for name, value in features.items()]
+        self.call("Emulation.setEmulatedMedia", media=media, features=pairs)
+
+    def picture(self, path: Path) -> None:
+        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)["data"]
+        path.write_bytes(base64.b64decode(data))
 
 
 def random_cases(seed: int) -> list[dict[str, str]]:
@@ -103,37 +196,30 @@ def random_cases(seed: int) -> list[dict[str, str]]:
     rng, cases = random.Random(seed), []
     alphabets = ["ab", "aab b", "abc  '\n", "天气 天", "今天天气很好，", "é😀👍👩\u200d", "a\ufeff\x85\xa0 \x1c\u3000b\t\n", "a1²Ⅷ-_ '.sll"]
     for number in range(RANDOM_TEXTS):
-        alphabet, pattern = rng.choice(alphabets), list(PATTERNS)[number % 3]
+        alphabet, pattern = rng.choice(alphabets), list(PATTERNS)[number % len(PATTERNS)]
         longest = 22 if pattern == "none" else 60  # the page draws at most 90 bytes of a word
         text, encode = ("".join(rng.choices(alphabet, k=rng.randint(1, most))) for most in (longest, 22))
         if max(len(word.encode()) for word in bpe.find_words(text, PATTERNS[pattern])) > 90:
             text = text[:22]
-        cases.append({"text": text, "pattern": pattern, "encode": encode})
+        specials = rng.sample(["ab", "a b", "aba", "天天", "天", "😀"], rng.randint(1, 4)) if number % 2 else []
+        cases.append({"text": text, "pattern": pattern, "special": "\n".join(specials), "encode": encode})
     return cases
 
 
-def visible(character: str) -> str:
-    hidden = unicodedata.category(character)[0] in "CZ"
-    return {" ": "␣", "\n": "↵", "\t": "⇥"}.get(character) or (f"U+{ord(character):04X}" if hidden else character)
-
-
 def spell(token: bytes) -> str:
-    try:
-        return "".join(map(visible, token.decode()))
-    except UnicodeDecodeError:
-        return token.hex(" ")
+    return bpe.in_line([token])
 
 
 def in_sentence(token: bytes) -> str:
-    return token.hex(" ") if spell(token) == token.hex(" ") else f"{token.hex(' ')} ({spell(token)})"
+    return spell(token) if spell(token) == f"[{token.hex(' ')}]" else f"{token.hex(' ')} ({spell(token)})"
 
 
 def plus(pair: bpe.Pair) -> str:
-    return f"{spell(pair[0])} + {spell(pair[1])}"
+    return " + ".join(bpe.readable(pair, MARKS))
 
 
 def times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
+    return bpe.plural(count, "time")
 
 
 def ratio(size: int, tokens: int) -> str:
@@ -144,19 +230,19 @@ def ratio(size: int, tokens: int) -> str:
 def boxes(word: bpe.Word, new: bytes = b"", ranks: dict[bpe.Pair, int] | None = None) -> dict[str, object]:
     """Return what a word must look like: its tokens with the cells of each, and the characters above them."""
     ends, tokens, above, start = [], [], [], 0
-    for character in b"".join(word).decode():
-        ends.append((start, start + len(character.encode()), character))
+    for character in b"".join(word).decode("utf-8", "surrogateescape"):
+        ends.append((start, start + len(character.encode("utf-8", "surrogateescape")), character))
         start = ends[-1][1]
     start = 0
     for token in word:
         end, cells = start + len(token), []
         for first, last, character in ends:
-            if start <= first and last <= end:
-                cells.append(visible(character))
+            if start <= first and last <= end and not "\udc80" <= character <= "\udcff":
+                cells.append(spell(character.encode()))
             else:
                 cells += [b"".join(word)[at : at + 1].hex() for at in range(max(first, start), min(last, end))]
             if first < end < last and first >= start:
-                above.append(visible(character))
+                above.append(spell(character.encode()))
         tokens.append(["new" if token == new else "old" if len(token) > 1 else "byte", cells])
         start = end
     between = [] if ranks is None else [str(ranks.get(pair, "·")) for pair in zip(word, word[1:])]
@@ -201,27 +287,41 @@ def equal(what: str, found: object, expected: object) -> None:
         raise SystemExit(f"page.py: {what} differs\n  page:   {found!r}\n  bpe.py: {expected!r}")
 
 
-def split(text: str, pattern: str) -> list[bpe.Word]:
-    return [tuple(bytes([byte]) for byte in word.encode()) for word in bpe.find_words(text, PATTERNS[pattern])]
+def texts_of(text: str, specials: list[str]) -> list[str]:
+    """Return the text between special tokens."""
+    return bpe.special_token_finder(tuple(specials)).split(text)[::2]
+
+
+def split(text: str, pattern: str, specials: list[str]) -> list[bpe.Word]:
+    words = (word for piece in texts_of(text, specials) for word in bpe.find_words(piece, PATTERNS[pattern]))
+    return [bpe.single_bytes(word.encode()) for word in words]
 
 
 def check_training(found: dict, name: str) -> list[bpe.Pair]:
     """Compare every displayed round; return the merges that were displayed."""
-    words = dict(collections.Counter(split(found["text"], found["pattern"])))
-    if found["pattern"] == "gpt2":
-        equal(f"{name}: words", words, bpe.words_of(found["text"]))
+    specials = found["special"]
+    words = dict(collections.Counter(split(found["text"], found["pattern"], specials)))
     merges = bpe.train_by_definition(words, 1000)
     equal(f"{name}: merges", [row[:2] for row in found["merges"]], [[left.hex(" "), right.hex(" ")] for left, right in merges])
     shown = len(found["rounds"]) - 1
     equal(f"{name}: rounds that can be reached", shown, min(len(merges), ROUNDS))
+    first_id = 256 + len(specials)
+    finder = bpe.special_token_finder(tuple(specials))
+    special_lines = [
+        f"{finder.findall(found['text']).count(token)} ×{token}special token, id {256 + i}" for i, token in enumerate(specials)
+    ]
     size, rows, state = sum(len(word) * count for word, count in words.items()), [], ": all bytes"
     for number, page in enumerate(found["rounds"]):
         where, new = f"{name}, round {number}", b"".join(merges[number - 1]) if number else b""
         equal(f"{where}: state", page["state"], f"Round {number} of {len(merges)}{state}")
         equal(f"{where}: reason", page["reason"], reason(words))
         equal(f"{where}: words", page["words"], [[f"{count} ×", boxes(word, new)] for word, count in words.items()])
+        equal(f"{where}: special tokens", page["specials"], special_lines)
+        parts = f"256 bytes + {bpe.plural(len(specials), 'special token')} + {bpe.plural(number, 'merge')}"
+        equal(f"{where}: vocabulary", page["vocabulary"], f"Vocabulary: {first_id + number} = {parts}")
         tokens = sum(len(word) * count for word, count in words.items())
-        equal(f"{where}: size", page["size"], f"{tokens:,} tokens, {ratio(size, tokens)} bytes per token")
+        expected = f"{bpe.plural(tokens, 'token')}, {ratio(size, tokens)} bytes per token" if size else ""
+        equal(f"{where}: size", page["size"], expected)
         counts = bpe.count_pairs(words)
         order = sorted(counts, key=lambda pair: (counts[pair], pair), reverse=True)
         top = [pair for pair in order if counts[pair] == counts[order[0]]]
@@ -238,20 +338,31 @@ def check_training(found: dict, name: str) -> list[bpe.Pair]:
         equal(f"{where}: count of the merge", found["merges"][number][2], count)
         words = {bpe.merge_pair(word, best): n for word, n in words.items()}
         left = sum(len(word) * n for word, n in words.items())
-        state = f": merged {plus(best)}, {times(count)}, into token {256 + number}"
+        state = f": merged {plus(best)}, {times(count)}, into token {first_id + number}"
         state += f", overlapping, so {tokens - left} were replaced" * (tokens - left < count)
-        row = [number, 256 + number, plus(best), spell(b"".join(best)), f"{count:,}", ratio(size, left)]
+        row = [number, first_id + number, plus(best), spell(b"".join(best)), f"{count:,}", ratio(size, left)]
         rows.append([str(value) for value in row])
     equal(f"{name}: list of merges", found["list"], rows[::-1])
     return merges[:shown]
 
 
+def tokenizer_of(merges: list[bpe.Pair], specials: list[str], pattern: str) -> bpe.Tokenizer:
+    tokens = [bytes([byte]) for byte in range(256)] + [token.encode() for token in specials]
+    tokens += [left + right for left, right in merges]
+    return bpe.Tokenizer(dict(enumerate(tokens)), merges, specials, PATTERNS[pattern])
+
+
 def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
     """Compare the encoding of a text and the steps of each of its words; return the number of words."""
-    ids = {bytes([byte]): byte for byte in range(256)} | {b"".join(pair): 256 + i for i, pair in enumerate(merges)}
-    words = split(found["encode"], found["pattern"])
-    tokens = [token for word in words for token in bpe.encode_by_definition(word, merges)]
-    equal(f"{name}: encoding", found["colored"], [[str(ids[token]), spell(token)] for token in tokens])
+    tokenizer = tokenizer_of(merges, found["special"], found["pattern"])
+    ids = tokenizer.encode(found["encode"])
+    tokens = [tokenizer.vocab[token_id] for token_id in ids]
+    equal(f"{name}: ids", found["colored"], [[str(token_id), spell(token)] for token_id, token in zip(ids, tokens)])
+    equal(f"{name}: line of --show", found["shown"], "|".join(bpe.readable(tokens, {"\n": "\\n\n"})))
+    size = len(b"".join(tokens))
+    expected = f"{bpe.plural(len(ids), 'token')}, {bpe.plural(size, 'byte')}, {ratio(size, max(1, len(ids)))} bytes per token"
+    equal(f"{name}: size", found["size"], expected if ids else "")
+    words = split(found["encode"], found["pattern"], found["special"])
     words, ranks = list(dict.fromkeys(words)), {pair: rank for rank, pair in enumerate(merges)}
     equal(f"{name}: words to encode", len(found["encoded"]), len(words))
     for word, page in zip(words, found["encoded"]):
@@ -261,31 +372,305 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
             if now != before:
                 steps.append([f"rank {rank}: {plus(pair)}", boxes(now, b"".join(pair), ranks)])
         equal(f"{name}: steps of {word}", page["steps"], steps)
-        equal(f"{name}: ids of {word}", page["result"], "Ids: " + " ".join(str(ids[token]) for token in now))
+        ids = tokenizer.ordinary.encode(b"".join(word).decode()) if found["pattern"] == "none" else None
+        expected = [tokenizer.ids[token] if len(token) == 1 else 256 + len(found["special"]) + merged_by(token, merges) for token in now]
+        equal(f"{name}: ids of {word}", page["result"], "Ids: " + " ".join(map(str, expected)))
         longest = longest_match(b"".join(word), {b"".join(pair) for pair in merges})
         other = f"other tokens: {' | '.join(map(spell, longest))}" if longest != list(now) else "the same tokens."
         equal(f"{name}: longest match of {word}", page["longest"], f"The longest match from the left would give {other}")
     return len(words)
 
 
-def check_large_text(found: dict) -> None:
-    """Of a text that is too long, the page says so, trains on the beginning, and draws some words."""
-    words = bpe.words_of(large_text()[:MOST_CHARACTERS])
-    merges = []
-    for _ in range(30):
-        counts = bpe.count_pairs(words)
-        best = max(counts, key=lambda pair: (counts[pair], pair))
-        words = {bpe.merge_pair(word, best): n for word, n in words.items()}
-        merges.append([best[0].hex(" "), best[1].hex(" "), counts[best]])
-    equal("large text: merges", found["merges"], merges)
-    if f"{MOST_CHARACTERS:,}" not in found["limit"] or not 0 < found["words"] < 100:
-        raise SystemExit(f"page.py: large text: {found['limit']!r}, {found['words']} lines of words")
+def merged_by(token: bytes, merges: list[bpe.Pair]) -> int:
+    return next(rank for rank, (left, right) in enumerate(merges) if left + right == token)
 
 
 def large_text() -> str:
     """Return more text than the page takes."""
-    text = (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")
-    return text[: MOST_CHARACTERS + 5000]
+    return 2 * (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")
+
+
+def check_large_text(browser: Browser, seed: int) -> None:
+    """The page says that a text is too long, trains on its beginning, can be used meanwhile, and stops when asked."""
+    text = large_text().encode()[:BIG].decode(errors="ignore")
+    words = collections.Counter(split(text, "gpt2", []))
+    expected = bpe.train_from_counts({b"".join(word): count for word, count in words.items()}, 1256)[1]
+    browser.js("var gaps = [], last = performance.now(); setInterval(() => { const now = performance.now(); "
+               "gaps.push(now - last); last = now; }, 5); void 0")
+    browser.js(f"type({{ text: {json.dumps(large_text())}, pattern: 'gpt2', special: '', encode: '' }})")
+    if browser.js("$('busy').hidden") or f"{BIG:,} bytes" not in browser.js("$('text-limit').textContent"):
+        raise SystemExit("page.py: large text: no bar, or no limit")
+    browser.js("$('stop').click()")
+    stopped = browser.js("merges.length")
+    time.sleep(0.3)
+    equal("large text: merges after Stop", browser.js("[merges.length, $('busy').hidden]"), [stopped, True])
+    if stopped > 900:
+        raise SystemExit(f"page.py: large text: {stopped} merges were learned before Stop")
+    browser.js("goTo(3)")
+    browser.js("$('last').click()")
+    browser.wait("$('busy').hidden")
+    equal("large text: merges", browser.js("merges.map((pair) => hex([pair.left, pair.right]))"),
+          [[left.hex(" "), right.hex(" ")] for left, right in expected])
+    state = browser.js("[$('state').textContent.slice(0, 19), $('words').children.length, $('reason').textContent]")
+    equal("large text: state", state, ["Round 1000 of 1000:", 40, "The page stops after 1,000 merges; bpe.py continues."])
+    for wanted in (999, 512, 513, 0, 777):  # snapshots and the words that were drawn last
+        browser.js(f"goTo({wanted})")
+        tokens = sum(len(word) * n for word, n in zip(bpe.encode_words(words, expected[:wanted]), words.values()))
+        equal(f"large text: tokens in round {wanted}", browser.js("wordsAt(round).reduce((sum, { tokens, count }) => sum + tokens.length * count, 0)"), tokens)
+        equal(f"large text: shown in round {wanted}", browser.js("$('size').textContent.split(',', 2).join(',')").split(" tokens")[0], f"{tokens:,}")
+    longest = browser.js("Math.max(...gaps)")
+    print(f"200 KB: the page was busy for {longest:.0f} ms at most")
+    if longest > 2000:
+        raise SystemExit("page.py: large text: the page can't be used while it trains")
+
+
+def check_patterns(browser: Browser, seed: int) -> None:
+    """Compare findWords with bpe.find_words on random texts that are full of traps."""
+    rng = random.Random(seed)
+    traps = ["'s", "'S", "'ſ", "'ll", "'lL", "'Ve", "ab", "Ab", "aB", "中", "中A", "a\u0301", "\u0301", "ǅ", "ʰ", "ª", "1", "²", "Ⅷ",
+             "1234", " ", "  ", "\t", "\n", "\r\n", "\r", "\n\n", "\u3000", "\xa0", "\x85", "\u2028", "\ufeff", "\x1c", "!", "/", "!\n/", "(",
+             "-", "_", "😀", "👩\u200d🚀", "İ", "ß", "K", "١", "क्ष", "天气", "，", "\ud7ff", "\U0010ffff"]
+    texts = ["".join(rng.choices(traps, k=rng.randint(1, 14))) for _ in range(SPLIT_TEXTS)]
+    found = browser.js(f"{json.dumps(texts)}.map((text) => {json.dumps(list(PATTERNS))}.map((name) => findWords(text, name)))")
+    for text, words in zip(texts, found):
+        for name, page in zip(PATTERNS, words):
+            equal(f"words of {text!r}, {name}", page, bpe.find_words(text, PATTERNS[name]))
+
+
+def check_decoding(browser: Browser, seed: int) -> None:
+    """Compare the bytes and the text of random ids, and clicked ones, with decode."""
+    rng = random.Random(seed)
+    browser.js("show({ ...filled('chinese'), special: '<|endoftext|>\\n天天', encode: '今天<|endoftext|>很蓝', round: 30 })")
+    merges = [(bytes.fromhex(left), bytes.fromhex(right)) for left, right in
+              browser.js("merges.slice(0, 30).map((pair) => hex([pair.left, pair.right]))")]
+    tokenizer = tokenizer_of(merges, ["<|endoftext|>", "天天"], "gpt2")
+    for _ in range(100):
+        ids = [rng.choice([rng.randrange(256), rng.randrange(128, 256), rng.randrange(256, len(tokenizer))]) for _ in range(rng.randint(1, 12))]
+        browser.js(f"$('ids').value = {json.dumps(str(ids))}; $('ids').dispatchEvent(new Event('input'))")
+        data = tokenizer.decode_bytes(ids)
+        tokens = tuple(tokenizer.vocab[token_id] for token_id in ids)
+        equal(f"decoding {ids}", browser.js("[boxes($('decoded').firstChild), ...texts($('decoded'), 'pre')]"),
+              [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {tokenizer.decode(ids)}"])
+    for wrong, at in (("1 2 999", 2), ("-1", 0), ("7, x", 1)):
+        browser.js(f"$('ids').value = '{wrong}'; $('ids').dispatchEvent(new Event('input'))")
+        what = wrong.replace(",", "").split()[at]
+        equal(wrong, browser.js("[$('ids-error').textContent, $('decoded').textContent]"), [f"unknown token id {what} at index {at}", ""])
+    ids = tokenizer.encode("今天<|endoftext|>很蓝")
+    browser.js("$('colored').children[1].click()")
+    equal("one clicked id", browser.js("$('ids').value"), str(ids[1]))
+    browser.js("$('colored').children[3].click()")
+    equal("a run of clicked ids", browser.js("$('ids').value"), " ".join(map(str, ids[1:4])))
+    equal("decoded run", browser.js("$('decoded').lastChild.textContent"), f"Text: {tokenizer.decode(ids[1:4])}")
+    equal("pressed ids", browser.js("texts($('colored'), '[aria-pressed=true] .id')"), [str(token_id) for token_id in ids[1:4]])
+    browser.js("$('colored').children[0].click()")
+    equal("a new run", browser.js("$('ids').value"), str(ids[0]))
+
+
+def check_comparison(browser: Browser, seed: int) -> None:
+    """Paste merges with planted differences: the page finds the first, gives its counts, and its cause if that is certain."""
+    def paste(text: str, merges: list[bpe.Pair], special: str = "", pattern: str = "gpt2", as_json: bool = False) -> str:
+        printable = [[bpe.to_printable(left), bpe.to_printable(right)] for left, right in merges]
+        mine = json.dumps(printable) if as_json else "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in printable)
+        browser.js(f"type({json.dumps({'text': text, 'pattern': pattern, 'special': special, 'mine': mine, 'encode': text})})")
+        browser.wait("$('busy').hidden")
+        return browser.js("$('compared').textContent")
+
+    text = (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")[:3000]
+    words = bpe.words_of(text)
+    merges = bpe.train_by_definition(words, 40)
+    equal("equal merges", paste(text, merges), "All 40 merges are the same.")
+    equal("equal merges in JSON", paste(text, merges, as_json=True), "All 40 merges are the same.")
+    ids = tokenizer_of(merges, [], "gpt2").encode(text)[:400]
+    browser.js("$('with').value = 'mine'; $('with').dispatchEvent(new Event('input'))")
+    equal("ids of pasted merges", browser.js("texts($('colored'), '.id')"), [str(token_id) for token_id in ids])
+    browser.js("$('with').value = 'ours'")
+    rng = random.Random(seed)
+    for _ in range(10):
+        at = rng.randrange(len(merges))
+        now = dict(zip(bpe.encode_words(words, merges[:at]), words.values()))
+        counts = bpe.count_pairs(now)
+        order = sorted(counts, key=lambda pair: (counts[pair], pair), reverse=True)
+        wrong = rng.choice(order[1:30])
+        lines = paste(text, [*merges[:at], wrong, *merges[at:]], as_json=rng.random() < 0.5).split("\n")
+        equal("same merges", lines[0], f"The first {bpe.plural(at, 'merge')} {'is' if at == 1 else 'are'} the same.")
+        top = ", ".join(f"{bpe.in_line(pair)} ({times(counts[pair])})" for pair in order[:3])
+        equal("most frequent pairs", lines[1], f"round {at + 1}: {top}")
+        equal("why", lines[2].strip(), reason(now))
+        equal("the pasted pair", lines[3].strip(), f"your merge {bpe.in_line(wrong)} ({times(counts[wrong])})")
+        tie = counts[wrong] == counts[order[0]]
+        cause = ["Cause: both pairs have the same count, so the tie rule differs."] * tie
+        equal("cause", [line.strip() for line in lines[4:]], cause)
+    for name, found, cause in (
+        ("tie", paste("ab cd", [(b"a", b"b")], pattern="spaces"), "Cause: both pairs have the same count"),
+        ("overlap", paste("aaa.aaa.ab.ab.ab", [(b"a", b"b")]), "Cause: pairs that overlap themselves"),
+        ("words", paste("the the the", [(b"e", b" ")]), "Cause: your pair occurs only across the end of a word"),
+        ("special", paste("ab<|x|>ab<|x|>", [(b"<", b"|")], "<|x|>"), "Cause: your pair occurs only in or across a special"),
+        ("across", paste("a<|x|>a", [(b"a", b"<")], "<|x|>"), "The first 0 merges are the same.\nTraining ends here"),
+        ("unknown", paste("the the the", [(b"q", b"z")]), "The first 0 merges are the same.\nround 1:"),
+        ("longer", paste("ab", [(b"a", b"b"), (b"q", b"z")]), "The first 1 merge is the same."),
+    ):
+        if cause not in found or name == "unknown" and "Cause" in found:
+            raise SystemExit(f"page.py: cause {name!r} is missing in {found!r}")
+    for text, message in (("a b c", "merge 1 must be"), ("lo w</w>", "characters, with </w>"), ("[[1, 2]]", "merge 1 must be"), ("[", "JSON")):
+        browser.js(f"$('mine').value = {json.dumps(text)}; $('mine').dispatchEvent(new Event('input'))")
+        if message not in browser.js("$('compared').textContent"):
+            raise SystemExit(f"page.py: {text!r}: {browser.js('$(`compared`).textContent')!r}")
+
+
+STATE = """JSON.stringify(["text", "pattern", "special", "encode", "with", "ids", "mine"].map((id) => $(id).value)
+  .concat(round, language, guessing, chosen, $("state").textContent, $("shown").textContent, $("words").textContent))"""
+
+
+def check_links(browser: Browser, seed: int) -> None:
+    """Each state is in the address, and its link opens exactly that, at the round."""
+    rng = random.Random(seed)
+    for number in range(12):
+        language = ["en", "zh"][number % 2]
+        entries = {
+            "text": rng.choice(["今天天气很好，今天天气", "a&b=c #d%20+e\nlow low lower", "", "x" * 300]), "pattern": rng.choice(list(PATTERNS)),
+            "special": rng.choice(["", "<|end|>\nlow", "#&"]), "encode": rng.choice(["", "lower&low#1 今天<|end|>"]),
+            "ids": rng.choice(["", "229 164 169"]), "mine": rng.choice(["", "l o\nlo w"]), "with": rng.choice(["ours", "mine"]),
+        }
+        if number > 7:
+            entries = {"encode": "low"}
+            browser.js(f"show(filled('{rng.choice(PRESETS)}'))")
+        browser.js(f"type({json.dumps(entries)}); $('{language}').click()")
+        browser.js(f"goTo({rng.randint(0, 6)}); if ($('choose').children[1]) $('choose').children[1].click(); {number} % 3 || $('guess').click()")
+        state = browser.js(STATE)
+        browser.wait("decodeURIComponent(location.hash) === decodeURIComponent(address)")
+        address = browser.js("location.hash.slice(1)")
+        browser.js("$('copy').click()")
+        browser.wait("$('copied').textContent !== ''")
+        equal("copied link", browser.js("navigator.clipboard.readText()"), f"{PAGE.as_uri()}#{address}")
+        browser.open(address)
+        equal(f"state of #{address}", json.loads(browser.js(STATE)), json.loads(state))
+        top = browser.js("$('train').getBoundingClientRect().top")
+        if not -1 < top < 10:
+            raise SystemExit(f"page.py: #{address} doesn't scroll to the round: {top}")
+        if number % 3 == 0:
+            browser.js("$('guess').click()")
+    for preset, language in itertools.product(PRESETS, ["en", "zh"]):
+        browser.js(f"location.hash = 'preset={preset}&round=2&lang={language}'")
+        browser.wait(f"address.includes('preset={preset}&round=2&') && language === '{language}'")
+        state = json.loads(browser.js("JSON.stringify([round, language, text.value === PRESETS[Object.keys(PRESETS).find((name) => say.presets[name] === $('presets').querySelector('[aria-pressed=true]').textContent)].text, $('look').textContent === say.look." + preset + "])"))
+        equal(f"preset {preset}", state, [2, language, True, True])
+    browser.js(f"type({{ text: {json.dumps('天' * 2000)} }})")
+    browser.wait("location.hash === ''")
+    said = browser.js("$('copied').textContent + $('copy').ariaDisabled")
+    if not re.fullmatch(r"内容太长，无法放进链接：共 18,\d\d\d 个字符，上限是 8,000 个。true", said):
+        raise SystemExit(f"page.py: a text that is too long for a link: {said}")
+    browser.call("Page.reload")
+    browser.wait("typeof readAddress === 'function' && $('text').value.length === 2000")
+    for path in [ROOT / "README.md", ROOT / "README.zh.md", *ROOT.glob("docs/*.md")]:
+        for link in re.findall(r"index\.html#([^\s)`\"<]+)", path.read_text(encoding="utf-8")):
+            wanted = dict(urllib.parse.parse_qsl(link))
+            browser.open(link)
+            equal(f"link {link} in {path.name}", [wanted["preset"] in PRESETS, browser.js("String(round)")], [True, wanted["round"]])
+
+
+def check_widths(browser: Browser, seed: int) -> None:
+    """Nothing is wider than the window, for any text: 195 pixels are 390 at 200 %, and 640 are 1,280."""
+    url = "https://example.org/" + "path-to-something/" * 60 + "?q=" + "%E5%A4%A9" * 100
+    for name, entries in {
+        "letters": {"text": "x" * 5000, "encode": "y" * 5000, "ids": "120 " * 300},
+        "address": {"text": url, "encode": url, "special": "<|" + "long" * 200 + "|>"},
+        "one word": {"text": "今天天气很好。" * 200, "encode": "今天天气很好。" * 200, "pattern": "none"},
+        "run": {"text": "a" * 4096, "encode": "a" * 4096, "mine": "a a\n" + "a" * 500 + " " + "a" * 500, "ids": "97"},
+        "spaces": {"text": " " * 3000 + "\t" * 3000 + "\u3000" * 500, "encode": " " * 3000, "pattern": "none"},
+    }.items():
+        browser.open("lang=en")
+        browser.js(f"type({json.dumps({'pattern': 'gpt2', 'special': ''} | entries)})")
+        browser.wait("$('busy').hidden")
+        for language, round_number in (("en", 9), ("zh", 0)):
+            browser.js(f"$('{language}').click(); goTo({round_number})")
+            for width in (195, 390, 640, 768, 1024, 1920):
+                browser.resize(width)
+                found = browser.js("document.documentElement.scrollWidth")
+                if found > width:
+                    wide = browser.js("Array.from(document.querySelectorAll('body *')).filter((one) => !one.parentElement.closest('.scroll') && one.getBoundingClientRect().right > innerWidth).map((one) => one.id || one.tagName)")
+                    raise SystemExit(f"page.py: {name} ({language}): {found} pixels in a window of {width}: {wide}")
+    browser.resize(1280)
+
+
+def check_keyboard(browser: Browser, seed: int) -> None:
+    """Everything can be reached and used with keys alone."""
+    browser.open("lang=en&preset=words&round=0")
+    reached: list[str] = []
+    for _ in range(60):
+        browser.press("Tab")
+        here = browser.js("document.activeElement === document.body ? '' : document.activeElement.id || document.activeElement.parentElement.id || document.activeElement.dataset.label")
+        if not here or here in reached and here == reached[0]:
+            break
+        reached.append(here)
+    expected = ["en", "zh", "copy", "presets", "text", "pattern", "special", "first", "back", "next", "last", "slider", "guess", "words",
+                "encode", "with", "colored", "choose", "steps", "ids", "mine"]
+    missing = [name for name in expected if name not in reached]
+    if missing:
+        raise SystemExit(f"page.py: Tab doesn't reach {missing}, but {reached}")
+    browser.js("$('next').focus()")
+    browser.press("Enter", " ", "ArrowRight")
+    equal("rounds by keys", browser.js("round"), 3)
+    browser.press("ArrowLeft")
+    equal("rounds by keys", browser.js("round"), 2)
+    browser.press("End", "Home", "ArrowRight")
+    equal("rounds by keys", browser.js("round"), 1)
+    browser.js("$('colored').children[0].focus()")
+    browser.press("ArrowRight", "Enter", "ArrowRight", "ArrowRight", "Enter")
+    ids = browser.js("texts($('colored'), '.id').slice(1, 4).join(' ')")
+    equal("ids by keys", browser.js("[$('ids').value, round]"), [ids, 1])
+    browser.js("$('choose').children[0].focus()")
+    browser.press("ArrowRight", " ")
+    equal("word by keys", browser.js("[chosen, document.activeElement.textContent]"), [1, browser.js("$('choose').children[1].textContent")])
+    browser.js("$('guess').focus()")
+    browser.press("Enter")
+    browser.js("$('pairs').querySelector('button').focus()")
+    browser.press("Enter")
+    equal("after a guess", browser.js("[document.activeElement.id, /^(Right|No)/.test($('reason').textContent)]"), ["next", True])
+    browser.js("$('presets').children[0].focus()")
+    browser.press("ArrowRight", "ArrowRight", "Enter")
+    equal("preset by keys", browser.js("[$('text').value, document.activeElement.textContent]"), ["aaaa", "aaaa: overlap"])
+
+
+CONTRAST = """(() => {
+  const parse = (color) => (color.match(/[\\d.]+/g) ?? []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const background = (one) => {
+    const color = parse(getComputedStyle(one).backgroundColor);
+    return color.length === 3 || color[3] > 0 ? color : background(one.parentElement ?? document.body);
+  };
+  const found = [];
+  for (const one of document.querySelectorAll("body *:not(script, style, option)")) {
+    const style = getComputedStyle(one);
+    const hasText = one.matches("textarea, select") || Array.from(one.childNodes).some((node) => node.nodeType === 3 && node.data.trim());
+    if (!hasText || !one.getClientRects().length) continue;
+    const [a, b] = [light(parse(style.color)), light(background(one))].sort((x, y) => y - x);
+    if ((a + 0.05) / (b + 0.05) < 4.5) found.push([one.id || one.className || one.tagName, one.textContent.slice(0, 20), (a + 0.05) / (b + 0.05)]);
+  }
+  return found;
+})()"""
+
+
+def check_reading(browser: Browser, seed: int) -> None:
+    """Colors have contrast, tokens differ in more than color, controls have names, and paper has no controls."""
+    for scheme, language in (("light", "en"), ("dark", "zh")):
+        browser.resize(1280, prefers_color_scheme=scheme)
+        browser.open(f"preset=special&round=4&lang={language}&ids=257")
+        browser.js("$('colored').children[1].click()")
+        equal(f"contrast below 4.5 ({scheme})", browser.js(CONTRAST), [])
+        nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+        roles = ("button", "textbox", "combobox", "slider", "region", "image", "toolbar", "group", "progressbar")
+        unnamed = [node["role"]["value"] for node in nodes if not node.get("ignored") and node["role"]["value"] in roles
+                   and not node.get("name", {}).get("value")]
+        equal(f"without a name ({scheme})", unnamed, [])
+    lines = browser.js("Array.from(document.querySelectorAll('.token.byte, .token.old, .piece'), (one) => getComputedStyle(one)).filter((style) => style.boxShadow === 'none' && style.borderBottomWidth === '0px').length")
+    equal("tokens without a line around them", lines, 0)
+    browser.resize(1280, media="print")
+    visible = "Array.from(document.querySelectorAll('{}')).filter((one) => one.getClientRects().length).map((one) => one.id)"
+    equal("controls on paper", browser.js(visible.format("button:not(.piece), select, input, progress")), [])
+    equal("on paper", browser.js(visible.format("#text, #state, #reason, #words, #pairs, #merges, #shown, #steps")),
+          ["text", "state", "reason", "words", "pairs", "merges", "shown", "steps"])
+    browser.resize(1280)
 
 
 def check_guess(found: dict, name: str) -> None:
@@ -302,37 +687,54 @@ def check_guess(found: dict, name: str) -> None:
         equal(f"{name}: answer", found["answer"], verdict + before["reason"])
 
 
+def check_chinese_preset(found: dict) -> None:
+    """Whole characters come by round 12, and words of two characters by round 30."""
+    text, rows = found["text"], [row[3] for row in found["list"]]
+    merges = bpe.train_by_definition(bpe.words_of(text), 30)
+    tokens = [(left + right).decode(errors="replace") for left, right in merges]
+    if not 200 <= len(text) <= 400 or not {"天", "好"} <= set(tokens[:12]) or not {"今天", "天气", "明天"} <= set(tokens):
+        raise SystemExit(f"page.py: the Chinese preset has {len(text)} characters and these tokens: {rows}")
+
+
 def main() -> None:
-    chromium = shutil.which("chromium")
-    if not chromium:
-        raise SystemExit("page.py: chromium is not installed; run: apt-get install chromium")
-    source = (ROOT / "docs" / "index.html").read_text(encoding="utf-8")
+    source = PAGE.read_text(encoding="utf-8")
     lines = source.splitlines()
     if len(lines) > MOST_LINES or max(map(len, lines)) > MOST_COLUMNS:
         raise SystemExit(f"page.py: docs/index.html has {len(lines)} lines, of at most {max(map(len, lines))} characters")
+    languages = re.findall(r"^  (?:en|zh): \{\n(.*?)^  \},", source, re.DOTALL | re.MULTILINE)
+    keys = [sorted(re.findall(r"(?:^|[{,] ) *(\w+): ", part, re.MULTILINE)) for part in languages]
+    equal("names of sentences", keys[0], keys[1])
     seed = int(sys.argv[1]) if sys.argv[1:] else random.SystemRandom().randrange(10**6)
     print("seed", seed, flush=True)
-    script = SCRIPT.replace("ROUNDS", str(ROUNDS)).replace("CASES", json.dumps(random_cases(seed)))
-    script = script.replace("LARGE", json.dumps(large_text()).replace("</", "<\\/"))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        page = Path(folder, "page.html")
-        page.write_text(source.replace("</body>", script + "</body>"), encoding="utf-8")
-        command = [chromium, *OPTIONS.split(), f"--user-data-dir={folder}/user", page.as_uri() + "#lang=en"]
-        result = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
-    match = re.search(r'<pre id="collected">([^<]*)</pre>', result.stdout)
-    if not match:
-        raise SystemExit(f"page.py: the page did not finish\n{result.stderr[-2000:]}")
-    collected = json.loads(urllib.parse.unquote(match[1]))
-    check_large_text(collected.pop())
-    equal("number of texts", len(collected), 5 + RANDOM_TEXTS)
-    merges = words = 0
-    for number, found in enumerate(collected):
-        name = f"text {number} ({found['text']!r}, pattern {found['pattern']})"
-        learned = check_training(found, name)
-        merges += len(learned)
-        words += check_encoding(found, name, learned)
-        check_guess(found, name)
-    print(f"{len(collected)} texts, {merges} merges and {words} encoded words are as in bpe.py")
+        browser = Browser(folder)
+        try:
+            browser.resize(1280)
+            browser.open("lang=en")
+            collected = browser.js(f"collectAll({json.dumps(PRESETS)}, {json.dumps(random_cases(seed))})")
+            merges = words = 0
+            for number, found in enumerate(collected):
+                name = f"text {number} ({found['text']!r}, pattern {found['pattern']}, special tokens {found['special']})"
+                learned = check_training(found, name)
+                merges += len(learned)
+                words += check_encoding(found, name, learned)
+                check_guess(found, name)
+            equal("number of texts", len(collected), len(PRESETS) + RANDOM_TEXTS)
+            print(f"{len(collected)} texts, {merges} merges and {words} encoded words are as in bpe.py", flush=True)
+            check_chinese_preset(collected[PRESETS.index("chinese")])
+            for check in (check_patterns, check_decoding, check_comparison, check_large_text, check_links, check_widths,
+                          check_keyboard, check_reading):
+                start = time.monotonic()
+                check(browser, seed)
+                print(f"{check.__name__.replace('_', ' ')}: {time.monotonic() - start:.1f} s", flush=True)
+            sent = [event["params"]["request"]["url"] for event in browser.events if event.get("method") == "Network.requestWillBeSent"]
+            equal("requests", {url.partition("#")[0] for url in sent} - {PAGE.as_uri(), "data:,"}, set())
+            errors = [event["params"] for event in browser.events if event.get("method") == "Runtime.exceptionThrown"]
+            equal("errors", errors, [])
+        finally:
+            browser.process.terminate()
+            browser.process.wait()
+    print("patterns, decoding, comparison, 200 KB, links, widths, keys, contrast and paper are as they should be")
 
 
 if __name__ == "__main__":

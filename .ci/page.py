@@ -2,9 +2,9 @@
 
     python .ci/page.py [SEED]
 
-The browser is driven through a pipe, with the DevTools protocol: texts are typed into the page, buttons are clicked, keys
-are pressed, and what is displayed is read. The texts are the presets and random ones; the seed is printed. Requires
-regex, and Debian's packages chromium and fonts-noto-cjk (without a font, widths would be those of empty boxes).
+The browser is driven through a pipe, with the DevTools protocol: texts are typed into the page, buttons are clicked,
+keys are pressed, and what is displayed is read. The texts are the presets and random ones; the seed is printed.
+Requires regex, and Debian's packages chromium and fonts-noto-cjk (without a font, widths would be those of boxes).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ const boxes = (word) => ({
   tokens: Array.from(word.querySelectorAll(".token"), (box) => [box.classList[1], texts(box, ".cell")]),
   above: texts(word, ".above"), ranks: texts(word, ".rank"),
 });
-const boxesOrText = (line) => (line.querySelector(".word") ? boxes(line.lastChild) : line.textContent.split("× ")[0]);
 const displayed = () => ({
   state: $("state").textContent, size: $("size").textContent, reason: $("reason").textContent,
   vocabulary: $("vocabulary").textContent,
-  words: Array.from($("words").querySelectorAll(".line:has(.word)"), (line) => [line.firstChild.textContent, boxes(line.lastChild)]),
+  words: Array.from($("words").querySelectorAll(".line:has(.word)"),
+    (line) => [line.firstChild.textContent, boxes(line.lastChild)]),
   specials: texts($("words"), ".line:not(:has(.word))"),
   pairs: Array.from($("pairs").rows, (row) => [row.className, ...texts(row, "td").slice(0, 2)]).slice(1),
   morePairs: $("more-pairs").textContent,
@@ -153,7 +153,9 @@ class Browser:
         """Run JavaScript in the page, and return its value."""
         answer = self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True, userGesture=True)
         if "exceptionDetails" in answer:
-            raise SystemExit(f"page.py: {answer['exceptionDetails']['exception'].get('description')}\n  in {code[:300]}")
+            raise SystemExit(
+                f"page.py: {answer['exceptionDetails']['exception'].get('description')}\n  in {code[:300]}"
+            )
         return answer["result"].get("value")
 
     def open(self, fragment: str, scripts: bool = True) -> None:
@@ -194,7 +196,16 @@ class Browser:
 def random_cases(seed: int) -> list[dict[str, str]]:
     """Return random texts with few distinct characters, so that there are ties, overlaps and divided characters."""
     rng, cases = random.Random(seed), []
-    alphabets = ["ab", "aab b", "abc  '\n", "天气 天", "今天天气很好，", "é😀👍👩\u200d", "a\ufeff\x85\xa0 \x1c\u3000b\t\n", "a1²Ⅷ-_ '.sll"]
+    alphabets = [
+        "ab",
+        "aab b",
+        "abc  '\n",
+        "天气 天",
+        "今天天气很好，",
+        "é😀👍👩\u200d",
+        "a\ufeff\x85\xa0 \x1c\u3000b\t\n",
+        "a1²Ⅷ-_ '.sll",
+    ]
     for number in range(RANDOM_TEXTS):
         alphabet, pattern = rng.choice(alphabets), list(PATTERNS)[number % len(PATTERNS)]
         longest = 22 if pattern == "none" else 60  # the page draws at most 90 bytes of a word
@@ -302,13 +313,18 @@ def check_training(found: dict, name: str) -> list[bpe.Pair]:
     specials = found["special"]
     words = dict(collections.Counter(split(found["text"], found["pattern"], specials)))
     merges = bpe.train_by_definition(words, 1000)
-    equal(f"{name}: merges", [row[:2] for row in found["merges"]], [[left.hex(" "), right.hex(" ")] for left, right in merges])
+    equal(
+        f"{name}: merges",
+        [row[:2] for row in found["merges"]],
+        [[left.hex(" "), right.hex(" ")] for left, right in merges],
+    )
     shown = len(found["rounds"]) - 1
     equal(f"{name}: rounds that can be reached", shown, min(len(merges), ROUNDS))
     first_id = 256 + len(specials)
     finder = bpe.special_token_finder(tuple(specials))
     special_lines = [
-        f"{finder.findall(found['text']).count(token)} ×{token}special token, id {256 + i}" for i, token in enumerate(specials)
+        f"{finder.findall(found['text']).count(token)} ×{token}special token, id {256 + i}"
+        for i, token in enumerate(specials)
     ]
     size, rows, state = sum(len(word) * count for word, count in words.items()), [], ": all bytes"
     for number, page in enumerate(found["rounds"]):
@@ -360,10 +376,13 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
     equal(f"{name}: ids", found["colored"], [[str(token_id), spell(token)] for token_id, token in zip(ids, tokens)])
     equal(f"{name}: line of --show", found["shown"], "|".join(bpe.readable(tokens, {"\n": "\\n\n"})))
     size = len(b"".join(tokens))
-    expected = f"{bpe.plural(len(ids), 'token')}, {bpe.plural(size, 'byte')}, {ratio(size, max(1, len(ids)))} bytes per token"
+    expected = (
+        f"{bpe.plural(len(ids), 'token')}, {bpe.plural(size, 'byte')}, {ratio(size, max(1, len(ids)))} bytes per token"
+    )
     equal(f"{name}: size", found["size"], expected if ids else "")
     words = split(found["encode"], found["pattern"], found["special"])
     words, ranks = list(dict.fromkeys(words)), {pair: rank for rank, pair in enumerate(merges)}
+    made = [left + right for left, right in merges]
     equal(f"{name}: words to encode", len(found["encoded"]), len(words))
     for word, page in zip(words, found["encoded"]):
         steps, now = [["bytes", boxes(word, ranks=ranks)]], word
@@ -372,17 +391,15 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
             if now != before:
                 steps.append([f"rank {rank}: {plus(pair)}", boxes(now, b"".join(pair), ranks)])
         equal(f"{name}: steps of {word}", page["steps"], steps)
-        ids = tokenizer.ordinary.encode(b"".join(word).decode()) if found["pattern"] == "none" else None
-        expected = [tokenizer.ids[token] if len(token) == 1 else 256 + len(found["special"]) + merged_by(token, merges) for token in now]
-        equal(f"{name}: ids of {word}", page["result"], "Ids: " + " ".join(map(str, expected)))
+        first_id = 256 + len(found["special"])
+        ids = [token[0] if len(token) == 1 else first_id + made.index(token) for token in now]
+        equal(f"{name}: ids of {word}", page["result"], "Ids: " + " ".join(map(str, ids)))
         longest = longest_match(b"".join(word), {b"".join(pair) for pair in merges})
         other = f"other tokens: {' | '.join(map(spell, longest))}" if longest != list(now) else "the same tokens."
-        equal(f"{name}: longest match of {word}", page["longest"], f"The longest match from the left would give {other}")
+        equal(
+            f"{name}: longest match of {word}", page["longest"], f"The longest match from the left would give {other}"
+        )
     return len(words)
-
-
-def merged_by(token: bytes, merges: list[bpe.Pair]) -> int:
-    return next(rank for rank, (left, right) in enumerate(merges) if left + right == token)
 
 
 def large_text() -> str:
@@ -390,13 +407,15 @@ def large_text() -> str:
     return 2 * (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")
 
 
-def check_large_text(browser: Browser, seed: int) -> None:
+def check_large_text(browser: Browser, _: int) -> None:
     """The page says that a text is too long, trains on its beginning, can be used meanwhile, and stops when asked."""
     text = large_text().encode()[:BIG].decode(errors="ignore")
     words = collections.Counter(split(text, "gpt2", []))
     expected = bpe.train_from_counts({b"".join(word): count for word, count in words.items()}, 1256)[1]
-    browser.js("var gaps = [], last = performance.now(); setInterval(() => { const now = performance.now(); "
-               "gaps.push(now - last); last = now; }, 5); void 0")
+    browser.js(
+        "var gaps = [], last = performance.now(); setInterval(() => { const now = performance.now(); "
+        "gaps.push(now - last); last = now; }, 5); void 0"
+    )
     browser.js(f"type({{ text: {json.dumps(large_text())}, pattern: 'gpt2', special: '', encode: '' }})")
     if browser.js("$('busy').hidden") or f"{BIG:,} bytes" not in browser.js("$('text-limit').textContent"):
         raise SystemExit("page.py: large text: no bar, or no limit")
@@ -409,15 +428,28 @@ def check_large_text(browser: Browser, seed: int) -> None:
     browser.js("goTo(3)")
     browser.js("$('last').click()")
     browser.wait("$('busy').hidden")
-    equal("large text: merges", browser.js("merges.map((pair) => hex([pair.left, pair.right]))"),
-          [[left.hex(" "), right.hex(" ")] for left, right in expected])
+    equal(
+        "large text: merges",
+        browser.js("merges.map((pair) => hex([pair.left, pair.right]))"),
+        [[left.hex(" "), right.hex(" ")] for left, right in expected],
+    )
     state = browser.js("[$('state').textContent.slice(0, 19), $('words').children.length, $('reason').textContent]")
-    equal("large text: state", state, ["Round 1000 of 1000:", 40, "The page stops after 1,000 merges; bpe.py continues."])
+    equal(
+        "large text: state", state, ["Round 1000 of 1000:", 40, "The page stops after 1,000 merges; bpe.py continues."]
+    )
     for wanted in (999, 512, 513, 0, 777):  # snapshots and the words that were drawn last
         browser.js(f"goTo({wanted})")
         tokens = sum(len(word) * n for word, n in zip(bpe.encode_words(words, expected[:wanted]), words.values()))
-        equal(f"large text: tokens in round {wanted}", browser.js("wordsAt(round).reduce((sum, { tokens, count }) => sum + tokens.length * count, 0)"), tokens)
-        equal(f"large text: shown in round {wanted}", browser.js("$('size').textContent.split(',', 2).join(',')").split(" tokens")[0], f"{tokens:,}")
+        equal(
+            f"large text: tokens in round {wanted}",
+            browser.js("wordsAt(round).reduce((sum, { tokens, count }) => sum + tokens.length * count, 0)"),
+            tokens,
+        )
+        equal(
+            f"large text: shown in round {wanted}",
+            browser.js("$('size').textContent.split(',', 2).join(',')").split(" tokens")[0],
+            f"{tokens:,}",
+        )
     longest = browser.js("Math.max(...gaps)")
     print(f"200 KB: the page was busy for {longest:.0f} ms at most")
     if longest > 2000:
@@ -427,11 +459,62 @@ def check_large_text(browser: Browser, seed: int) -> None:
 def check_patterns(browser: Browser, seed: int) -> None:
     """Compare findWords with bpe.find_words on random texts that are full of traps."""
     rng = random.Random(seed)
-    traps = ["'s", "'S", "'ſ", "'ll", "'lL", "'Ve", "ab", "Ab", "aB", "中", "中A", "a\u0301", "\u0301", "ǅ", "ʰ", "ª", "1", "²", "Ⅷ",
-             "1234", " ", "  ", "\t", "\n", "\r\n", "\r", "\n\n", "\u3000", "\xa0", "\x85", "\u2028", "\ufeff", "\x1c", "!", "/", "!\n/", "(",
-             "-", "_", "😀", "👩\u200d🚀", "İ", "ß", "K", "١", "क्ष", "天气", "，", "\ud7ff", "\U0010ffff"]
+    traps = [
+        "'s",
+        "'S",
+        "'ſ",
+        "'ll",
+        "'lL",
+        "'Ve",
+        "ab",
+        "Ab",
+        "aB",
+        "中",
+        "中A",
+        "a\u0301",
+        "\u0301",
+        "ǅ",
+        "ʰ",
+        "ª",
+        "1",
+        "²",
+        "Ⅷ",
+        "1234",
+        " ",
+        "  ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\r",
+        "\n\n",
+        "\u3000",
+        "\xa0",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+        "\x1c",
+        "!",
+        "/",
+        "!\n/",
+        "(",
+        "-",
+        "_",
+        "😀",
+        "👩\u200d🚀",
+        "İ",
+        "ß",
+        "K",
+        "١",
+        "क्ष",
+        "天气",
+        "，",
+        "\ud7ff",
+        "\U0010ffff",
+    ]
     texts = ["".join(rng.choices(traps, k=rng.randint(1, 14))) for _ in range(SPLIT_TEXTS)]
-    found = browser.js(f"{json.dumps(texts)}.map((text) => {json.dumps(list(PATTERNS))}.map((name) => findWords(text, name)))")
+    found = browser.js(
+        f"{json.dumps(texts)}.map((text) => {json.dumps(list(PATTERNS))}.map((name) => findWords(text, name)))"
+    )
     for text, words in zip(texts, found):
         for name, page in zip(PATTERNS, words):
             equal(f"words of {text!r}, {name}", page, bpe.find_words(text, PATTERNS[name]))
@@ -440,38 +523,65 @@ def check_patterns(browser: Browser, seed: int) -> None:
 def check_decoding(browser: Browser, seed: int) -> None:
     """Compare the bytes and the text of random ids, and clicked ones, with decode."""
     rng = random.Random(seed)
-    browser.js("show({ ...filled('chinese'), special: '<|endoftext|>\\n天天', encode: '今天<|endoftext|>很蓝', round: 30 })")
-    merges = [(bytes.fromhex(left), bytes.fromhex(right)) for left, right in
-              browser.js("merges.slice(0, 30).map((pair) => hex([pair.left, pair.right]))")]
+    browser.js(
+        "show({ ...filled('chinese'), special: '<|endoftext|>\\n天天', encode: '今天<|endoftext|>很蓝', round: 30 })"
+    )
+    merges = [
+        (bytes.fromhex(left), bytes.fromhex(right))
+        for left, right in browser.js("merges.slice(0, 30).map((pair) => hex([pair.left, pair.right]))")
+    ]
     tokenizer = tokenizer_of(merges, ["<|endoftext|>", "天天"], "gpt2")
     for _ in range(100):
-        ids = [rng.choice([rng.randrange(256), rng.randrange(128, 256), rng.randrange(256, len(tokenizer))]) for _ in range(rng.randint(1, 12))]
+        ids = [
+            rng.choice([rng.randrange(256), rng.randrange(128, 256), rng.randrange(256, len(tokenizer))])
+            for _ in range(rng.randint(1, 12))
+        ]
         browser.js(f"$('ids').value = {json.dumps(str(ids))}; $('ids').dispatchEvent(new Event('input'))")
         data = tokenizer.decode_bytes(ids)
         tokens = tuple(tokenizer.vocab[token_id] for token_id in ids)
-        equal(f"decoding {ids}", browser.js("[boxes($('decoded').firstChild), ...texts($('decoded'), 'pre')]"),
-              [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {tokenizer.decode(ids)}"])
+        equal(
+            f"decoding {ids}",
+            browser.js("[boxes($('decoded').firstChild), ...texts($('decoded'), 'pre')]"),
+            [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {tokenizer.decode(ids)}"],
+        )
     for wrong, at in (("1 2 999", 2), ("-1", 0), ("7, x", 1)):
         browser.js(f"$('ids').value = '{wrong}'; $('ids').dispatchEvent(new Event('input'))")
         what = wrong.replace(",", "").split()[at]
-        equal(wrong, browser.js("[$('ids-error').textContent, $('decoded').textContent]"), [f"unknown token id {what} at index {at}", ""])
+        equal(
+            wrong,
+            browser.js("[$('ids-error').textContent, $('decoded').textContent]"),
+            [f"unknown token id {what} at index {at}", ""],
+        )
     ids = tokenizer.encode("今天<|endoftext|>很蓝")
     browser.js("$('colored').children[1].click()")
     equal("one clicked id", browser.js("$('ids').value"), str(ids[1]))
     browser.js("$('colored').children[3].click()")
     equal("a run of clicked ids", browser.js("$('ids').value"), " ".join(map(str, ids[1:4])))
     equal("decoded run", browser.js("$('decoded').lastChild.textContent"), f"Text: {tokenizer.decode(ids[1:4])}")
-    equal("pressed ids", browser.js("texts($('colored'), '[aria-pressed=true] .id')"), [str(token_id) for token_id in ids[1:4]])
+    equal(
+        "pressed ids",
+        browser.js("texts($('colored'), '[aria-pressed=true] .id')"),
+        [str(token_id) for token_id in ids[1:4]],
+    )
     browser.js("$('colored').children[0].click()")
     equal("a new run", browser.js("$('ids').value"), str(ids[0]))
 
 
 def check_comparison(browser: Browser, seed: int) -> None:
-    """Paste merges with planted differences: the page finds the first, gives its counts, and its cause if that is certain."""
-    def paste(text: str, merges: list[bpe.Pair], special: str = "", pattern: str = "gpt2", as_json: bool = False) -> str:
+    """Paste merges with planted differences: the page finds the first, its counts, and its cause if certain."""
+
+    def paste(
+        text: str, merges: list[bpe.Pair], special: str = "", pattern: str = "gpt2", as_json: bool = False
+    ) -> str:
         printable = [[bpe.to_printable(left), bpe.to_printable(right)] for left, right in merges]
-        mine = json.dumps(printable) if as_json else "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in printable)
-        browser.js(f"type({json.dumps({'text': text, 'pattern': pattern, 'special': special, 'mine': mine, 'encode': text})})")
+        mine = (
+            json.dumps(printable)
+            if as_json
+            else "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in printable)
+        )
+        browser.js(
+            f"type({json.dumps({'text': text, 'pattern': pattern, 'special': special, 'mine': mine, 'encode': text})})"
+        )
         browser.wait("$('busy').hidden")
         return browser.js("$('compared').textContent")
 
@@ -504,14 +614,23 @@ def check_comparison(browser: Browser, seed: int) -> None:
         ("tie", paste("ab cd", [(b"a", b"b")], pattern="spaces"), "Cause: both pairs have the same count"),
         ("overlap", paste("aaa.aaa.ab.ab.ab", [(b"a", b"b")]), "Cause: pairs that overlap themselves"),
         ("words", paste("the the the", [(b"e", b" ")]), "Cause: your pair occurs only across the end of a word"),
-        ("special", paste("ab<|x|>ab<|x|>", [(b"<", b"|")], "<|x|>"), "Cause: your pair occurs only in or across a special"),
+        (
+            "special",
+            paste("ab<|x|>ab<|x|>", [(b"<", b"|")], "<|x|>"),
+            "Cause: your pair occurs only in or across a special",
+        ),
         ("across", paste("a<|x|>a", [(b"a", b"<")], "<|x|>"), "The first 0 merges are the same.\nTraining ends here"),
         ("unknown", paste("the the the", [(b"q", b"z")]), "The first 0 merges are the same.\nround 1:"),
         ("longer", paste("ab", [(b"a", b"b"), (b"q", b"z")]), "The first 1 merge is the same."),
     ):
-        if cause not in found or name == "unknown" and "Cause" in found:
+        if cause not in found or (name == "unknown" and "Cause" in found):
             raise SystemExit(f"page.py: cause {name!r} is missing in {found!r}")
-    for text, message in (("a b c", "merge 1 must be"), ("lo w</w>", "characters, with </w>"), ("[[1, 2]]", "merge 1 must be"), ("[", "JSON")):
+    for text, message in (
+        ("a b c", "merge 1 must be"),
+        ("lo w</w>", "characters, with </w>"),
+        ("[[1, 2]]", "merge 1 must be"),
+        ("[", "JSON"),
+    ):
         browser.js(f"$('mine').value = {json.dumps(text)}; $('mine').dispatchEvent(new Event('input'))")
         if message not in browser.js("$('compared').textContent"):
             raise SystemExit(f"page.py: {text!r}: {browser.js('$(`compared`).textContent')!r}")
@@ -527,15 +646,19 @@ def check_links(browser: Browser, seed: int) -> None:
     for number in range(12):
         language = ["en", "zh"][number % 2]
         entries = {
-            "text": rng.choice(["今天天气很好，今天天气", "a&b=c #d%20+e\nlow low lower", "", "x" * 300]), "pattern": rng.choice(list(PATTERNS)),
-            "special": rng.choice(["", "<|end|>\nlow", "#&"]), "encode": rng.choice(["", "lower&low#1 今天<|end|>"]),
-            "ids": rng.choice(["", "229 164 169"]), "mine": rng.choice(["", "l o\nlo w"]), "with": rng.choice(["ours", "mine"]),
+            "text": rng.choice(["今天天气很好，今天天气", "a&b=c #d%20+e\nlow low lower", "", "x" * 300]),
+            "pattern": rng.choice(list(PATTERNS)),
+            "special": rng.choice(["", "<|end|>\nlow", "#&"]),
+            "encode": rng.choice(["", "lower&low#1 今天<|end|>"]),
+            "ids": rng.choice(["", "229 164 169"]),
+            "mine": rng.choice(["", "l o\nlo w"]),
+            "with": rng.choice(["ours", "mine"]),
         }
         if number > 7:
             entries = {"encode": "low"}
             browser.js(f"show(filled('{rng.choice(PRESETS)}'))")
         browser.js(f"type({json.dumps(entries)}); $('{language}').click()")
-        browser.js(f"goTo({rng.randint(0, 6)}); if ($('choose').children[1]) $('choose').children[1].click(); {number} % 3 || $('guess').click()")
+        browser.js(f"goTo({rng.randint(0, 6)}); $('choose').children[1]?.click(); {number} % 3 || $('guess').click()")
         state = browser.js(STATE)
         browser.wait("decodeURIComponent(location.hash) === decodeURIComponent(address)")
         address = browser.js("location.hash.slice(1)")
@@ -552,12 +675,19 @@ def check_links(browser: Browser, seed: int) -> None:
     for preset, language in itertools.product(PRESETS, ["en", "zh"]):
         browser.js(f"location.hash = 'preset={preset}&round=2&lang={language}'")
         browser.wait(f"address.includes('preset={preset}&round=2&') && language === '{language}'")
-        state = json.loads(browser.js("JSON.stringify([round, language, text.value === PRESETS[Object.keys(PRESETS).find((name) => say.presets[name] === $('presets').querySelector('[aria-pressed=true]').textContent)].text, $('look').textContent === say.look." + preset + "])"))
-        equal(f"preset {preset}", state, [2, language, True, True])
+        state = browser.js(
+            "[round, language, $('text').value, $('look').textContent === say.look[PRESET],"
+            " $('presets').querySelector('[aria-pressed=true]').textContent === say.presets[PRESET]]".replace(
+                "PRESET", f"'{preset}'"
+            )
+        )
+        text = browser.js(f"PRESETS['{preset}'].text")
+        equal(f"preset {preset}", state, [2, language, text, True, True])
     browser.js(f"type({{ text: {json.dumps('天' * 2000)} }})")
     browser.wait("location.hash === ''")
     said = browser.js("$('copied').textContent + $('copy').ariaDisabled")
-    if not re.fullmatch(r"内容太长，无法放进链接：共 18,\d\d\d 个字符，上限是 8,000 个。true", said):
+    expected = r"内容太长，无法放进链接：共 18,\d\d\d 个字符，上限是 8,000 个。true"
+    if not re.fullmatch(expected, said):
         raise SystemExit(f"page.py: a text that is too long for a link: {said}")
     browser.call("Page.reload")
     browser.wait("typeof readAddress === 'function' && $('text').value.length === 2000")
@@ -565,10 +695,14 @@ def check_links(browser: Browser, seed: int) -> None:
         for link in re.findall(r"index\.html#([^\s)`\"<]+)", path.read_text(encoding="utf-8")):
             wanted = dict(urllib.parse.parse_qsl(link))
             browser.open(link)
-            equal(f"link {link} in {path.name}", [wanted["preset"] in PRESETS, browser.js("String(round)")], [True, wanted["round"]])
+            equal(
+                f"link {link} in {path.name}",
+                [wanted["preset"] in PRESETS, browser.js("String(round)")],
+                [True, wanted["round"]],
+            )
 
 
-def check_widths(browser: Browser, seed: int) -> None:
+def check_widths(browser: Browser, _: int) -> None:
     """Nothing is wider than the window, for any text: 195 pixels are 390 at 200 %, and 640 are 1,280."""
     url = "https://example.org/" + "path-to-something/" * 60 + "?q=" + "%E5%A4%A9" * 100
     for name, entries in {
@@ -587,23 +721,51 @@ def check_widths(browser: Browser, seed: int) -> None:
                 browser.resize(width)
                 found = browser.js("document.documentElement.scrollWidth")
                 if found > width:
-                    wide = browser.js("Array.from(document.querySelectorAll('body *')).filter((one) => !one.parentElement.closest('.scroll') && one.getBoundingClientRect().right > innerWidth).map((one) => one.id || one.tagName)")
+                    wide = browser.js(
+                        "Array.from(document.querySelectorAll('body *')).filter((one) => !one.parentElement"
+                        ".closest('.scroll') && one.getBoundingClientRect().right > innerWidth)"
+                        ".map((one) => one.id || one.tagName)"
+                    )
                     raise SystemExit(f"page.py: {name} ({language}): {found} pixels in a window of {width}: {wide}")
     browser.resize(1280)
 
 
-def check_keyboard(browser: Browser, seed: int) -> None:
+def check_keyboard(browser: Browser, _: int) -> None:
     """Everything can be reached and used with keys alone."""
     browser.open("lang=en&preset=words&round=0")
+    here = """(() => {
+      const one = document.activeElement;
+      return one === document.body ? "" : one.id || one.parentElement.id || one.dataset.label;
+    })()"""
     reached: list[str] = []
     for _ in range(60):
         browser.press("Tab")
-        here = browser.js("document.activeElement === document.body ? '' : document.activeElement.id || document.activeElement.parentElement.id || document.activeElement.dataset.label")
-        if not here or here in reached and here == reached[0]:
+        reached.append(browser.js(here))
+        if not reached[-1] or reached[-1] == reached[0] != reached[-2:][0]:
             break
-        reached.append(here)
-    expected = ["en", "zh", "copy", "presets", "text", "pattern", "special", "first", "back", "next", "last", "slider", "guess", "words",
-                "encode", "with", "colored", "choose", "steps", "ids", "mine"]
+    expected = [
+        "en",
+        "zh",
+        "copy",
+        "presets",
+        "text",
+        "pattern",
+        "special",
+        "first",
+        "back",
+        "next",
+        "last",
+        "slider",
+        "guess",
+        "words",
+        "encode",
+        "with",
+        "colored",
+        "choose",
+        "steps",
+        "ids",
+        "mine",
+    ]
     missing = [name for name in expected if name not in reached]
     if missing:
         raise SystemExit(f"page.py: Tab doesn't reach {missing}, but {reached}")
@@ -620,21 +782,32 @@ def check_keyboard(browser: Browser, seed: int) -> None:
     equal("ids by keys", browser.js("[$('ids').value, round]"), [ids, 1])
     browser.js("$('choose').children[0].focus()")
     browser.press("ArrowRight", " ")
-    equal("word by keys", browser.js("[chosen, document.activeElement.textContent]"), [1, browser.js("$('choose').children[1].textContent")])
+    equal(
+        "word by keys",
+        browser.js("[chosen, document.activeElement.textContent]"),
+        [1, browser.js("$('choose').children[1].textContent")],
+    )
     browser.js("$('guess').focus()")
     browser.press("Enter")
     browser.js("$('pairs').querySelector('button').focus()")
     browser.press("Enter")
-    equal("after a guess", browser.js("[document.activeElement.id, /^(Right|No)/.test($('reason').textContent)]"), ["next", True])
+    equal(
+        "after a guess",
+        browser.js("[document.activeElement.id, /^(Right|No)/.test($('reason').textContent)]"),
+        ["next", True],
+    )
     browser.js("$('presets').children[0].focus()")
     browser.press("ArrowRight", "ArrowRight", "Enter")
-    equal("preset by keys", browser.js("[$('text').value, document.activeElement.textContent]"), ["aaaa", "aaaa: overlap"])
+    equal(
+        "preset by keys", browser.js("[$('text').value, document.activeElement.textContent]"), ["aaaa", "aaaa: overlap"]
+    )
 
 
 CONTRAST = """(() => {
   const parse = (color) => (color.match(/[\\d.]+/g) ?? []).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
-    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const background = (one) => {
     const color = parse(getComputedStyle(one).backgroundColor);
     return color.length === 3 || color[3] > 0 ? color : background(one.parentElement ?? document.body);
@@ -642,16 +815,18 @@ CONTRAST = """(() => {
   const found = [];
   for (const one of document.querySelectorAll("body *:not(script, style, option)")) {
     const style = getComputedStyle(one);
-    const hasText = one.matches("textarea, select") || Array.from(one.childNodes).some((node) => node.nodeType === 3 && node.data.trim());
+    const hasText = one.matches("textarea, select") ||
+      Array.from(one.childNodes).some((node) => node.nodeType === 3 && node.data.trim());
     if (!hasText || !one.getClientRects().length) continue;
     const [a, b] = [light(parse(style.color)), light(background(one))].sort((x, y) => y - x);
-    if ((a + 0.05) / (b + 0.05) < 4.5) found.push([one.id || one.className || one.tagName, one.textContent.slice(0, 20), (a + 0.05) / (b + 0.05)]);
+    const contrast = (a + 0.05) / (b + 0.05);
+    if (contrast < 4.5) found.push([one.id || one.className || one.tagName, one.textContent.slice(0, 20), contrast]);
   }
   return found;
 })()"""
 
 
-def check_reading(browser: Browser, seed: int) -> None:
+def check_reading(browser: Browser, _: int) -> None:
     """Colors have contrast, tokens differ in more than color, controls have names, and paper has no controls."""
     for scheme, language in (("light", "en"), ("dark", "zh")):
         browser.resize(1280, prefers_color_scheme=scheme)
@@ -660,16 +835,27 @@ def check_reading(browser: Browser, seed: int) -> None:
         equal(f"contrast below 4.5 ({scheme})", browser.js(CONTRAST), [])
         nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
         roles = ("button", "textbox", "combobox", "slider", "region", "image", "toolbar", "group", "progressbar")
-        unnamed = [node["role"]["value"] for node in nodes if not node.get("ignored") and node["role"]["value"] in roles
-                   and not node.get("name", {}).get("value")]
+        unnamed = [
+            node["role"]["value"]
+            for node in nodes
+            if not node.get("ignored") and node["role"]["value"] in roles and not node.get("name", {}).get("value")
+        ]
         equal(f"without a name ({scheme})", unnamed, [])
-    lines = browser.js("Array.from(document.querySelectorAll('.token.byte, .token.old, .piece'), (one) => getComputedStyle(one)).filter((style) => style.boxShadow === 'none' && style.borderBottomWidth === '0px').length")
+    lines = browser.js(
+        "Array.from(document.querySelectorAll('.token.byte, .token.old, .piece'), (one) => getComputedStyle(one))"
+        ".filter((style) => style.boxShadow === 'none' && style.borderBottomWidth === '0px').length"
+    )
     equal("tokens without a line around them", lines, 0)
     browser.resize(1280, media="print")
-    visible = "Array.from(document.querySelectorAll('{}')).filter((one) => one.getClientRects().length).map((one) => one.id)"
+    visible = (
+        "Array.from(document.querySelectorAll('{}')).filter((one) => one.getClientRects().length).map((one) => one.id)"
+    )
     equal("controls on paper", browser.js(visible.format("button:not(.piece), select, input, progress")), [])
-    equal("on paper", browser.js(visible.format("#text, #state, #reason, #words, #pairs, #merges, #shown, #steps")),
-          ["text", "state", "reason", "words", "pairs", "merges", "shown", "steps"])
+    equal(
+        "on paper",
+        browser.js(visible.format("#text, #state, #reason, #words, #pairs, #merges, #shown, #steps")),
+        ["text", "state", "reason", "words", "pairs", "merges", "shown", "steps"],
+    )
     browser.resize(1280)
 
 
@@ -692,7 +878,11 @@ def check_chinese_preset(found: dict) -> None:
     text, rows = found["text"], [row[3] for row in found["list"]]
     merges = bpe.train_by_definition(bpe.words_of(text), 30)
     tokens = [(left + right).decode(errors="replace") for left, right in merges]
-    if not 200 <= len(text) <= 400 or not {"天", "好"} <= set(tokens[:12]) or not {"今天", "天气", "明天"} <= set(tokens):
+    if (
+        not 200 <= len(text) <= 400
+        or not {"天", "好"} <= set(tokens[:12])
+        or not {"今天", "天气", "明天"} <= set(tokens)
+    ):
         raise SystemExit(f"page.py: the Chinese preset has {len(text)} characters and these tokens: {rows}")
 
 
@@ -700,7 +890,9 @@ def main() -> None:
     source = PAGE.read_text(encoding="utf-8")
     lines = source.splitlines()
     if len(lines) > MOST_LINES or max(map(len, lines)) > MOST_COLUMNS:
-        raise SystemExit(f"page.py: docs/index.html has {len(lines)} lines, of at most {max(map(len, lines))} characters")
+        raise SystemExit(
+            f"page.py: docs/index.html has {len(lines)} lines, of at most {max(map(len, lines))} characters"
+        )
     languages = re.findall(r"^  (?:en|zh): \{\n(.*?)^  \},", source, re.DOTALL | re.MULTILINE)
     keys = [sorted(re.findall(r"(?:^|[{,] ) *(\w+): ", part, re.MULTILINE)) for part in languages]
     equal("names of sentences", keys[0], keys[1])
@@ -714,7 +906,9 @@ def main() -> None:
             collected = browser.js(f"collectAll({json.dumps(PRESETS)}, {json.dumps(random_cases(seed))})")
             merges = words = 0
             for number, found in enumerate(collected):
-                name = f"text {number} ({found['text']!r}, pattern {found['pattern']}, special tokens {found['special']})"
+                name = (
+                    f"text {number} ({found['text']!r}, pattern {found['pattern']}, special tokens {found['special']})"
+                )
                 learned = check_training(found, name)
                 merges += len(learned)
                 words += check_encoding(found, name, learned)
@@ -722,12 +916,24 @@ def main() -> None:
             equal("number of texts", len(collected), len(PRESETS) + RANDOM_TEXTS)
             print(f"{len(collected)} texts, {merges} merges and {words} encoded words are as in bpe.py", flush=True)
             check_chinese_preset(collected[PRESETS.index("chinese")])
-            for check in (check_patterns, check_decoding, check_comparison, check_large_text, check_links, check_widths,
-                          check_keyboard, check_reading):
+            for check in (
+                check_patterns,
+                check_decoding,
+                check_comparison,
+                check_large_text,
+                check_links,
+                check_widths,
+                check_keyboard,
+                check_reading,
+            ):
                 start = time.monotonic()
                 check(browser, seed)
-                print(f"{check.__name__.replace('_', ' ')}: {time.monotonic() - start:.1f} s", flush=True)
-            sent = [event["params"]["request"]["url"] for event in browser.events if event.get("method") == "Network.requestWillBeSent"]
+                print(f"{time.monotonic() - start:5.1f} s  {check.__name__[6:].replace('_', ' ')}", flush=True)
+            sent = [
+                event["params"]["request"]["url"]
+                for event in browser.events
+                if event.get("method") == "Network.requestWillBeSent"
+            ]
             equal("requests", {url.partition("#")[0] for url in sent} - {PAGE.as_uri(), "data:,"}, set())
             errors = [event["params"] for event in browser.events if event.get("method") == "Runtime.exceptionThrown"]
             equal("errors", errors, [])

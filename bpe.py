@@ -454,7 +454,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 # The named patterns. Each one
 #   - matches all of any text, and never the empty string: its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
-#   - ends a word wherever WORD_END, below, matches, so that text can be cut there
+#   - ends a word where WORD_END, below, matches
 PATTERNS = {
     "gpt2": GPT2,
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -543,28 +543,26 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #     two cats<|end|> and it's 12 o'clock
 #        ^    ^    x     ^    ^  ^
 #
-# A word always ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe: no named pattern continues a word there. Nor do earlier words depend on the text that
-# follows, because patterns look ahead by one character, and further only in whitespace. "it" may
-# continue: "it's" is one word in some patterns. Within whitespace, no place is safe: for gpt2,
-# " \n\nb" has the words " \n", "\n", "b", but " \n\n" alone is one word.
+# In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit,
+# mark or apostrophe, whatever follows. "it" may continue: "it's" is one word in some of them. Within
+# whitespace, no place is safe: for gpt2, " \n\nb" is " \n", "\n", "b", but " \n\n" alone is one word.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
-def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
+def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], engine: Any = None) -> int:
     """Return the last index at which a window of a larger text can be cut, else 0.
 
-    A custom pattern may match anything, so only the beginning of a special token will do.
+    In custom patterns, only C knows places other than special tokens.
     If no special token reaches across the cut, the two parts have the same ones as the whole. The ends
     of the window are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
     """
     text = window.decode("utf-8", "surrogateescape")
     place_finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
     # A window may begin and end inside a character (at most 3 bytes of it) and inside a special token (all
-    # but one character of it). One more is for WORD_END, which looks at the character after the place.
+    # but one character of it). One more is for the character after the place.
     margin = 3 + max(map(len, special_tokens), default=1)
-    for match in regex.finditer(place_finder, text):
-        place = match.start()
+    cuts = engine.cuts(pattern, window) if engine and pattern not in PATTERNS else ()
+    for place in itertools.chain(cuts, (match.start() for match in regex.finditer(place_finder, text))):
         if margin <= place <= len(text) - margin:
             # a token across the place has at least one character on each side
             crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
@@ -652,8 +650,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex:
-                      then text is cut only at special tokens, and takes dozens of times its size in memory
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
@@ -877,7 +874,7 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
 
-        With a custom pattern, text is cut only at special tokens.
+        In Python, custom patterns are cut only at special tokens.
         """
         errors = check_options("encode", None, errors=errors).errors
         strings = join_surrogates(iterable) if errors == "replace" else iterable
@@ -1367,13 +1364,14 @@ def json_note(paths: Iterable[str]) -> str:
 def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
     """Cut a file into slices."""
     size = os.stat(path).st_size
+    engine = engine_for(options, scanning=True)
     start = 0
     with file_in_errors(path), open(path, "rb") as file:
         # windows overlap, because last_cut avoids their ends
         for begin in range(0, size - WINDOW_BYTES, WINDOW_BYTES // 2):
             if begin >= start + slice_bytes:
                 file.seek(begin)
-                cut = last_cut(file.read(WINDOW_BYTES), options.pattern, options.special_tokens)
+                cut = last_cut(file.read(WINDOW_BYTES), options.pattern, options.special_tokens, engine)
                 if cut:
                     yield Slice(path, start, begin + cut)
                     start = begin + cut
@@ -1421,7 +1419,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         if len(data) < wanted:
             continue
         window = bytes(data[-WINDOW_BYTES:])
-        cut = last_cut(window, options.pattern, options.special_tokens)
+        cut = last_cut(window, options.pattern, options.special_tokens, engine_for(options, scanning=True))
         if cut:
             cut += len(data) - len(window)
             yield bytes(data[:cut])
@@ -1573,7 +1571,8 @@ def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
 # ------------------------------
 
 # build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
-#   patterns                        the names of the patterns that it supports
+#   pattern(pattern)                (a table, ""), or (NULL, what C lacks for it)
+#   cuts(pattern, window)           where a window's text can be cut, last place first
 #   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(*texts) into it at once,
 #                                   since it has a table for each
 #   learn(table, ...)               does what learn_in_python does, for either kind of WordTable
@@ -1601,8 +1600,7 @@ def find_engine() -> tuple[Any, str]:
 def engine_for(options: Options, scanning: bool = False) -> Any:
     """Return the C engine, or None for Python; if it is to scan text, it must support the pattern."""
     engine = find_engine()[0] if options.engine != "python" else None
-    can_scan = engine and options.pattern in engine.patterns
-    return engine if can_scan or not scanning else None
+    return None if engine and scanning and engine.pattern(options.pattern)[1] else engine
 
 
 # ------------------------------
@@ -1674,10 +1672,11 @@ def run(args: Any) -> None:
         corpus = train(args, check_options("count learn", specials, vocab_size=size, **given))
         in_c = engine_for(corpus.options, scanning=True) is not None
 
-    reason = "as chosen" if corpus.options.engine == "python" else find_engine()[1]
-    if not reason and engine_for(corpus.options, scanning=True):
-        reason = "C can't hold this vocabulary"
-    report(args, "engine", "C" if in_c else f"Python ({reason or 'with a custom pattern, C only learns merges'})")
+    engine, reason = (None, "as chosen") if corpus.options.engine == "python" else find_engine()
+    if engine:
+        lacks = engine.pattern(corpus.options.pattern)[1]
+        reason = f"C scans no pattern with {lacks}" if lacks else "C can't hold this vocabulary"
+    report(args, "engine", "C" if in_c else f"Python ({reason})")
 
 
 def load_model(args: Any) -> Tokenizer:

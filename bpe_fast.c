@@ -3,12 +3,12 @@
  *
  * The Python engine in bpe.py is the definition; read it first, then the interface below, then Parts 1 to 3 in order:
  *
- *     bpe_words_new("<|endoftext|>", (size_t[]){13}, 1, BPE_GPT2, seed, &words);
+ *     bpe_words_new("<|endoftext|>", (size_t[]){13}, 1, &bpe_patterns[0], seed, &words);
  *     bpe_words_scan(words, text, length);                       once per text; a thread has a table for itself
  *     bpe_learner_new(words, 32000, 1, &learner);                uses the words up
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
  *         ...                                                    `made` merges, and after BPE_DONE the last ones
- *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, BPE_GPT2, seed, &encoder);
+ *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, &bpe_patterns[0], seed, &encoder);
  *     bpe_cache_new(encoder, &cache);                            one per thread
  *     bpe_encode(cache, text, length, ids, NULL, &n);            once per text
  *
@@ -24,12 +24,10 @@
  *     value  n = 2 | new | est | . . . .           the ids of a cached word, if it is short and they fit
  * The hash has a secret seed, so keys that collide can't be constructed.
  *
- * PART 1, WORDS, fills a table with words and counts, or gives them to Part 3. The scanner reads a window of 64 bytes
- * that begins with a word, and makes a mask for each class of characters (letters, numbers, whitespace), with one bit
- * per byte. Shifts and ands of masks give the bits at which words begin. The next window begins with the last word that
- * was found, so no state is carried over. walk_word reads character by character what masks can't decide: words longer
- * than a window; whitespace beyond ASCII; except in gpt2, numbers beyond ASCII; in o200k, marks after characters that
- * are not letters, and uppercase after letters without case.
+ * PART 1, WORDS, fills a table with words and counts, or gives them to Part 3. It knows patterns only as tables, which
+ * build_ffi.py makes from their text. The scanner reads windows of 64 bytes with a machine of 16 states that marks where
+ * words begin: each byte is one step, and one shuffle of a register. Where the machine can't decide, which is rare,
+ * walk_word reads one word with the automaton, which goes back to the last place at which the word might end.
  *
  * PART 2, LEARNING, takes a table of words and knows nothing of text. One array holds all distinct words, a slot for
  * each byte, with empty slots (.) between the words. The id of a token is in its first and in its last slot; the slots
@@ -69,7 +67,7 @@
 #include <sys/mman.h>
 #endif
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)
-#include <emmintrin.h>
+#include <immintrin.h>
 #define SSE2 1 /* all processors of this kind have it */
 #elif defined(__GNUC__) && defined(__AARCH64EL__) && !defined(PLAIN_C)
 #include <arm_neon.h>
@@ -90,17 +88,31 @@ enum bpe_status {
     BPE_LONG_WORD,       /* for an encoder: 2^32 bytes or more */
     BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
 };
-enum bpe_pattern { BPE_GPT2, BPE_CL100K, BPE_O200K, BPE_LLAMA3, BPE_QWEN2 };
+
+/* A pattern, which build_ffi.py makes from its text and explains. State 0 of the automaton can't match any more, and state
+   1 begins a word. A cell is 4 * the next state, + 1 if a word may end before this character, + 2 if it ends there in any
+   case; then the next state is that of the next word, of which this is the first character. */
+typedef struct {
+    const uint16_t *blocks; /* of 256 code points each: the number of their block of classes */
+    const uint8_t *classes;
+    const uint16_t *cells;  /* by state: one for each class, and one for the end of the text */
+    const uint16_t *ascii;  /* the same by state and byte, for the bytes below 128 */
+    const uint8_t *rows;    /* of the machine, by byte: see find_starts */
+    const uint8_t *cuts;    /* by the classes of two characters: whether any text can be cut between them */
+    uint32_t n_classes;
+    uint32_t ideographs_are_one_class; /* 1 if U+4E00 to U+9FFF all are in one */
+} bpe_pattern;
+extern const bpe_pattern bpe_patterns[5]; /* gpt2, cl100k, o200k, llama3, qwen2, with the classes of bpe_regex_version */
 
 typedef struct bpe_words bpe_words;     /* distinct words and how often each occurs */
 typedef struct bpe_learner bpe_learner; /* takes over the words and produces merges, a batch at a time */
 typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges; never changes, so threads can share one */
 typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has met; each thread has one */
 
-/* Create an empty table for text with n different special tokens, concatenated, each of two bytes or more. The seed
-   should be a secret. Functions that create something write a handle, or NULL, even after an error: free it. */
-int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, int pattern, const uint64_t seed[2],
-                  bpe_words **words);
+/* Create an empty table for text with n different special tokens, concatenated, each of two bytes or more. The pattern has
+   to stay as long as the table; it can be NULL if no text is scanned. The seed should be a secret. Functions that create something write a handle, or NULL, even after an error: free it. */
+int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, const bpe_pattern *pattern,
+                  const uint64_t seed[2], bpe_words **words);
 void bpe_words_free(bpe_words *w);
 
 /* Count the words of a text. */
@@ -133,8 +145,8 @@ void bpe_learner_free(bpe_learner *l);
    a later one makes, nor a byte without a token. The special tokens are given as to bpe_words_new, special_ids in the
    same order. */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
-                    const size_t *lengths, size_t n_specials, const uint32_t *special_ids, int pattern,
-                    const uint64_t seed[2], bpe_encoder **encoder);
+                    const size_t *lengths, size_t n_specials, const uint32_t *special_ids,
+                    const bpe_pattern *pattern, const uint64_t seed[2], bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 
 /* Create a cache of words for an encoder, which has to stay as long as the cache. */
@@ -146,17 +158,15 @@ void bpe_cache_free(bpe_cache *c);
    first byte without a token. The cache can be used again after any error. One word of 40 MB takes about 10 s. */
 int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n);
 
+/* Find the last place in a window of text at which it can be cut without changing its words; 0 if there is none. No place
+   is next to bytes that are not UTF-8. */
+size_t bpe_last_cut(const bpe_pattern *pattern, const uint8_t *window, size_t length);
+
 extern const char bpe_regex_version[]; /* of the package that the classes are from */
 extern const char bpe_class_digest[];
 extern const char bpe_source_digest[]; /* of this file */
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
-
-/* The class of each code point, a number of the enum below, as the regex package has it: bpe_class_index has the block
-   of 256 code points. build_ffi.py generates these tables (and the digests above), and puts them before this file. */
-extern const uint16_t bpe_class_index[0x1100];
-extern const uint8_t bpe_class_blocks[][256];
-extern const int bpe_cjk_are_letters; /* 1 if U+4E00 to U+9FFF all are: a fast path relies on it */
 
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* the size of blocks, in bytes, from which on they get huge pages */
@@ -176,6 +186,8 @@ enum { FIRST_SLOTS = 1 << 8 };             /* of a new table, a power of two */
 enum { BYTES_PER_WORD = 20 };              /* of text: how many words a table gets room for before it is scanned, */
 enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slots */
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
+enum { SHORT = 16 };                       /* bytes: less text is read by walk_word alone */
+enum { STATE = 15, BEGINS = 16, BEFORE = 32, STOP = 64, STOPPED = 16 }; /* see find_starts */
 enum { BATCH = 64 };                       /* words that are looked up together */
 enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
 enum { AHEAD = 48 };                       /* how many places of a pair ahead memory is fetched; 16 or 96 do, too */
@@ -483,10 +495,67 @@ ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 }
 #endif
 
+typedef unsigned machine(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states);
+
+/* Take a step of the machine for each byte of a window: its key is the number of a row, and a row has the next state and
+   its marks for each of 16 states. Writes all these bytes; returns the last state. A byte is its own key in ASCII. */
+static unsigned run_plain(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states)
+{
+    for (unsigned i = 0; i < WINDOW; i++)
+        states[i] = rows[keys[i] << 4 | (i ? states[i - 1] & STATE : state)];
+    return states[WINDOW - 1] & STATE;
+}
+
+/* The same with a row in a register: one shuffle is a step. All 16 bytes of `now` are the state. */
+#if defined(SSE2)
+__attribute__((target("avx"))) static unsigned run_fast(const uint8_t *rows, const uint8_t *keys, unsigned state,
+                                                        uint8_t *states)
+{
+    __m128i now = _mm_set1_epi8((char)state);
+    for (unsigned i = 0; i < WINDOW; i += 16) {
+        __m128i last = now; /* the last 16 states, in order */
+#pragma GCC unroll 16
+        for (unsigned k = i; k < i + 16; k++) {
+            now = _mm_shuffle_epi8(_mm_loadu_si128((const void *)(rows + ((size_t)keys[k] << 4))), now);
+            last = _mm_alignr_epi8(now, last, 1);
+        }
+        _mm_storeu_si128((void *)(states + i), last);
+    }
+    return states[WINDOW - 1] & STATE;
+}
+#elif defined(NEON)
+static unsigned run_fast(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states)
+{
+    uint8x16_t now = vdupq_n_u8((uint8_t)state);
+    for (unsigned i = 0; i < WINDOW; i += 16) {
+        uint8x16_t last = now;
+#pragma GCC unroll 16
+        for (unsigned k = i; k < i + 16; k++) {
+            now = vqtbl1q_u8(vld1q_u8(rows + ((size_t)keys[k] << 4)), vandq_u8(now, vdupq_n_u8(STATE)));
+            last = vextq_u8(last, now, 1);
+        }
+        vst1q_u8(states + i, last);
+    }
+    return states[WINDOW - 1] & STATE;
+}
+#endif
+
+static machine *fastest_machine(void)
+{
+#if defined(SSE2)
+    return __builtin_cpu_supports("avx") ? run_fast : run_plain;
+#elif defined(NEON)
+    return run_fast;
+#else
+    return run_plain;
+#endif
+}
+
 /* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
 
 typedef struct { /* how text is cut into words */
-    int pattern;
+    const bpe_pattern *pattern;
+    machine *run;
     table specials;             /* the special tokens; the count of each is 1 + its index */
     size_t *lengths;            /* their different lengths, longest first, then 0 */
     unsigned least[2], most[2]; /* of their first and second bytes */
@@ -495,10 +564,11 @@ typedef struct { /* how text is cut into words */
 
 static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
 
-static int new_rules(rules *r, const uint8_t *token, const size_t *lengths, size_t n, int pattern, const uint64_t *seed)
+static int new_rules(rules *r, const uint8_t *token, const size_t *lengths, size_t n, const bpe_pattern *pattern,
+                     const uint64_t *seed)
 {
-    assert(pattern >= 0 && pattern <= BPE_QWEN2);
     r->pattern = pattern;
+    r->run = fastest_machine();
     TRY(new_table(&r->specials, seed));
     if (!(r->lengths = calloc(n + 1, sizeof *r->lengths)))
         return BPE_NO_MEMORY;
@@ -598,8 +668,8 @@ void bpe_words_free(bpe_words *w)
     free(w);
 }
 
-int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, int pattern, const uint64_t seed[2],
-                  bpe_words **words)
+int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, const bpe_pattern *pattern,
+                  const uint64_t seed[2], bpe_words **words)
 {
     bpe_words *w = *words = calloc(1, sizeof *w);
     if (!w)
@@ -647,40 +717,6 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 
 /* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
 
-/* To add a pattern: add its name to bpe_pattern and to NAMES in build_ffi.py, and its new classes to CLASSES there; say
-   in walk_word what its words are; let find_starts return 0 for it, so that walk_word reads all words, and test that;
-   then add its masks, and a function like gpt2_starts that finds all starts among the first *n bytes, whatever text
-   follows. A smaller *n leaves the rest to walk_word. The tests compare with regex: add its traps and an alphabet.
-   cl100k, llama3 and qwen2 differ only in whitespace at the end of the text, and in the digits of a number. */
-
-/* the classes in bpe_class_blocks, and sets of them; NONE is the end of the text */
-enum { OTHER, UPPER, LOWER, BOTH, MARK, NUMBER, SPACE, LINE_END, NONE };
-#define SET(class) (1u << (class))
-#define LETTERS (SET(UPPER) | SET(LOWER) | SET(BOTH))
-#define SPACES (SET(SPACE) | SET(LINE_END))
-
-typedef struct { /* one bit per byte; plain_space is U+0020, tail any byte of a character but its first */
-    uint64_t of[NONE]; /* by class, but not OTHER: all bytes of its characters; of[SPACE] has ASCII line ends, too */
-    uint64_t high, plain_space, quote, slash, tail;
-} masks;
-
-ALWAYS_INLINE void ascii_masks(int pattern, const uint8_t *w, masks *m)
-{
-    m->high = in_range(w, 0, 0x80, 128);
-    m->of[LOWER] = in_range(w, 0x20, 'a', 26); /* letters of both cases; in o200k, the uppercase ones leave below */
-    m->of[NUMBER] = in_range(w, 0, '0', 10);
-    m->plain_space = in_range(w, 0, ' ', 1);
-    m->of[SPACE] = m->plain_space | in_range(w, 0, '\t', 5);
-    m->quote = in_range(w, 0, '\'', 1);
-    if (pattern != BPE_GPT2) /* else they are whitespace like any other */
-        m->of[LINE_END] = in_range(w, 0, '\n', 1) | in_range(w, 0, '\r', 1);
-    if (pattern == BPE_O200K) {
-        m->of[UPPER] = in_range(w, 0, 'A', 26);
-        m->of[LOWER] &= ~m->of[UPPER];
-        m->slash = in_range(w, 0, '/', 1);
-    }
-}
-
 /* Decode the character at p. Returns its length in bytes, or 0 if it is not UTF-8 for Python's decoder. */
 static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *character)
 {
@@ -699,248 +735,126 @@ static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *ch
     return c >= least[length] && c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF) ? length : 0;
 }
 
-static inline unsigned class_of(uint32_t character)
+static inline unsigned class_of(const bpe_pattern *p, uint32_t character)
 {
-    return bpe_class_blocks[bpe_class_index[character >> 8]][character & 0xFF];
+    return p->classes[(size_t)p->blocks[character >> 8] << 8 | (character & 0xFF)];
 }
 
-/* Add characters beyond ASCII to the masks: all bytes of a character get its class. Returns the number of known bytes:
-   n, or fewer if an incomplete character, bytes that are not UTF-8, or a character that is for walk_word follow them.
-   */
-ALWAYS_INLINE unsigned wide_masks(int pattern, const uint8_t *window, unsigned n, size_t rest, masks *m)
+/* Get the cell of the character at `at`, whose length it writes. Bytes that are not UTF-8 are like the end. */
+ALWAYS_INLINE unsigned cell_at(const bpe_pattern *p, unsigned state, const uint8_t *at, const uint8_t *end,
+                               unsigned *length)
 {
-    const uint64_t tail = m->tail = in_range(window, 0, 0x80, 0x40) & bits_below(n);
-    uint64_t hard, high = m->high & bits_below(n);
-    uint64_t lead = bpe_cjk_are_letters ? in_range(window, 0, 0xE4, 6) : 0;
+    uint32_t character = 0;
+    *length = 1;
+    if (LIKELY(at < end && *at < 0x80))
+        return p->ascii[state << 7 | *at];
+    *length = at < end ? decode(at, end, &character) : 0;
+    return p->cells[state * (p->n_classes + 1) + (*length ? class_of(p, character) : p->n_classes)];
+}
+
+/* Find the end of the match that begins at text: the last place at which it might end. Returns text if there is none. */
+static const uint8_t *end_of_match(const bpe_pattern *p, const uint8_t *text, const uint8_t *end)
+{
+    const uint8_t *at = text, *last = text;
+    for (unsigned state = 1, cell, length;; state = cell >> 2, at += length) {
+        cell = cell_at(p, state, at, end, &length);
+        last = cell & 1 ? at : last;
+        if (cell >> 2 == 0 || cell & 2)
+            return last;
+    }
+}
+
+/* Find the end of the word at text. Text that the pattern doesn't match is a word, too, up to the next match. Returns text
+   if it begins with bytes that are not UTF-8. */
+static const uint8_t *walk_word(const bpe_pattern *p, const uint8_t *text, const uint8_t *end)
+{
+    uint32_t character;
+    const uint8_t *at = end_of_match(p, text, end);
+    if (at > text)
+        return at;
+    for (unsigned length; at < end && (length = decode(at, end, &character)); at += length)
+        if (at > text && end_of_match(p, at, end) > at)
+            break;
+    return at;
+}
+
+size_t bpe_last_cut(const bpe_pattern *p, const uint8_t *window, size_t length)
+{
+    const uint8_t *const end = window + length, *next = end; /* next: the last character so far */
+    unsigned next_class = p->n_classes;                      /* n_classes: none, or not UTF-8 */
+    for (const uint8_t *at = end; at-- > window;) {
+        uint32_t character = 0;
+        if ((*at & 0xC0) == 0x80)
+            continue;
+        const unsigned size = decode(at, end, &character), class = size ? class_of(p, character) : p->n_classes;
+        if (at + size == next && class < p->n_classes && next_class < p->n_classes &&
+            p->cuts[class * p->n_classes + next_class])
+            return (size_t)(next - window);
+        next = at;
+        next_class = class;
+    }
+    return 0;
+}
+
+/* Make the keys of a window with characters beyond ASCII. The key of a character's first byte is the row of its class,
+   from C0 on; its other bytes, 80 to BF, have rows that change nothing. Returns the number of known bytes: n, or fewer if an
+   incomplete character or bytes that are not UTF-8 follow them. */
+static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, unsigned n, size_t rest, uint64_t high,
+                                   uint64_t tail, uint8_t *keys)
+{
+    uint64_t lead = p->ideographs_are_one_class ? in_range(window, 0, 0xE4, 6) : 0;
+    memcpy(keys, window, WINDOW); /* rows E4 to E9 are those of ideographs */
     if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 and then B8 or more; two more bytes follow */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
-        m->of[BOTH] = lead | lead << 1 | lead << 2;
-        high &= ~m->of[BOTH];
+        high &= ~(lead | lead << 1 | lead << 2);
     }
     while (high) {
         uint32_t character;
-        uint64_t bits;
-        unsigned i = lowest_bit(high);
-        unsigned length = decode(window + i, window + (rest < READABLE ? rest : READABLE), &character);
+        const unsigned i = lowest_bit(high);
+        const unsigned length = decode(window + i, window + (rest < READABLE ? rest : READABLE), &character);
         if (!length || i + length > n) {
-            n = i;
-            break;
+            memset(keys + i, 0x80, WINDOW - i);
+            return i;
         }
-        bits = bits_below(length) << i;
-        high &= ~bits;
-        m->of[class_of(character)] |= bits;
+        high &= ~(bits_below(length) << i);
+        keys[i] = (uint8_t)(0xC0 + class_of(p, character));
     }
-    hard = m->high & bits_below(n) & (m->of[SPACE] | (pattern == BPE_GPT2 ? 0 : m->of[NUMBER]));
-    return hard ? lowest_bit(hard) : n;
+    return n;
 }
 
-/* the length of 's 't 'm 'd 'll 've 're at a quote, or 0; `rest` is how many bytes are left */
-static inline unsigned contraction(int pattern, const uint8_t *quote, size_t rest)
+/* Run the machine over a window, of which `rest` bytes are text. Returns how many of its bytes were read, and sets a bit of
+   *starts for each byte at which a word begins. After each byte, the machine marks what is known by then, with a space as
+   dot, and the pattern ` ?\w+|\s+(?!\S)|\s`:
+       text     a  b  .  .  c
+       BEGINS   1  0  1  0  0
+       BEFORE   0  0  0  0  1     (a word begins one character before)      words: "ab", " ", " c"
+   *before is 1 if a word begins with the last character before the window. The state becomes STOPPED if more than one
+   character has to be given back; then walk_word reads on from the beginning of the last word. */
+ALWAYS_INLINE unsigned find_starts(const rules *r, const uint8_t *window, size_t rest, unsigned *state, uint64_t *starts,
+                                   unsigned *before)
 {
-    unsigned lower = pattern == BPE_GPT2 ? 0 : 0x20, a = rest > 1 ? quote[1] | lower : 0, b = rest > 2 ? quote[2] : 0;
-    if (a == 's' || a == 't' || a == 'm' || a == 'd')
-        return 2;
-    if ((a == 'l' && (b | lower) == 'l') || ((a == 'v' || a == 'r') && (b | lower) == 'e'))
-        return 3;
-    return lower && b == 0xBF && quote[1] == 0xC5 ? 3 : 0; /* U+017F, an s where case is ignored */
-}
-
-/* Correct the starts at contractions, from left to right: `dog's` has a start at the quote and one behind the s, except
-   in o200k, where it is one word. `quotes` are those that can begin a contraction. */
-ALWAYS_INLINE uint64_t cut_contractions(int pattern, const uint8_t *window, size_t rest, uint64_t quotes,
-                                        uint64_t starts)
-{
-    for (unsigned end = 0; quotes; quotes &= quotes - 1) {
-        unsigned i = lowest_bit(quotes), length = contraction(pattern, window + i, rest - i);
-        if (!LIKELY(length) || (pattern == BPE_O200K && i == end)) /* a word begins after a contraction */
-            continue;
-        end = i + length;
-        starts &= ~(bits_below(length) << i);
-        if (pattern != BPE_O200K) /* there it goes with the letters before it */
-            starts |= (uint64_t)1 << i;
-        if (end < WINDOW)
-            starts |= (uint64_t)1 << end;
+    const unsigned all = rest < WINDOW ? (unsigned)rest : WINDOW;
+    const uint64_t high = in_range(window, 0, 0x80, 128) & bits_below(all);
+    uint8_t keys[WINDOW], states[WINDOW];
+    uint64_t tail = 0, stops, back;
+    unsigned n = all;
+    if (high) {
+        tail = in_range(window, 0, 0x80, 0x40) & bits_below(all);
+        n = make_keys(r->pattern, window, all, rest, high, tail, keys);
     }
-    return starts;
-}
-
-/* Find the bits at which words begin for gpt2: where the kind of character changes, or at the space before that place.
-       text      .  .  .  a  b  7  !     (a dot is a space)
-       space     1  1  1  0  0  0  0
-       same      0  0  0  0  1  0  0     as the character before, of those that are not whitespace
-       starts    1  0  1  0  0  1  1     words: "  ", " ab", "7", "!" */
-ALWAYS_INLINE uint64_t gpt2_starts(const uint8_t *window, const masks *m, unsigned n, size_t rest)
-{
-    uint64_t known = bits_below(n), letter = m->of[UPPER] | m->of[LOWER] | m->of[BOTH], number = m->of[NUMBER];
-    uint64_t space = m->of[SPACE] & known, solid = ~space & known, other = solid & ~(letter | number);
-    uint64_t same = (letter & letter << 1) | (number & number << 1) | (other & other << 1);
-    uint64_t starts = (solid & ~same & ~(m->plain_space << 1)) | (space & ~(space << 1 & ~(solid >> 1))) | 1;
-    return cut_contractions(BPE_GPT2, window, rest, m->quote & starts & known, starts) & known;
-}
-
-/* every third byte of each run of numbers, which are ASCII */
-ALWAYS_INLINE uint64_t groups_of_three(uint64_t number)
-{
-    uint64_t groups = number & ~(number << 1);
-    for (uint64_t at = groups, run = number & number << 1 & number << 2 & number << 3; at; groups |= at)
-        at = at << 3 & run;
-    return groups;
-}
-
-/* Find the bits at which runs of whitespace begin, and at which they are cut, for the other patterns. */
-ALWAYS_INLINE uint64_t space_starts(uint64_t space, uint64_t line_end, uint64_t solid)
-{
-    uint64_t plain = space & ~line_end, behind_line = plain & line_end << 1, x;
-    uint64_t starts = (space & ~(space << 1)) | (plain & solid >> 1) | behind_line;
-    /* Adding carries each such bit through its run of plain whitespace, to the newline that ends the run, if any. */
-    for (x = (plain + behind_line) & line_end; x; x &= x - 1)
-        starts &= ~((uint64_t)1 << highest_bit(behind_line & bits_below(lowest_bit(x))));
-    return starts;
-}
-
-/* Find the bits at which words begin for the other patterns; *n is reduced to the bytes with known starts. The bits
-   of each mask for cl100k, from left to right:
-       text         !  \n /  .  a  b  '  s  .  .  x       (a dot is a space)
-       letter       0  0  0  0  1  1  0  1  0  0  1
-       space        0  0  0  1  0  0  0  0  1  1  0       without the newline, which is in `chain`
-       other        1  0  1  0  0  0  1  0  0  0  0
-       chain        0  1  0  0  0  0  0  0  0  0  0       belongs to the word before it; in o200k, the slash does too
-       starts       1  0  1  1  0  0  1  0  1  1  0       words: "!\n", "/", " ab", "'s", " ", " x" */
-ALWAYS_INLINE uint64_t modern_starts(int pattern, const uint8_t *window, const masks *m, unsigned *n, size_t rest)
-{
-    const int o200k = pattern == BPE_O200K;
-    const uint64_t upper = m->of[UPPER], both = m->of[BOTH], line_end = m->of[LINE_END], mark = o200k ? m->of[MARK] : 0;
-    uint64_t letter = upper | m->of[LOWER] | both | mark, number = m->of[NUMBER], space = m->of[SPACE] | line_end;
-    uint64_t other = ~(letter | number | space), known = bits_below(*n), hard;
-    uint64_t tail, behind, chain, lone, quotes, starts;
-    hard = o200k ? ((mark & other << 1) | (upper & (both | mark) << 1)) & known : 0;
-    if (hard) { /* for walk_word */
-        *n = lowest_bit(hard);
-        known = bits_below(*n);
+    *state = r->run(r->pattern->rows, high ? keys : window, *state, states);
+    stops = in_range(states, 0xFF ^ STOP, 0xFF, 1) & bits_below(n);
+    if (stops || !n) {
+        n = stops ? lowest_bit(stops) : 0;
+        *state = STOPPED;
     }
-    letter &= known;
-    number &= known;
-    tail = m->tail & known;
-    /* Newlines (and slashes after them) that belong to a word of other characters before them: `chain` has the first of
-       each such run. Adding it to the runs carries through to the end of its run, so the bits that change, within runs,
-       are the rest of the run. */
-    behind = (o200k ? line_end | m->slash : line_end) & known;
-    chain = behind & line_end & other << 1;
-    chain |= ((behind + chain) ^ behind) & behind;
-    other &= known & ~chain;
-    space &= known & ~chain;
-
-    starts = other & ~(other << 1) & ~(m->plain_space << 1);
-    quotes = m->quote & (o200k ? letter << 1 : starts) & known;
-    lone = starts; /* a single other character joins the letters after it, as whitespace does */
-    for (unsigned k = 0; tail && k < 3; k++)
-        lone |= lone << 1 & tail;
-    starts |= letter & ~((letter | (space & ~line_end) | lone) << 1);
-    if (o200k)
-        starts |= upper & m->of[LOWER] << 1 & known;
-    starts |= space_starts(space, line_end & space, letter | number | other);
-    starts |= (pattern == BPE_QWEN2 ? number : groups_of_three(number)) | 1;
-    starts = cut_contractions(pattern, window, rest, quotes, starts);
-    if (space >> (*n - 1) & 1 && (rest > *n || pattern == BPE_CL100K)) { /* unknown; at the end, cl100k cuts nothing */
-        uint64_t before = ~space & known;
-        starts &= bits_below(before ? highest_bit(before) + 2 : 1);
-    }
-    return starts & known;
-}
-
-/* the class of the character at p, as a set of one; NONE at the end, and for bytes that are not UTF-8 */
-static inline unsigned class_at(const uint8_t *p, const uint8_t *end, unsigned *length)
-{
-    uint32_t character;
-    *length = p < end ? decode(p, end, &character) : 0;
-    return SET(*length ? class_of(character) : NONE);
-}
-
-/* Skip characters of some classes. */
-static const uint8_t *skip(const uint8_t *p, const uint8_t *end, unsigned set)
-{
-    unsigned length;
-    while (class_at(p, end, &length) & set)
-        p += length;
-    return p;
-}
-
-/* Skip the letters of a word, and in o200k the contraction that belongs to them. */
-static const uint8_t *skip_letters(int pattern, const uint8_t *p, const uint8_t *end)
-{
-    unsigned class, length, both = SET(BOTH) | SET(MARK);
-    const uint8_t *behind_both = NULL;
-    if (pattern != BPE_O200K)
-        return skip(p, end, LETTERS);
-    for (; (class = class_at(p, end, &length)) & (SET(UPPER) | both); p += length)
-        if (class & both)
-            behind_both = p + length;
-    if (class == SET(LOWER))
-        p = skip(p, end, SET(LOWER) | both);
-    else if (behind_both) /* without lowercase after it, the word ends with the last letter that can be lowercase */
-        p = behind_both;
-    return p < end && *p == '\'' ? p + contraction(pattern, p, (size_t)(end - p)) : p;
-}
-
-/* Skip the whitespace that a word begins with and that does not belong to the next one. */
-static const uint8_t *skip_spaces(int pattern, const uint8_t *text, const uint8_t *end)
-{
-    const uint8_t *p = text, *last = text, *behind_line = NULL;
-    for (unsigned class, length; (class = class_at(p, end, &length)) & SPACES; p += length) {
-        last = p;
-        if (class == SET(LINE_END))
-            behind_line = p + length;
-    }
-    if (pattern != BPE_GPT2 && behind_line && !(pattern == BPE_CL100K && p == end))
-        return behind_line;
-    return p < end && last > text ? last : p;
-}
-
-/* Read the word at text character by character, for cases that the masks can't decide. Returns its length, which is 0
-   if text is not UTF-8. */
-static size_t walk_word(int pattern, const uint8_t *text, const uint8_t *end)
-{
-    unsigned letters = pattern == BPE_O200K ? LETTERS | SET(MARK) : LETTERS, others = SET(OTHER) | SET(MARK);
-    unsigned length, unused, first = class_at(text, end, &length), next = class_at(text + length, end, &unused);
-    unsigned quoted = pattern == BPE_O200K || *text != '\'' ? 0 : contraction(pattern, text, (size_t)(end - text));
-    const uint8_t *p = text + length;
-    int gpt2 = pattern == BPE_GPT2, plain_space = *text == ' ';
-    int goes_along = gpt2 ? plain_space : !(first & (SET(NUMBER) | SET(LINE_END))); /* with letters that follow */
-    if (quoted)
-        p = text + quoted;
-    else if (first & letters)
-        p = skip_letters(pattern, text, end);
-    else if (next & letters && goes_along)
-        p = skip_letters(pattern, p, end);
-    else if (gpt2 && (first == SET(NUMBER) || (plain_space && next == SET(NUMBER))))
-        p = skip(p, end, SET(NUMBER));
-    else if (first == SET(NUMBER))
-        for (unsigned k = pattern == BPE_QWEN2 ? 2 : 0; k < 2 && class_at(p, end, &length) == SET(NUMBER); k++)
-            p += length;
-    else if (first & others || (plain_space && next & others)) {
-        p = skip(p, end, others);
-        while (!gpt2 && p < end && (*p == '\r' || *p == '\n' || (pattern == BPE_O200K && *p == '/')))
-            p++;
-    } else
-        p = skip_spaces(pattern, text, end);
-    return (size_t)(p - text);
-}
-
-/* Find all starts of words but the first among *known bytes of a window, which begins with a word. */
-ALWAYS_INLINE uint64_t find_starts(int pattern, const uint8_t *window, size_t rest, unsigned *known)
-{
-    masks m = {0};
-    uint64_t starts = 0;
-    unsigned n = rest < WINDOW ? (unsigned)rest : WINDOW;
-    ascii_masks(pattern, window, &m);
-    if (m.high & bits_below(n))
-        n = wide_masks(pattern, window, n, rest, &m);
-    if (n)
-        starts = pattern == BPE_GPT2    ? gpt2_starts(window, &m, n, rest)
-                 : pattern == BPE_O200K ? modern_starts(BPE_O200K, window, &m, &n, rest)
-                                        : modern_starts(pattern, window, &m, &n, rest);
-    *known = n;
-    return starts & ~(uint64_t)1;
+    back = in_range(states, 0xFF ^ BEFORE, 0xFF, 1) & bits_below(n);
+    *before = back & 1;
+    back >>= 1;
+    for (uint64_t moved; (moved = back & tail);) /* to the first byte of the character */
+        back = (back ^ moved) | moved >> 1;
+    *starts = (in_range(states, 0xFF ^ BEGINS, 0xFF, 1) & bits_below(n)) | back;
+    return n;
 }
 
 /* A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
@@ -987,33 +901,57 @@ ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, cons
 /* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
 ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
 {
-    const int pattern = b->rules->pattern;
+    const uint8_t *at = b->text; /* the next window; the word at b->text begins there, or before it */
     uint8_t copy[READABLE];
+    unsigned state = 0;
     while (b->text < end) {
-        const uint8_t *const text = b->text, *window = text; /* the same bytes; READABLE of window can be read */
-        const size_t rest = (size_t)(end - text);
         const table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
+        const uint8_t *word = b->text, *from, *window;
         pending *next = b->words + b->n;
-        size_t at = 0; /* of the next word, in both */
-        unsigned known;
-        uint64_t starts;
-        if ((size_t)(b->limit - text) < READABLE) {
+        uint64_t starts = 0;
+        unsigned n = 0, before = 0;
+        size_t offset;
+        if (b->limit - at < READABLE && end - word <= WINDOW) { /* then all of the word is in the copy */
+            at = word;
+            state = 0;
+        }
+        window = from = at; /* the same bytes, and READABLE of the window can be read */
+        if (b->limit - at < READABLE) {
             memset(copy, 0, sizeof copy);
-            window = memcpy(copy, text, rest < READABLE ? rest : READABLE);
+            window = memcpy(copy, at, lesser((uint64_t)(end - at), READABLE));
         }
-        for (starts = find_starts(pattern, window, rest, &known); starts; starts &= starts - 1) {
-            const unsigned to = lowest_bit(starts);
-            prepare(next++, &t, text + at, window + at, to - at);
-            at = to;
+        if (end - at >= SHORT)
+            n = find_starts(b->rules, window, (size_t)(end - at), &state, &starts, &before);
+        if (at == word)
+            starts &= ~(uint64_t)1; /* it is known */
+        if (before) { /* in the window before */
+            const uint8_t *to = from - 1;
+            while ((*to & 0xC0) == 0x80)
+                to--;
+            prepare(next++, &t, word, word, (size_t)(to - word));
+            word = to;
         }
-        if (!LIKELY(at && rest > known)) { /* no word ends in this window, or the text does */
-            const size_t length = rest == known ? rest - at : walk_word(pattern, text + at, end);
-            if (!length)
-                return BPE_BAD_UTF8;
-            prepare(next++, &t, text + at, window + at, length);
-            at += length;
+        offset = word < from ? 0 : (size_t)((uintptr_t)window - (uintptr_t)from);
+        for (; starts; starts &= starts - 1) {
+            const uint8_t *const to = from + lowest_bit(starts);
+            prepare(next++, &t, word, word + offset, (size_t)(to - word));
+            word = to;
+            offset = (size_t)((uintptr_t)window - (uintptr_t)from);
         }
-        b->text = text + at;
+        at = end - at < SHORT ? end : at + n;
+        if (!LIKELY(state != STOPPED && at < end)) {
+            do {
+                const uint8_t *const to = walk_word(b->rules->pattern, word, end);
+                b->text = word;
+                if (to == word)
+                    return BPE_BAD_UTF8;
+                prepare(next++, &t, word, word < from ? word : window + (word - from), (size_t)(to - word));
+                word = to;
+            } while (at == end && from <= word && word < end && next < b->words + BATCH_ROOM);
+            at = word;
+            state = 0;
+        }
+        b->text = word;
         b->n = (size_t)(next - b->words);
         assert(b->text <= end && b->n <= BATCH_ROOM);
         if (b->n >= BATCH)
@@ -1707,7 +1645,7 @@ static uint32_t *copy_of(const uint32_t *ids, size_t n)
 
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
                     const uint8_t *special_bytes, const size_t *lengths, size_t n_specials, const uint32_t *special_ids,
-                    int pattern, const uint64_t seed[2], bpe_encoder **encoder)
+                    const bpe_pattern *pattern, const uint64_t seed[2], bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     token_facts *facts;

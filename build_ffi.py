@@ -29,8 +29,8 @@ import regex
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = pathlib.Path(HERE, "bpe_fast.c")
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
-NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns that C scans
-VERSION = 19  # of the interface: a module built for another version is not used
+NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns whose tables are built in
+VERSION = 20  # of the interface: a module built for another version is not used
 
 
 class Engine:
@@ -41,17 +41,45 @@ class Engine:
         self.new = self.ffi.new_allocator(should_clear_after_alloc=False)
         self.seed = struct.unpack("QQ", os.urandom(16))  # keeps chosen words from colliding in the hash table
         self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
+        self.custom = functools.lru_cache(maxsize=32)(self.new_pattern)
+        self.patterns = self.named_patterns()
 
-    @functools.cached_property
-    def patterns(self) -> Mapping[str, int]:
-        """The patterns that C scans exactly as the installed regex package would, with their numbers."""
+    def named_patterns(self) -> Mapping[str, Any]:
+        """Return the named patterns that C scans exactly as the installed regex package would, as C has them."""
         built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
         digest_then = self.ffi.string(self.lib.bpe_class_digest).decode()
-        if built_with != regex.__version__ and digest_then != digest(character_classes()):
+        if built_with != regex.__version__ and digest_then != digest(named_tables().encode()):
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
             warnings.warn(text + f"using regex instead ({COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
-        return {name: getattr(self.lib, f"BPE_{name.upper()}") for name in NAMES}
+        return {name: self.ffi.addressof(self.lib.bpe_patterns, number) for number, name in enumerate(NAMES)}
+
+    def pattern(self, pattern: str) -> tuple[Any, str]:
+        """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
+        if pattern not in NAMES:
+            return self.custom(pattern)
+        return (self.patterns[pattern], "") if self.patterns else (self.ffi.NULL, "letters of another version of regex")
+
+    def new_pattern(self, pattern: str) -> tuple[Any, str]:
+        """Make the tables of a custom pattern."""
+        try:
+            fields = fields_of(automaton_of(pattern))
+        except (UnsupportedError, RecursionError) as error:
+            return self.ffi.NULL, str(error)
+        for name, values in fields.items():
+            if isinstance(values, array):
+                fields[name] = self.ffi.from_buffer(f"{KINDS[values.typecode]}[]", values)
+        # The destructor keeps the arrays until C no longer needs them.
+        return self.ffi.gc(self.ffi.new("bpe_pattern *", fields), lambda _: fields.clear()), ""
+
+    def cuts(self, pattern: str, window: bytes) -> Iterator[int]:
+        """Yield the places at which a window can be cut, the last one first, as indexes of its text."""
+        place = len(window.decode("utf-8", "surrogateescape"))
+        end = len(window)
+        while start := self.lib.bpe_last_cut(self.pattern(pattern)[0], window, end):
+            place -= len(window[start:end].decode("utf-8", "surrogateescape"))
+            end = start
+            yield place
 
     def check(self, status: int) -> None:
         """Turn a return code into an exception; codes that callers handle themselves pass."""
@@ -113,7 +141,7 @@ class Words:
 
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
-        arguments = *engine.special_arguments(special_tokens), engine.patterns.get(pattern, 0), engine.seed
+        arguments = *engine.special_arguments(special_tokens), engine.pattern(pattern)[0], engine.seed
         self.new_table = functools.partial(engine.create, "words", *arguments)
         self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
         self.free = self.tables[:]  # the tables that no call is using
@@ -216,8 +244,9 @@ class Encoder:
         specials = engine.special_arguments(tokenizer.special_ids)
         ids = engine.ffi.new("uint32_t[]", ids)
         special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
-        rows, pattern = engine.ffi.from_buffer("uint32_t[]", merges), engine.patterns.get(tokenizer.pattern, 0)
-        arguments = ids, len(ids), rows, len(merges) // 3, *specials, special_ids, pattern, engine.seed
+        rows = engine.ffi.from_buffer("uint32_t[]", merges)
+        self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the handle needs
+        arguments = ids, len(ids), rows, len(merges) // 3, *specials, special_ids, self.pattern, engine.seed
         self.handle = engine.create("encoder", *arguments)
         n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
@@ -290,33 +319,449 @@ def load_engine() -> Engine:
     return Engine(module)
 
 
-# The classes of characters that patterns distinguish, in the order of bpe_fast.c. Everything else is class 0.
-CLASSES = [r"[\p{Lu}\p{Lt}]+", r"\p{Ll}+", r"[\p{Lm}\p{Lo}]+", r"\p{M}+", r"\p{N}+", r"[^\S\r\n]+", r"[\r\n]+"]
+# ------------------------------
+# A pattern as an automaton
+# ------------------------------
+
+# C scans text with tables that are made here, from the text of the pattern alone. An example: the
+# words of "  hi" with \s+(?!\S)|\s?\w+|\s are " " and " hi". The first alternative takes both spaces,
+# and gives one back, because "h" must not follow (?!\S). The automaton reads each character once. Its
+# state is a list of what may still follow, best first:
+#
+#     what may follow            next       may a word end before it?    what may follow then
+#     \s+(?!\S)  \s?\w+  \s      " "        no                           \s*(?!\S)  \w+  nothing
+#     \s*(?!\S)  \w+  nothing    " "        yes: (?!\S) holds, and       \s*(?!\S), and nothing that
+#                                           then nothing has to follow   is worse than this match
+#     \s*(?!\S)                  "h"        no: (?!\S) does not hold     (an empty list)
+#
+# No match can go on, so the word ends at the last place at which it might. The next one begins there:
+#
+#     \s+(?!\S)  \s?\w+  \s      " "        no                           \s*(?!\S)  \w+  nothing
+#     \s*(?!\S)  \w+  nothing    "h"        yes                          \w*, better than this match
+#     \w*                        "i"        yes                          \w*
+#     \w*                        the end    yes                          (an empty list)
+#
+# A lookahead at one character is decided when that character is read. Characters that the pattern does
+# not tell apart are one class: here whitespace, the rest of \w, and all others. So a state is a row of
+# cells, one for each class, and one for the end: (the next state, whether a word may end before this).
+
+Tree = tuple[Any, ...]
+Rows = list[list[tuple[int, int]]]
+MOST_CHARACTERS, MOST_CLASSES, MOST_STATES = 500, 36, 500  # of a pattern; \w{1,1000} has 1,000 characters
+
+
+class UnsupportedError(ValueError):
+    """A pattern has something that C can't scan: the message is its text, or says what it is."""
+
+
+def parse(pattern: str) -> Tree:
+    r"""Return a valid pattern as a sequence: a tuple of items, which are tuples.
+
+    ("character", text)             a, \n, \p{L}, [^\s\d]; where case is ignored, the text is (?i:a)
+    ("look", text, wanted)          (?=text), or (?!text) if not wanted: the next character, or the end
+    ("end", "$")                    $ after a loop that takes all newlines, such as \s+: only the end of the text
+    ("choice", sequences)           the first one that leads to a match; x? is a choice of x and nothing
+    ("loop", sequence, lazy)        x*, or x*? if lazy; x+ is x and then x*
+    ("possessive", item, sequence)  x++, which never gives back an x, and the items of x+
+    """
+    kinds = {
+        "group": r"\(\?i?:|\(\?[=!]",
+        "close": r"\)",
+        "or": r"\|",
+        "end": r"\$",
+        "times": r"(?:[*+?]|\{(?:\d+|\d+,\d*|,\d+)\})[?+]?",
+        "character": r"\[\^?(?:[^]\\[]|\\.)+\]|\\[pP](?:\{[^{}]*\}|[A-Za-z])|\\(?:x|u..|U.{6})[0-9A-Fa-f]{2}"
+        r"|\\[dDsSwWafnrtv]|\\[^\w\s]|[^\\()[{|$^*+?]",
+        "other": r"\(\?<?[^\w\s]?|\\.|.",
+    }
+    tokens = regex.compile("|".join(f"(?P<{kind}>{text})" for kind, text in kinds.items()), regex.DOTALL)
+    rest = ((match.lastgroup, match[0]) for match in tokens.finditer(pattern))
+    return (parse_choice(rest, "{}"),)
+
+
+def parse_choice(tokens: Iterator[Any], form: str) -> Tree:
+    """Parse alternatives up to the end of their group; form is "(?i:{})" if case is ignored."""
+    sequences: list[Tree] = [()]
+    for kind, text in tokens:
+        sequence = sequences[-1]
+        if kind == "close":
+            break
+        if kind == "or":
+            sequences.append(())
+            continue
+        if kind == "other" or (kind == "character" and regex.search(r"^\[.*(--|&&|\|\||~~)", text)):
+            raise UnsupportedError(text)  # the latter are operations on sets
+        if kind == "times":
+            sequences[-1] = sequence[:-1] + parse_times(sequence[-1], text)
+            continue
+        item: Tree = ("character", form.format(text))
+        if kind == "end":
+            item = parse_end(sequence)
+        elif kind == "group":
+            item = parse_choice(tokens, "(?i:{})" if "i" in text else form)
+            if text[-1] != ":":
+                item = ("look", only_character((item,)), text == "(?=")
+                if not item[1]:
+                    raise UnsupportedError(f"{text}...) with more than one character")
+        sequences[-1] = (*sequence, item)
+    return ("choice", tuple(sequences))
+
+
+def parse_times(item: Tree, times: str) -> Tree:
+    """Return the items of a repeated item: those of x{1,2} are x, and a choice of x and nothing."""
+    if can_be_empty((item,)):
+        raise UnsupportedError(f"{times} after something that can match nothing")
+    number, lazy, possessive = regex.fullmatch(r"(.+?)(\?)?(\+)?", times).groups()  # type: ignore[union-attr]
+    least, comma, most = {"*": "0,", "+": "1,", "?": "0,1"}.get(number, number.strip("{}")).partition(",")
+    rest: Tree = ()
+    if comma and not most:
+        rest = (("loop", (item,), bool(lazy)),)
+    else:
+        for _ in range(int(most or least) - int(least or 0)):
+            rest = (("choice", ((), (item, *rest)) if lazy else ((item, *rest), ())),)
+    repeated = (item,) * int(least or 0) + rest
+    if sum(1 for _ in characters_of(repeated)) > MOST_CHARACTERS:
+        raise UnsupportedError(f"more than {MOST_CHARACTERS} characters")
+    return (("possessive", item, repeated),) if possessive else repeated
+
+
+def parse_end(before: Tree) -> Tree:
+    r"""Parse $. It also matches before a last newline, but after \s+ no newline is left."""
+    kind, *parts = before[-1] if before else ("",)
+    if kind == "possessive":
+        kind, *parts = parts[1][-1]
+    text = only_character(parts[0]) if kind == "loop" and not parts[1] else None
+    if not text or not regex.match(text, "\n"):
+        raise UnsupportedError("$")
+    return ("end", "$")
+
+
+def only_character(sequence: Tree) -> str | None:
+    """Return the text of a sequence that is one character, or None."""
+    while len(sequence) == 1 and sequence[0][0] == "choice" and len(sequence[0][1]) == 1:
+        sequence = sequence[0][1][0]
+    return sequence[0][1] if len(sequence) == 1 and sequence[0][0] == "character" else None
+
+
+def can_be_empty(sequence: Tree) -> bool:
+    """Return whether a sequence can match without reading a character."""
+    for kind, *parts in sequence:
+        choices = {"character": [], "choice": parts[0], "possessive": parts[1:]}.get(kind, [()])
+        if not any(map(can_be_empty, choices)):
+            return False
+    return True
+
+
+def characters_of(sequence: Tree) -> Iterator[str]:
+    """Yield the text of each character in a sequence."""
+    for kind, *parts in sequence:
+        if kind in ("character", "look"):
+            yield parts[0]
+        inner = {"choice": parts[:1], "loop": [parts[:1]], "possessive": [parts[1:]]}.get(kind, [[]])
+        for part in inner[0]:
+            yield from characters_of(part)
 
 
 @functools.lru_cache(maxsize=1)
-def character_classes() -> bytes:
-    """The class of each code point, one byte each, from the installed regex package."""
-    everything, classes = "".join(map(chr, range(0x110000))), bytearray(0x110000)
-    for match in regex.finditer("|".join(f"({expression})" for expression in CLASSES), everything):
-        classes[match.start() : match.end()] = bytes([match.lastindex or 0]) * len(match[0])
-    return bytes(classes)
+def all_characters() -> str:
+    """Return all code points in order."""
+    return "".join(map(chr, range(0x110000)))
 
 
-def class_table() -> str:
-    """The classes as C: each distinct block of 256 code points once, and the number of each block."""
-    classes = character_classes()
+@functools.lru_cache(maxsize=256)
+def borders_of(text: str) -> list[int]:
+    """Return where runs of code points that match an expression begin and end, in order."""
+    return [place for match in regex.finditer(f"(?:{text})+", all_characters()) for place in match.span()]
+
+
+def classes_of(texts: Iterable[str]) -> tuple[bytes, int, dict[str, int]]:
+    """Return the class of each code point, the number of classes, and which of them each text matches, as bits.
+
+    The package regex says what each text matches; code points with equal answers are one class.
+    """
+    texts = list(dict.fromkeys(texts))
+    changes: dict[int, int] = collections.defaultdict(int, {0: 0, 0x110000: 0})
+    for number, text in enumerate(texts):
+        for place in borders_of(text):
+            changes[place] ^= 1 << number
+    answers = 0  # those of all texts, as bits
+    numbers: dict[int, int] = {}  # of the classes, by the answers
+    classes = bytearray()
+    for start, end in itertools.pairwise(sorted(changes)):
+        answers ^= changes[start]
+        classes += bytes([numbers.setdefault(answers, len(numbers)) % 256]) * (end - start)
+    if len(numbers) > MOST_CLASSES:
+        raise UnsupportedError(f"more than {MOST_CLASSES} classes of characters")
+    sets = {text: sum(1 << k for answers, k in numbers.items() if answers >> n & 1) for n, text in enumerate(texts)}
+    return bytes(classes), len(numbers), sets
+
+
+class Reader:
+    """Reads a character of some class, or the end, which has the number after all classes."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.classes, self.end, self.sets = classes_of(characters_of(tree))
+        self.checked: set[Any] = set()  # possessive items, and what follows them
+
+    def read(self, state: Tree, character: int) -> tuple[Tree, bool]:
+        """Return the next state, and whether a word may end before this character."""
+        following: dict[Any, None] = {}  # in order, each once
+        seen: set[Tree] = set()
+        for sequence in state:
+            for rest in self.steps(sequence, character, seen):
+                if rest is None:
+                    return tuple(following), True  # the others are worse
+                following[rest] = None
+        return tuple(following), False
+
+    def steps(self, sequence: Tree, character: int, seen: set[Tree]) -> Iterator[Tree | None]:
+        """Yield what may follow this character, best first, and None if the sequence can end before it."""
+        if sequence in seen:
+            return  # a better way has led here
+        seen.add(sequence)
+        if not sequence:
+            yield None
+            return
+        (kind, *parts), after = sequence[0], sequence[1:]
+        ways: list[Tree] = []
+        if kind == "character":
+            if self.sets[parts[0]] >> character & 1:
+                yield after
+        elif kind == "look":
+            ways = [after] * ((self.sets[parts[0]] >> character & 1) == parts[1])
+        elif kind == "end":
+            if after:
+                raise UnsupportedError("$ before something else")
+            ways = [after] * (character == self.end)
+        elif kind == "choice":
+            ways = [(*inner, *after) for inner in parts[0]]
+        elif kind == "loop":
+            ways = [after, (*parts[0], *sequence)] if parts[1] else [(*parts[0], *sequence), after]
+        else:
+            self.check_possessive(parts[0], after)
+            ways = [(*parts[1], *after)]
+        for way in ways:
+            yield from self.steps(way, character, seen)
+
+    def check_possessive(self, item: Tree, after: Tree) -> None:
+        """Refuse a possessive item unless it matches what the greedy one does: giving back must never help.
+
+        x++y is x+y, because no x is a y. But x++x matches nothing, and x+x does.
+        """
+        if (item, after) in self.checked:
+            return
+        self.checked.add((item, after))
+        everything = range(self.end + 1)
+        if all(None in self.steps(after, character, set()) for character in everything):
+            return  # nothing has to follow
+        text = only_character((item,))
+        given_back = [character for character in everything if text and self.sets[text] >> character & 1]
+        if not text or any(list(self.steps(after, character, set())) for character in given_back):
+            raise UnsupportedError("a possessive quantifier that can differ from the greedy one")
+
+
+@functools.lru_cache(maxsize=32)
+def automaton_of(pattern: str) -> tuple[bytes, Rows]:
+    """Return the class of each code point, and a row for each state; raises UnsupportedError.
+
+    State 0 can't match any more, and state 1 begins a word.
+    """
+    tree = parse(pattern)
+    if can_be_empty(tree):
+        raise UnsupportedError("a way to match nothing")
+    reader = Reader(tree)
+    numbers: dict[Tree, int] = {(): 0, (tree,): 1}
+    rows: Rows = []
+    while len(rows) < len(numbers) <= MOST_STATES:
+        state = list(numbers)[len(rows)]
+        cells = [reader.read(state, character) for character in range(reader.end + 1)]
+        rows.append([(numbers.setdefault(following, len(numbers)), ends) for following, ends in cells])
+    if len(numbers) > MOST_STATES:
+        raise UnsupportedError(f"more than {MOST_STATES} states")
+    rows = merge_states(rows)
+    if len(rows) == 1:
+        raise UnsupportedError("no way to match anything")
+    if is_quadratic(rows):
+        raise UnsupportedError("a way to read the same text again for each of its words")
+    return reader.classes, with_gaps(rows)
+
+
+def merge_states(rows: Rows) -> Rows:
+    """Merge equal states: all are one group at first, then those with different rows get different groups."""
+    groups = [0] * len(rows)
+    n_groups = 0
+    while n_groups < len(set(groups)):
+        n_groups = len(set(groups))
+        keys = [(group, *((groups[state], mark) for state, mark in row)) for group, row in zip(groups, rows)]
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        groups = [numbers[key] for key in keys]
+    merged = dict(zip(reversed(groups), reversed(rows)))
+    return [[(groups[state], mark) for state, mark in merged[group]] for group in range(n_groups)]
+
+
+def with_gaps(rows: Rows) -> Rows:
+    r"""Add a state for text that nothing matches, which is a word, too, if one character says where a match begins.
+
+    With \w+, a word is a run of characters that are no \w. But with \w\d, "a" may belong to it or not: then C looks for
+    the next match at each character in turn.
+    """
+    gap, end = len(rows), len(rows[0]) - 1
+    first = [rows[1][number][0] for number in range(end)]
+    if all(first) or not all(ends for state in first if state for _, ends in rows[state]):
+        return rows
+    start = [(state or gap, 0) for state in first]
+    return [rows[0], [*start, rows[1][end]], *rows[2:], [*((0, 1) if state else (gap, 0) for state in first), (0, 1)]]
+
+
+def is_quadratic(rows: Rows) -> bool:
+    """Return whether some text is read again for each of its words: a*b|a reads all of "aaa...", and takes one "a".
+
+    Then matches that began at different places get into the same state, from which they don't end:
+
+        the first    a  ... s ... s      its word was the first "a"
+        the second          a ... s      begins when the first one is in s, and gets there, too
+
+    So pairs of an earlier and a later match are followed, from (s, the start) to (s, s). The later one may end until it
+    is over: until a word that begins after it, of which nothing else is known.
+    """
+    for state in range(1, len(rows)):
+        pairs = [(state, 1, False), (state, 1, True)]
+        seen = set(pairs)
+        for earlier, later, over in pairs:
+            for (first, first_ends), (second, ends) in zip(rows[earlier][:-1], rows[later]):
+                if not first or not second or first_ends or (over and ends):
+                    continue
+                for now_over in {over, over or ends}:
+                    pair = (first, second, bool(now_over))
+                    if pair == (state, state, True):
+                        return True
+                    if pair not in seen:
+                        seen.add(pair)
+                        pairs.append(pair)
+    return False
+
+
+def places_to_cut(rows: Rows) -> set[tuple[int, int]]:
+    """Return the pairs of classes (a, b) between which any text can be cut without changing its words.
+
+    In each state that has read a, no match goes on with b, and a word may end before b if and only if it may
+    at the end of the text: a match that begins before the place is the same with and without the cut. And text
+    that nothing matches does not reach across the place: a match begins with a if b follows, or with b anyway.
+    """
+    end = len(rows[0]) - 1
+    pairs = set()
+    for a, b in itertools.product(range(end), range(end)):
+        states = {row[a][0] for row in rows} - {0}
+        begins = rows[rows[1][a][0]][b][1] or all(ends for _, ends in rows[rows[1][b][0]])
+        if begins and all(rows[state][b] == (0, rows[state][end][1]) for state in states):
+            pairs.add((a, b))
+    return pairs
+
+
+# To find a word's end, the automaton may have to read on, and then go back. C also has a machine that never goes
+# back: it marks the places at which words begin. Its state is a pair: the state of a match, and that of the next
+# match, in case that the first one ends before the last character (0: it can't).
+BEGINS, BEFORE, STOP = 16, 32, 64  # here; one character before; the automaton must find the place
+
+# A register has room for 16 states, the most frequent ones in this text. If another would follow, the machine stops.
+SAMPLE = """It's the "best" of 1984, isn't it?
+
+    for i in range(10):
+		print(f'{i:>3}', CamelCase_name[0])  # ok!!!
+Déjà vu: 3,141.59 € «ёлка». 我们去年夏天在北京，  天气很好。カタカナ 한국어 e\u0301\n \n
+ THE END\u3000x\r\n  * item (a/b)
+"""
+
+
+def machine_of(rows: Rows) -> Rows:
+    """Return the machine of an automaton: for each state and class, the next state and its marks."""
+    numbers = {(1, 0): 0}
+    cells: Rows = []
+    while len(cells) < len(numbers):
+        state, other = list(numbers)[len(cells)]
+        row = []
+        for (first, _), (following, ends), second in zip(rows[1][:-1], rows[state], rows[other]):
+            marks = BEGINS if state == 1 else 0
+            if other and not following and not ends:
+                marks = BEFORE
+                following, ends = second
+            if following:
+                new = (following, first if ends else 0)
+            elif ends and first:
+                marks, new = marks | BEGINS, (first, 0)
+            else:
+                marks, new = STOP, (1, 0)
+            row.append((numbers.setdefault(new, len(numbers)), marks))
+        cells.append(row)
+    return merge_states(cells)
+
+
+def machine_rows(classes: bytes, rows: Rows) -> bytes:
+    """Return the machine's rows of 16 states by byte; 80 to BF change nothing, and C0 on are for the classes."""
+    machine = machine_of(rows)
+    visits = collections.Counter({0: len(SAMPLE)})  # the beginning of a text stays state 0
+    state = 0
+    for character in SAMPLE:
+        state, _ = machine[state][classes[ord(character)]]
+        visits[state] += 1
+    kept = sorted(range(len(machine)), key=lambda state: -visits[state])[:16]
+    by_class = []
+    for number in range(len(machine[0])):
+        cells = [machine[state][number] for state in kept]
+        row = bytes(kept.index(state) | marks if state in kept else STOP for state, marks in cells)
+        by_class.append(row.ljust(16, b"\0"))
+    ideographs = by_class[classes[0x4E00]]  # by their first byte, E4 to E9, if all are of this class
+    others = b"".join(by_class).ljust(16 * MOST_CLASSES, b"\0")
+    return b"".join(by_class[number] for number in classes[:128]) + bytes(range(16)) * 64 + others + ideographs * 28
+
+
+KINDS = {"B": "uint8_t", "H": "uint16_t"}
+
+
+def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
+    """Return the fields of a bpe_pattern in C, in order."""
+    classes, rows = automaton
+    n = len(rows[0]) - 1
+    cells = []
+    for row in rows:
+        for (state, ends), (first, _) in zip(row, rows[1]):
+            new_word = ends and not state  # the next word begins with this character
+            cells.append(4 * (first if new_word else state) + ends + 2 * new_word)
     blocks = [classes[start : start + 256] for start in range(0, 0x110000, 256)]
-    distinct = list(dict.fromkeys(blocks))
-    index = ",".join(str(distinct.index(block)) for block in blocks)
-    rows = ",\n".join("{" + ",".join(map(str, block)) + "}" for block in distinct)
-    return (
-        f'const char bpe_regex_version[] = "{regex.__version__}";\n'
-        f'const char bpe_class_digest[] = "{digest(classes)}";\n'
-        f"const int bpe_cjk_are_letters = {+(set(classes[0x4E00:0xA000]) == {3})};\n"
-        f"const uint16_t bpe_class_index[{len(blocks)}] = {{{index}}};\n"
-        f"const uint8_t bpe_class_blocks[{len(distinct)}][256] = {{{rows}}};\n"
-    )
+    distinct = {block: number for number, block in enumerate(dict.fromkeys(blocks))}
+    cuts = places_to_cut(rows)
+    return {
+        "blocks": array("H", [distinct[block] for block in blocks]),
+        "classes": array("B", b"".join(distinct)),
+        "cells": array("H", cells),
+        "ascii": array("H", [cells[row + k] for row in range(0, len(cells), n + 1) for k in classes[:128]]),
+        "rows": array("B", machine_rows(classes, rows)),
+        "cuts": array("B", [pair in cuts for pair in itertools.product(range(n), range(n))]),
+        "n_classes": n,
+        "ideographs_are_one_class": int(len(set(classes[0x4E00:0xA000])) == 1),
+    }
+
+
+def named_tables() -> str:
+    """Return the named patterns of bpe.py as C, in the order of NAMES."""
+    spec: Any = importlib.util.spec_from_file_location("bpe", os.path.join(HERE, "bpe.py"))
+    bpe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bpe)
+    return pattern_tables("bpe_patterns", [bpe.PATTERNS[name] for name in NAMES])
+
+
+def pattern_tables(array_name: str, patterns: Sequence[str]) -> str:
+    """Return an array of patterns as C."""
+    text, rows = "", []
+    for number, pattern in enumerate(patterns):
+        fields = fields_of(automaton_of(pattern))
+        for field, values in fields.items():
+            if isinstance(values, array):
+                fields[field] = f"{array_name}_{number}_{field}"
+                numbers = ",".join(map(str, values))
+                text += f"static const {KINDS[values.typecode]} {fields[field]}[{len(values)}] = {{{numbers}}};\n"
+        rows.append(f"{{{', '.join(map(str, fields.values()))}}}")
+    return text + f"const bpe_pattern {array_name}[{len(rows)}] = {{{', '.join(rows)}}};\n"
 
 
 def digest(data: bytes) -> str:
@@ -331,10 +776,13 @@ def prototypes() -> str:
 
 
 def source() -> str:
-    """The complete C source: the generated tables, then bpe_fast.c."""
-    code = SOURCE.read_bytes()
-    head = f"#include <stdint.h>\nenum {{ BPE_VERSION = {VERSION} }};\n" + class_table()
-    return head + f'const char bpe_source_digest[] = "{digest(code)}";\n#line 1 "bpe_fast.c"\n' + code.decode("utf-8")
+    """The complete C source: bpe_fast.c between generated tables."""
+    code, tables = SOURCE.read_bytes(), named_tables()
+    head = f"#include <stdint.h>\nenum {{ BPE_VERSION = {VERSION} }};\n"
+    head += f'const char bpe_source_digest[] = "{digest(code)}";\n'
+    head += f'const char bpe_regex_version[] = "{regex.__version__}";\n'
+    head += f'const char bpe_class_digest[] = "{digest(tables.encode())}";\n#line 1 "bpe_fast.c"\n'
+    return head + code.decode("utf-8") + tables
 
 
 # Only this part uses Python.h. Its two functions make lists of int objects that exist already, whose addresses are in

@@ -315,6 +315,7 @@ TEXTS = [
 ]
 
 CUSTOM = r"\w+|\s"  # leaves punctuation out, which becomes words between its matches
+NOT_IN_C = r"(\w+)|\s"  # the same with a group
 
 # `regex` follows Unicode faster than the packages it is compared with, so random text for them consists of characters
 # in this Python's older Unicode.
@@ -822,7 +823,7 @@ def pipe_of(data):
         yield f"/dev/fd/{read_end}"
 
 
-@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM, r"(a)(b)|\s+x", r"\S+|\s+"])
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM, r"(a)(b)|\s+x", r"\S+|\s+", "\ufffd|a+|.", r"[^\n]*\n|[^\n]+"])
 @pytest.mark.parametrize("errors", ["strict", "replace"])
 def test_cuts_change_nothing(tmp_path, cut, pattern, errors):
     rng, path = random.Random(repr((pattern, errors))), tmp_path / "text.txt"
@@ -1011,8 +1012,9 @@ def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
 
 @only_c
 def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
-    options = bpe.check_options("count learn", [], pattern=CUSTOM)
+    options = bpe.check_options("count learn", [], pattern=NOT_IN_C)
     assert bpe.engine_for(options, scanning=True) is None and bpe.engine_for(options) is not None
+    assert C.pattern(NOT_IN_C)[1] == "("
 
 
 @only_c
@@ -2512,7 +2514,7 @@ def test_encoding_takes_little_memory(tmp_path):
 
 
 @only_c
-@pytest.mark.parametrize("pattern", bpe.PATTERNS)
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"\s?\w+|\s"])
 def test_the_c_engine_is_the_c_engine(train, monkeypatch, pattern):
     for name in ("learn_merges", "merge_in_words", "merge_by_rank", "find_words"):
         monkeypatch.setattr(bpe, name, None)  # leave no Python engine to fall back to
@@ -2521,7 +2523,7 @@ def test_the_c_engine_is_the_c_engine(train, monkeypatch, pattern):
     tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
     assert tokenizer.encode(f"lowest{END}") == naive_encoder(tokenizer.vocab, merges, [END])(f"lowest{END}")
     assert bpe.find_engine()[0] is bpe.find_engine()[0] is C  # loaded once
-    assert type(bpe.Tokenizer(vocab, merges, [END], CUSTOM).encoder) is bpe.PythonEncoder is not type(tokenizer.encoder)
+    assert type(bpe.Tokenizer(vocab, merges, [END], NOT_IN_C).encoder) is bpe.PythonEncoder is not type(tokenizer.encoder)
 
 
 def test_both_encoders_have_the_same_methods():
@@ -2533,6 +2535,87 @@ def test_both_encoders_have_the_same_methods():
         for kind, code in (("u2", "H"), ("u4", "I")):
             for n in (1, 50):  # lists are faster for short texts
                 assert array.array(code, bpe.encode_texts([utf8 * n, utf8], encoder, kind)).tolist() == ids * (n + 1)
+
+
+# Expressions with what C reads in its own way, and texts with their words, by hand.
+CUSTOM_WORDS = [
+    (r"\p{N}{1,2}|\p{L}+|\s", "12345 ab", "12|34|5| |ab"),
+    (r"\w+", "  a-b!", "  |a|-|b|!"),  # text between matches
+    (r"a|ab|.", "ab", "a|b"),  # the first alternative that matches, not the longest
+    (r"ab|a|.", "abab", "ab|ab"),
+    (r"a+?b|.", "aab", "aab"),  # lazy, but it has to go on
+    (r"a{2}?|.", "aaa", "aa|a"),
+    (r"\p{L}{2,}|.", "abc d", "abc| |d"),
+    (r"[^\s]+(?=!)|.", "ab!", "ab|!"),
+    (r"\s+(?!\S)|\s+|\w+", "a   b", "a|  | |b"),
+    (r"\w+|\s++$|\s", "a  b \n", "a| | |b| \n"),  # $ is the end, though it could be before the last newline, too
+    (r"(?i:s)|.", "ſSsK", "ſ|S|s|K"),
+    (r"(?i:s)+|.", "ſSsK", "ſSs|K"),
+    (r"x?+\p{L}\d|.", "a1x2", "a1|x|2"),  # not supported: x?+ takes the x, and x? gives it back
+    (r"[^\r\n\p{L}]?+\p{L}++|.", " ab!c1", " ab|!c|1"),
+    (r"'(?:ll|s)|'|\p{L}+", "'l'll's", "'|l|'ll|'s"),
+    (r"(?=b)\w\w|.", "abc", "a|bc"),
+    (r"\p{Lu}\p{Ll}+|\p{Lu}+(?!\p{Ll})|.", "HTMLParser", "HTML|Parser"),
+    (r".", "a\nb", "a|\n|b"),  # a newline is no match, but a word
+    (r"\s*[\r\n]|\s", "\n  x \n", "\n| | |x| \n"),
+]
+
+
+@pytest.mark.parametrize("pattern, text, words", CUSTOM_WORDS)
+def test_the_words_of_custom_patterns(engine, pattern, text, words):
+    assert naive_split(text, pattern) == words.split("|")
+    longer = text + " y" * 50 + text
+    for each in (text, longer, longer + "é字" * 40 + text):
+        assert words_in(each, pattern=pattern) == Counter(naive_split(each, pattern))
+
+
+OTHER_MODELS = ["Mistral", "Qwen 3.5", "StarCoder and SmolLM"]  # in docs/compatibility.md
+
+
+@only_c
+@pytest.mark.parametrize("number", range(len(OTHER_MODELS)), ids=OTHER_MODELS)
+def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
+    tokenizers, rng = need("tokenizers"), random.Random(number)
+    steps = tokenizers.pre_tokenizers
+    for name in ("compatibility.md", "compatibility.zh.md"):
+        expressions = regex.findall(r"(?m)^    (\S.*\|\\s\+)$", (ROOT / "docs" / name).read_text(encoding="utf-8"))
+        pattern = expressions[number]
+    split = steps.Split(tokenizers.Regex(pattern), "isolated")
+    if OTHER_MODELS[number].startswith("StarCoder"):
+        gpt2 = steps.Split(tokenizers.Regex(bpe.JSON_PATTERNS["gpt2"]), "isolated")
+        split = steps.Sequence([steps.Digits(individual_digits=True), gpt2])
+    assert not C.pattern(pattern)[1]
+    for _ in range(500):
+        text = "".join(rng.choices([*TRICKY, *KNOWN[:0x3000], "12 ", "\u0663", "\u0e19\u0e49\u0e33"], k=rng.randint(1, 40)))
+        expected = [word for word, _ in split.pre_tokenize_str(text)]
+        assert words_in(text, pattern=pattern) == Counter(expected), text
+
+
+@only_c
+@pytest.mark.parametrize("pattern, why", [
+    (r"(a)b", r"\("), (r"(?<=a)b", r"\(\?<="), (r"(?P<x>a)", r"\(\?"), (r"\ba|a", r"\\b"), (r"^a|a", r"\^"), (r"a$|a", r"\$"),
+    (r"(a)\1", r"\("), (r"(?>a|ab)", r"\(\?>"), (r"(?i)a", r"\(\?"), (r"[a&&b]", r"\[a&&b\]"), (r"[[:alpha:]]", r"\["),
+    (r"(?=ab).", r"more than one character"), (r"(?!a|b).", r"more than one character"), (r"\X", r"\\X"), (r"a{2,}+ab", "possessive"),
+    (r"a*", "match nothing"), (r"(?:a?)+b", "can match nothing"), (r"\w{1,501}", "more than 500 characters"),
+    (r"a*b|a", "the same text again"), (r"\w|\s+$|\s", "the same text again"), (r"(?!\s)\s", "no way to match"),
+    (r"(?:a|b)*a(?:a|b){9}", "the same text again|more than 500 states"),
+])  # fmt: skip
+def test_what_c_does_not_scan_is_named(pattern, why):
+    assert regex.search(why, C.pattern(pattern)[1])
+    assert words_in("aab b", pattern=pattern) == Counter(naive_split("aab b", pattern))
+
+
+@only_c
+@pytest.mark.parametrize("pattern", bpe.PATTERNS)
+def test_the_automaton_proves_that_words_end_where_text_is_cut(pattern):
+    """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
+    make = vars(sys.modules[type(C).__module__]) if type(C).__module__ in sys.modules else C.check.__globals__
+    classes, rows = make["automaton_of"](bpe.PATTERNS[pattern])
+    pairs, everything = make["places_to_cut"](rows), "".join(map(chr, range(0x110000)))
+    before = {classes[match.start()] for match in regex.finditer(r"[\p{L}\p{N}]", everything)}
+    after = {classes[match.start()] for match in regex.finditer(r"[^\p{L}\p{N}\p{M}']", everything)}
+    assert before and after and pairs >= set(itertools.product(before, after))
+    assert len(pairs) < (max(classes) + 1) ** 2 / 2  # it proves not everything
 
 
 BOUNDARY = "\ue000\ue001"
@@ -2571,16 +2654,15 @@ def test_the_scanner_on_all_short_strings_on_random_ones_and_around_the_end_of_a
 def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monkeypatch):
     expected = words_of_the_fixture()
     monkeypatch.setattr(regex, "__version__", "0.0")
-    monkeypatch.delitem(vars(C), "patterns", raising=False)  # a cached property
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        monkeypatch.setattr(C, "patterns", C.named_patterns())
         assert bpe.count_words(CORPUS, [END]) == expected  # another version with the same classes
-    vars(C).pop("patterns")
     monkeypatch.setitem(C.check.__globals__, "digest", lambda data: "other")
     monkeypatch.setattr(C, "words", None)
     with pytest.warns(UserWarning, match="the C engine was built with regex"):
-        assert bpe.count_words(CORPUS, [END]) == expected
-    vars(C).pop("patterns", None)
+        monkeypatch.setattr(C, "patterns", C.named_patterns())
+    assert bpe.count_words(CORPUS, [END]) == expected
 
 
 def test_a_copy_inside_a_package_trains_with_a_library_next_to_it_or_says_that_it_has_none(tmp_path, engine):
@@ -2745,7 +2827,8 @@ def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engin
     assert lines["vocabulary"] == f"{size} = 256 bytes + 1 special token + {size - 257} merges"
     assert lines["saved"] == "model"
     assert lines["engine"].startswith("C" if engine == "c" else "Python (")
-    assert "Python" in summary(main("words.txt", 300, "--pattern", CUSTOM)[2])["engine"]
+    engine_line = summary(main("words.txt", 300, "--pattern", NOT_IN_C)[2])["engine"]
+    assert engine_line.startswith("Python (") and (engine == "python" or "C scans no pattern with (" in engine_line)
 
 
 @only_python

@@ -47,7 +47,7 @@ static void *test_aligned(size_t align, size_t size) { return fails() ? NULL : a
 static const uint8_t special_bytes[] = "<|endoftext|><|";
 static const size_t special_lengths[] = {13, 2};
 static const uint64_t seed[2] = {0x5851f42d4c957f2du, 0x14057b7ef767814fu};
-static int pattern = BPE_GPT2;
+static const bpe_pattern *pattern = &bpe_patterns[0];
 
 static int new_words(size_t n_specials, bpe_words **words)
 {
@@ -324,7 +324,7 @@ static void random_texts(long n)
         uint8_t *text = malloc(1 << 12), *exact;
         size_t length = 0, parts_used = sizeof parts / sizeof *parts;
         int status;
-        pattern = (int)(round % 3);
+        pattern = round / 2 % 2 ? &bpe_patterns[round % 5] : &more_patterns[round % 5];
         for (size_t steps = (state >> 20) % 300; steps; steps--) {
             state ^= state << 13;
             state ^= state >> 7;

@@ -1,6 +1,6 @@
 """Compare the C engine with the Python engine on random texts for some seconds: `python .ci/fuzz.py 60`.
 
-Words, merges and token ids, for all named patterns, with special tokens that nest and overlap; of whole texts,
+Words, merges and token ids, for all named patterns and random ones, with special tokens that nest and overlap; of whole texts,
 and of files that are cut into slices of a few bytes, with bytes that aren't UTF-8. It does
 so for two builds, since the scanner differs between them: the default, and one without GNU C.
 """
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import regex
+from patterns import random_pattern
 
 HERE = Path(__file__).resolve().parent.parent
 PARTS = ["a", "b", "e", "s", "t", "Z", "É", "ǅ", "ʰ", "'", "'ll", "'VE", "'s", "'ſ", " ", " ", "  ", "\t", "\n", "\r\n", "\r", "/"]
@@ -24,6 +25,22 @@ PARTS += ["1", "23", "٣", "½", ".", "!", "é", "ß", "字", "漢字", "一" * 
 PARTS += ["\U0001f468\u200d", "\ufeff", "\0", "\x1c", "²", "<", "<|", "word" * 5, "x" * 70, "CamelCase" * 8, " " * 66]
 PARTS += ["。" * 30, "9" * 40, "\n" * 20, "a\u0301" * 25, "ABC" * 22]
 SPECIALS = [[], ["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"], ["<|", "|>", "<||>", "<|a"]]
+
+
+def choose_pattern(bpe: Any, rng: random.Random) -> str:
+    """A named pattern, or a random one that C supports, and in which regex finds the same with search and match."""
+    pattern = random_pattern(rng)
+    try:
+        supported = not bpe.find_engine()[0].pattern(bpe.check_pattern(pattern))[1]
+    except ValueError:
+        supported = False
+    return pattern if supported and "(?i:" not in pattern and r"\P" not in pattern else rng.choice(list(bpe.PATTERNS))
+
+
+def split(bpe: Any, pattern: str, text: str) -> list[str]:
+    """The matches that regex finds, and the text between them."""
+    places = [0, *(place for match in regex.finditer(bpe.PATTERNS.get(pattern, pattern), text) for place in match.span()), len(text)]
+    return [text[start:end] for start, end in zip(places, places[1:]) if start < end]
 
 
 def compare(seconds: float) -> None:
@@ -35,7 +52,7 @@ def compare(seconds: float) -> None:
         place = f"seed {seed + rounds}"
         rng = random.Random(seed + rounds)
         rounds += 1
-        specials, pattern = rng.choice(SPECIALS), rng.choice(list(bpe.PATTERNS))
+        specials, pattern = rng.choice(SPECIALS), choose_pattern(bpe, rng)
         parts = rng.sample(PARTS, rng.randint(1, len(PARTS))) + specials
         texts = ["".join(rng.choices(parts, k=rng.randint(0, 1000))) for _ in range(2)]
         in_python, in_c = ({"engine": engine, "pattern": pattern} for engine in ("python", "c"))
@@ -73,7 +90,7 @@ def compare_cut(bpe: Any, rng: random.Random, tokenizer: Any, text: str, place: 
     specials, pattern = tokenizer.options.special_tokens, tokenizer.options.pattern
     longest_first = sorted(specials, key=len, reverse=True)
     pieces = regex.split("|".join(map(regex.escape, longest_first)), whole) if specials else [whole]
-    words = Counter(word.encode() for piece in pieces for word in regex.findall(bpe.PATTERNS[pattern], piece))
+    words = Counter(word.encode() for piece in pieces for word in split(bpe, pattern, piece))
     bpe.SLICE_BYTES, bpe.WINDOW_BYTES = rng.choice([(1, 9), (7, 11), (100, 13), (1000, 64)])
     bpe.SLICE_BYTES_IN_C = bpe.SLICE_BYTES
     with tempfile.TemporaryDirectory() as folder:

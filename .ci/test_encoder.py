@@ -295,7 +295,7 @@ def test_ctrl_c_while_c_makes_something_frees_it():
     engine = copy.copy(BUILT)
     engine.lib = types.SimpleNamespace(bpe_words_new=new, bpe_words_free=free)
     with pytest.raises(KeyboardInterrupt):
-        engine.create("words", *engine.special_arguments([]), BUILT.lib.BPE_GPT2, engine.seed)
+        engine.create("words", *engine.special_arguments([]), engine.pattern("gpt2")[0], engine.seed)
     gc.collect()
     assert freed == made and made[0] != BUILT.ffi.NULL
 

@@ -1,4 +1,4 @@
-"""The scanners in bpe_fast.c find the words that `regex` finds: three patterns, with vector instructions and without.
+"""The scanner in bpe_fast.c finds the words that `regex` finds: named and custom patterns, with vector instructions and without.
 
 The complete C source is compiled twice, each time with a sink that writes down the length of every word. So words are
 compared one by one, and not only by their counts. The short and the long version:
@@ -30,10 +30,12 @@ import build_ffi
 FIXTURES = pathlib.Path(bpe.__file__).resolve().parent / "fixtures"
 TRIALS = int(os.environ.get("TRIALS", 1000))
 WHOLE = bool(os.environ.get("WHOLE"))
-PATTERNS = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
+NAMED = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]
 LLAMA3 = r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 KNOWN = {"llama3": LLAMA3, "qwen2": LLAMA3.replace("{1,3}", ""), **bpe.PATTERNS, "cl100k": bpe.TIKTOKEN_CL100K}
-EXPRESSIONS = {pattern: regex.compile(KNOWN[pattern]) for pattern in PATTERNS}
+CUSTOM = [bpe.PATTERNS["cl100k"].replace("{1,3}", "{1,2}"), r" ?\w+|\s+(?!\S)|\s", r"\w+", r"\S+|\s", r"[^\n]*\n|[^\n]+", r"(?=[A-Z])[^a]{2,3}?|a+"]
+PATTERNS = [*NAMED, *CUSTOM]
+EXPRESSIONS = {pattern: regex.compile(KNOWN.get(pattern, pattern)) for pattern in PATTERNS}
 BUILDS = {"default": ["-O2"], "plain": ["-O1", "-DPLAIN_C"]}
 
 # Texts lie one after the other. Each is scanned as if memory ended behind it, or as if the other texts followed behind a
@@ -57,12 +59,12 @@ static int record(void *state, const pending *words, size_t n, size_t special)
     return BPE_OK;
 }
 
-int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
+int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
                  size_t *n_words, size_t *bad)
 {
     const uint8_t *end = text;
     recorder r = {text, of_words, 0};
-    rules rules = {.pattern = pattern};
+    rules rules = {.pattern = pattern, .run = fastest_machine()};
     table slots = {0}; /* which a batch asks for */
     pending pending_words[BATCH_ROOM];
     batch b = {.rules = &rules, .table = &slots, .sink = record, .state = &r, .words = pending_words};
@@ -78,7 +80,7 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
         if (status == BPE_OK)
             status = end_batch(&b, 0);
         while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
-            const size_t length = walk_word(pattern, r.at, piece_end);
+            const size_t length = (size_t)(walk_word(pattern, r.at, piece_end) - r.at);
             if (!length)
                 status = -1;
             r.at += length;
@@ -94,7 +96,7 @@ int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t
 }
 """
 PROTOTYPE = """
-int record_words(int pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
+int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *lengths, size_t n, int how, uint32_t *of_words,
                  size_t *n_words, size_t *bad);
 """
 MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER = range(3)
@@ -122,17 +124,22 @@ def pattern(request):
 
 def scan(engine, pattern, texts, how):
     """(status, lengths of the words of all texts, offset of a bad byte in its text)"""
-    ffi, blob, number = engine.ffi, b"".join(texts), engine.patterns[pattern]
+    ffi, blob, (tables, _) = engine.ffi, b"".join(texts), engine.pattern(pattern)
     lengths, n, bad = ffi.new("uint32_t[]", len(blob) + 1), ffi.new("size_t *"), ffi.new("size_t *")
     data, of_texts = ffi.from_buffer("uint8_t[]", blob), list(map(len, texts))
-    status = engine.lib.record_words(number, data, of_texts, len(texts), how, lengths, n, bad)
+    status = engine.lib.record_words(tables, data, of_texts, len(texts), how, lengths, n, bad)
     return status, array.array("I", ffi.buffer(lengths)[: 4 * n[0]]), bad[0]
+
+
+def split(pattern, text):
+    """The matches that regex finds, and the text between them."""
+    places = [0, *itertools.chain.from_iterable(match.span() for match in EXPRESSIONS[pattern].finditer(text)), len(text)]
+    return [text[start:end] for start, end in zip(places, places[1:]) if start < end]
 
 
 def words_of(pattern, texts):
     """The lengths of the words that regex finds."""
-    found = EXPRESSIONS[pattern].findall
-    return array.array("I", [len(word.encode()) for text in texts for word in found(text)])
+    return array.array("I", [len(word.encode()) for text in texts for word in split(pattern, text)])
 
 
 def check(engine, pattern, texts, expected=None):
@@ -220,7 +227,8 @@ ALPHABETS = {
     "qwen2": "aAſ中\u03011\u0663 \t\u3000\n\r'!—/sTlLeV",
 }
 SHORT = {"gpt2": "aſ中1 \u3000\n'!sle", "cl100k": "aA1 \t\u3000\n\r'!—sLl", "o200k": "aA中\u03011 \u3000\n'!/sT"}
-SHORT |= dict.fromkeys(["llama3", "qwen2"], SHORT["cl100k"])
+SHORT |= dict.fromkeys(["llama3", "qwen2", *CUSTOM], SHORT["cl100k"])
+ALPHABETS |= dict.fromkeys(CUSTOM, ALPHABETS["o200k"])
 
 
 @functools.cache
@@ -329,7 +337,7 @@ def test_special_tokens_are_walls(engine, pattern, special_tokens):
     for _ in range(TRIALS // 10):
         text = "".join(rng.choices(rng.sample(PARTS, 8) + 2 * special_tokens, k=rng.randint(1, 200)))
         pieces = bpe.special_token_finder(tuple(special_tokens)).split(text)
-        expected = collections.Counter(word for piece in pieces[::2] for word in EXPRESSIONS[pattern].findall(piece))
+        expected = collections.Counter(word for piece in pieces[::2] for word in split(pattern, piece))
         assert counts(engine, pattern, text.encode(), special_tokens) == expected
 
 
@@ -341,12 +349,12 @@ def test_counts_of_real_texts(engine, pattern):
         data = path.read_bytes()
         if not WHOLE:
             data = data[: 1 << 19].decode(errors="ignore").encode()
-        expected = collections.Counter(EXPRESSIONS[pattern].findall(data.decode()))
+        expected = collections.Counter(split(pattern, data.decode()))
         assert counts(engine, pattern, data) == expected, path.name
 
 
-def test_classes_are_those_of_regex():
-    classes = build_ffi.character_classes()
-    for code in random.Random(16).sample(range(0x110000), 5000):
-        inside = [n for n, expression in enumerate(build_ffi.CLASSES, 1) if regex.match(expression, chr(code))]
-        assert inside == ([classes[code]] if classes[code] else [])
+def test_classes_are_those_of_regex(pattern):
+    texts = set(build_ffi.characters_of(build_ffi.parse(bpe.PATTERNS.get(pattern, pattern))))
+    classes, _, sets = build_ffi.classes_of(texts)
+    for code, text in itertools.product(random.Random(16).sample(range(0x110000), 2000), texts):
+        assert sets[text] >> classes[code] & 1 == bool(regex.match(text, chr(code))), (code, text)

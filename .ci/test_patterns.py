@@ -1,0 +1,123 @@
+"""Random patterns: C finds the words that `regex` finds, or build_ffi.py refuses the pattern and says why.
+
+The short and the long version:
+
+    PYTHONPATH=.:.ci python -m pytest -q .ci/test_patterns.py
+    TRIALS=10000 PYTHONPATH=.:.ci python -m pytest -q .ci/test_patterns.py
+"""
+
+import os
+import random
+import time
+
+import patterns
+import pytest
+import regex
+
+import bpe
+import build_ffi
+
+ENGINE, WHY = bpe.find_engine()
+assert ENGINE, WHY
+TRIALS = int(os.environ.get("TRIALS", 300))
+
+
+def split(expression, text):
+    """The matches and the text between them, or None if regex takes too long.
+
+    Each match is looked for at its place alone: `finditer` of regex 2026.11.19 finds no match at the first "A" of "Ab" for
+    \\P{L}|[^a]|(?i:z)? , and `match` does.
+    """
+    words, at, left = [], 0, 0
+    while at < len(text):
+        try:
+            match = expression.match(text, at, timeout=1)
+        except TimeoutError:
+            return None
+        if match:
+            words += filter(None, [text[left:at], match[0]])
+            at = left = match.end()
+        else:
+            at += 1
+    return words + list(filter(None, [text[left:]]))
+
+
+def by_automaton(automaton, text):
+    """The same by the automaton, in Python."""
+    classes, rows = automaton
+    numbers = [*(classes[ord(character)] for character in text), len(rows[0]) - 1]
+    words, at, left = [], 0, 0
+    while at < len(text):
+        state, last = 1, at
+        for place, number in enumerate(numbers[at:], at):
+            state, ends = rows[state][number]
+            if ends:
+                last = place
+            if not state:
+                break
+        if last > at:
+            words += filter(None, [text[left:at], text[at:last]])
+            at = left = last
+        else:
+            at += 1
+    return words + list(filter(None, [text[left:]]))
+
+
+def supported_patterns(rng, n):
+    """Random patterns that C supports, with their automata, of n in all."""
+    for _ in range(n):
+        pattern = patterns.random_pattern(rng)
+        try:
+            expression = regex.compile(pattern)
+        except regex.error:
+            continue
+        tables, why = ENGINE.pattern(pattern)
+        if not why:
+            yield pattern, expression, build_ffi.automaton_of(pattern)
+        assert bool(why) == (tables == ENGINE.ffi.NULL)
+
+
+def test_random_patterns_find_the_words_that_regex_finds_and_cuts_change_none():
+    rng, n_texts, n_cuts = random.Random(1), 0, 0
+    for pattern, expression, automaton in supported_patterns(rng, TRIALS):
+        classes, rows = automaton
+        pairs = build_ffi.places_to_cut(rows)
+        words_in_c, expected = ENGINE.words((), pattern), {}
+        for _ in range(20):
+            text = patterns.random_text(rng, rng.choice([8, 14, 40]))
+            words = split(expression, text)
+            if words is None:
+                continue
+            n_texts += 1
+            assert by_automaton(automaton, text) == words, (pattern, text)
+            words_in_c.scan(text.encode())
+            for word in words:
+                expected[word.encode()] = expected.get(word.encode(), 0) + 1
+            for place in range(1, len(text)):
+                if (classes[ord(text[place - 1])], classes[ord(text[place])]) in pairs:
+                    n_cuts += 1
+                    parts = by_automaton(automaton, text[:place]) + by_automaton(automaton, text[place:])
+                    assert parts == words, (pattern, text, place)
+            cuts = list(ENGINE.cuts(pattern, text.encode()))
+            assert all((classes[ord(text[place - 1])], classes[ord(text[place])]) in pairs for place in cuts)
+            assert cuts == sorted(cuts, reverse=True)
+        assert words_in_c.copy() == expected, pattern
+    assert n_texts > TRIALS and n_cuts > TRIALS
+
+
+NAMED = {"gpt2": bpe.PATTERNS["gpt2"], "cl100k": bpe.TIKTOKEN_CL100K, **{n: bpe.PATTERNS[n] for n in ("o200k", "llama3", "qwen2")}}
+
+
+@pytest.mark.parametrize("pattern", [*NAMED.values(), bpe.PATTERNS["cl100k"].replace("{1,3}", "{1,2}"), r"\w+", r"\S+|\s", "."])
+@pytest.mark.parametrize("text", [" " * 10**6 + "x", "\n" + " " * 10**6, "a" * 10**6, "\n " * 10**6, "'" * 10**6, "a'" * 10**6])
+def test_time_is_linear(pattern, text):
+    data = (text * 10).encode() if "x" not in text else b" " * 10**7 + b"x"
+    words = ENGINE.words((), pattern)
+    start = time.process_time()
+    words.scan(data)
+    assert time.process_time() - start < 1.5
+
+
+@pytest.mark.parametrize("pattern", ["a*b|a", r"\w|\s+$|\s", "!+ 1", r"(?:a+b)?a", r"\s*\n\n|\s"])
+def test_patterns_that_are_quadratic_are_left_to_python_which_can_be_interrupted(pattern):
+    assert "again" in ENGINE.pattern(pattern)[1]

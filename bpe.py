@@ -73,6 +73,7 @@ import base64
 import codecs
 import collections
 import contextlib
+import dataclasses
 import functools
 import heapq
 import importlib.util
@@ -86,17 +87,20 @@ import re
 import stat
 import sys
 import time
-import types
 import warnings
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from inspect import signature
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py requires Python 3.10 or later; this is " + sys.version.split()[0])
 if __name__ == "__main__" and not importlib.util.find_spec("regex"):
     sys.exit("bpe.py requires the package regex: pip install regex")
 import regex
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
 
 __all__ = ["Tokenizer", "count_words", "learn_characters", "read_tiktoken", "segment", "train_bpe", "train_from_counts"]
 
@@ -110,6 +114,8 @@ Texts = Iterable[str] | None  # texts, or special tokens
 Counts = Mapping[bytes, int]  # of words
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
+T = TypeVar("T")
+Token = TypeVar("Token", bytes, str)
 
 
 # ------------------------------
@@ -324,10 +330,10 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
     return changes, replaced
 
 
-def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Sequence[Any]) -> list[Any]:
+def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Sequence[T]) -> list[T]:
     """Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank.
 
-    new_tokens[rank] is what a merge makes. This overwrites the list `tokens`.
+    new_tokens[rank] is what a merge makes.
 
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
@@ -340,6 +346,7 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     merged into the one before it becomes None; links lead from each remaining token to its
     neighbors. An entry of the heap is out of date if its two tokens no longer have its rank.
     """
+    tokens: list[T | None] = list(word)
     following = list(range(1, len(tokens) + 1))
     previous = list(range(-1, len(tokens) - 1))
     heap = [(ranks[pair], index) for index, pair in enumerate(zip(tokens, tokens[1:])) if pair in ranks]
@@ -362,15 +369,16 @@ def merge_by_rank(tokens: list[Any], ranks: Mapping[Any, int], new_tokens: Seque
     return [token for token in tokens if token is not None]
 
 
-def encode_words(words: Iterable[Iterable[Any]], merges: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, ...]]:
+def encode_words(words: Iterable[Iterable[Token]],
+                 merges: Iterable[tuple[Token, Token]]) -> Iterator[tuple[Token, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
     ranks = {pair: rank for rank, pair in enumerate(dict.fromkeys(merges))}  # without repeated merges
     new_tokens = [left + right for left, right in ranks]  # not merges: an iterator is used up by now
     for word in words:
-        yield tuple(merge_by_rank(list(word), ranks, new_tokens))
+        yield tuple(merge_by_rank(word, ranks, new_tokens))
 
 
-def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
+def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
     Training gives such merges. It makes each token only once: wherever the same bytes occur, they go
@@ -383,8 +391,8 @@ def check_merges(merges: Iterable[tuple[Any, Any, Any]]) -> None:
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
         by rank     a b c -> abc      when a and b have become ab, the pair ab c has a rank
     """
-    pairs: set[tuple[Any, Any]] = set()
-    used: set[Any] = set()
+    pairs: set[tuple[T, T]] = set()
+    used: set[T] = set()
     for number, (left, right, made) in enumerate(merges):
         pair = (left, right)
         if pair in pairs or made in used:
@@ -412,7 +420,7 @@ def split_at_spaces(text: str) -> list[str]:
 
 def spell(word: str) -> list[str]:
     """Spell a word in characters: spell("low") -> ["l", "o", "w</w>"]."""
-    require(END_OF_WORD not in word, f"the word {word!r} contains {END_OF_WORD!r}, the marker for the end of a word")
+    require(END_OF_WORD not in word, "the word {!r} contains {!r}, the marker for the end of a word", word, END_OF_WORD)
     return [*word[:-1], word[-1] + END_OF_WORD]
 
 
@@ -478,10 +486,10 @@ SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_
 SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
-def require(condition: Any, message: str) -> None:
-    """Raise ValueError with this message if a condition does not hold."""
+def require(condition: object, message: str, *values: object) -> None:
+    """Raise ValueError if a condition does not hold. Values are put into {} in the message only then: in loops, say."""
     if not condition:
-        raise ValueError(message)
+        raise ValueError(message.format(*values) if values else message)
 
 
 def check_pattern(pattern: str) -> str:
@@ -510,7 +518,7 @@ def find_words(text: str, pattern: str) -> list[str]:
         return regex.findall(PATTERNS[pattern], text)
     places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
     # (?r) searches backward: in "abbb ab", the pattern (?r)b+ finds the last b first
-    require(places == sorted(places), f"the matches of pattern {pattern!r} are not in the order of the text")
+    require(places == sorted(places), "the matches of pattern {!r} are not in the order of the text", pattern)
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
 
@@ -524,7 +532,7 @@ def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
     tokens = tuple(special_tokens or ())
     for number, token in enumerate(tokens, 1):
         valid = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
-        require(valid, f"special token {number} ({token!r}) must be text of at least two bytes, without U+FFFD")
+        require(valid, "special token {} ({!r}) must be text of at least two bytes, without U+FFFD", number, token)
     require(len(set(tokens)) == len(tokens), f"duplicate special token among {tokens!s:.200}")
     return tokens
 
@@ -575,64 +583,57 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], engin
 # V. Options: what a user can choose
 # ------------------------------
 
-# name: (the calls that take it, its default, its values: a list, or a type). "count" means count_words,
-# "learn" means train_from_counts, and train_bpe is both; "encode" means encode_files, and "show" --show.
-# A new option needs a row here, a line in train_bpe's docstring, and an argument in make_parser.
+# A new option is a field here, an argument of each function that takes it, a line in train_bpe's docstring,
+# and an argument in make_parser.
 #
 # `pattern` is also an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument of Tokenizer, which its methods `__reduce__`, `train`,
-# `from_files`, `corpus` and `ordinary` pass on, and an entry of tokenizer.json, both written and read.
+# `from_files` and `ordinary` pass on, and an entry of tokenizer.json, both written and read.
 # Such an option may change text only after the split at special tokens, and a cut must still be safe.
-OPTIONS: dict[str, tuple[str, Any, Any]] = {
-    "pattern": ("count", "gpt2", str),
-    "errors": ("count encode", "strict", ["strict", "replace"]),
-    "vocab_size": ("learn", sys.maxsize, int),
-    "min_word_count": ("learn", 1, int),
-    "min_frequency": ("learn", 1, int),
-    "workers": ("count encode", None, int),
-    "engine": ("count learn encode show", "auto", ["auto", "python", "c"]),
-    "progress": ("count learn encode", False, [False, True]),
-}
-Options = types.SimpleNamespace  # the checked options of a call
+Errors = Literal["strict", "replace"]
+EngineName = Literal["auto", "python", "c"]
 
 
-def check_options(calls: str, special_tokens: Texts, /, **given: Any) -> Options:
-    """Check what a user passes to these calls ("count learn"); an error shows the bad value.
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options of a call. Raises ValueError for a bad one, with its value."""
 
-    The `/` lets a user's special_tokens= into `given`, to be refused as an unknown option. Without it,
-    the name would clash with the special tokens that Tokenizer.corpus passes.
-    """
-    allowed = [name for name, (takers, _, _) in OPTIONS.items() if set(takers.split()) & set(calls.split())]
-    options = Options(**{name: given.get(name, default) for name, (_, default, _) in OPTIONS.items()})
-    options.pattern = check_pattern(options.pattern)
-    options.special_tokens = check_special_tokens(special_tokens)
-    options.kept = ()  # special tokens that decode() never skips: Tokenizer sets it
-    for name, value in given.items():
-        if name not in allowed:
-            raise TypeError(f"{name!r} is not an option here; the options are {', '.join(allowed)}")
-        values = OPTIONS[name][2]
-        if values is int and value is not OPTIONS[name][1]:  # workers=None is a default
+    # In quotes, because dataclass() looks other names up in sys.modules, where this module may be missing.
+    special_tokens: "tuple[str, ...]" = ()  # from check_special_tokens
+    pattern: "str" = "gpt2"
+    errors: "Errors" = "strict"
+    workers: "int | None" = None
+    engine: "EngineName" = "auto"
+    progress: "bool" = False
+    vocab_size: "int" = sys.maxsize  # for calls that learn nothing
+    min_word_count: "int" = 1
+    min_frequency: "int" = 1
+    kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips: Tokenizer sets it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pattern", check_pattern(self.pattern))  # a frozen object has no other way
+        for name in ("workers", "vocab_size", "min_word_count", "min_frequency"):
+            value = getattr(self, name)
             is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-            require(is_integer and value > 0, f"{name} must be a positive integer, not {value!r}")
-        elif isinstance(values, list):
-            require(value in values, f"{name} must be one of {values}, not {value!r}")
+            valid = (is_integer and value > 0) or (name, value) == ("workers", None)
+            require(valid, "{} must be a positive integer, not {!r}", name, value)
+        for name, values in ("errors", get_args(Errors)), ("engine", get_args(EngineName)), ("progress", (False, True)):
+            require((value := getattr(self, name)) in values, "{} must be one of {}, not {!r}", name, values, value)
 
-    size = options.vocab_size
-    n_special = len(options.special_tokens)
-    minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
-    require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
-    # learn_merges has a character for each token that isn't special. (Not `size`: its default is sys.maxsize.)
-    if given.get("vocab_size", 0) > sys.maxunicode + 1 + n_special:
-        require(engine_for(options), f"the Python engine has only {sys.maxunicode + 1:,} non-special ids, not {size:,}")
-    if options.engine == "c":
-        require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
-    return options
+        n_special = len(self.special_tokens)
+        size = self.vocab_size
+        minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
+        require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
+        most = sys.maxunicode + 1  # learn_merges has a character for each token that isn't special
+        if most + n_special < size != sys.maxsize:
+            require(engine_for(self), f"the Python engine has only {most:,} non-special ids, not {size:,}")
+        if self.engine == "c":
+            require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
 
 
 def plural(n: int, noun: str) -> str:
     """Count something: plural(1234, "merge") -> "1,234 merges"."""
     return f"{n:,} {noun}{'s' * (n != 1)}"
-
 
 
 # ------------------------------
@@ -643,7 +644,9 @@ BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
 
 def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
-              texts: Texts = None, **options: Any) -> Model:
+              texts: Texts = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
+              min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
+              progress: bool = False) -> Model:
     """Train a byte-level BPE tokenizer; return vocab, {id: token}, and merges, [(left, right), ...] in order.
 
     input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
@@ -660,27 +663,45 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     engine            "python", "c", or "auto": C if it is built. The result is the same
     progress          show progress on standard error, in one line
 
+    >>> train_bpe(texts=["low lower lowest"], vocab_size=258)[1]
+    [(b'o', b'w'), (b'l', b'ow')]
+
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
     RuntimeError if a worker process is killed, OverflowError if C would count 2**63 bytes.
     """
-    checked = check_options("count learn", special_tokens, vocab_size=vocab_size, **options)
-    corpus = Corpus(input_path, texts, checked)
+    options = Options(check_special_tokens(special_tokens), pattern, errors, workers, engine, progress,
+                      vocab_size, min_word_count, min_frequency)  # type: ignore[arg-type]  # None is an error
+    corpus = Corpus(input_path, texts, options)
     if note := json_note(corpus.paths):
         warnings.warn(note, stacklevel=2)
     table = count_corpus(corpus)
     require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
-    return learn_model(table, checked)
+    return learn_model(table, options)
 
 
-def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, **options: Any) -> Counts:
-    """Count the words of files or texts, {b" the": 61234, ...}, in any order: the first half of train_bpe."""
-    corpus = Corpus(paths, texts, check_options("count", special_tokens, **options))
-    return dict(count_corpus(corpus).copy())  # a table in C isn't a mapping, but its copy() is a dict
+def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, pattern: str = "gpt2",
+                errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
+                progress: bool = False) -> dict[bytes, int]:
+    """Count words, in any order: the first half of bpe.train_bpe, whose docstring explains arguments and errors.
+
+    >>> count_words(texts=["hi hi"], engine="python")
+    {b'hi': 1, b' hi': 1}
+    """
+    options = Options(check_special_tokens(special_tokens), pattern, errors, workers, engine, progress)
+    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # only the copy of a table in C is a dict
 
 
-def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, **options: Any) -> Model:
-    """Learn from counts of words, which can be added up: the second half of train_bpe, with the same result."""
-    checked = check_options("learn", special_tokens, vocab_size=vocab_size, **options)
+def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, *, min_word_count: int = 1,
+                      min_frequency: int = 1, engine: EngineName = "auto", progress: bool = False) -> Model:
+    """Learn from counts of words, which can be added up: the second half of bpe.train_bpe, with the same result.
+
+    Its docstring explains the other arguments. Raises ValueError if a word isn't bytes, or a count is negative.
+
+    >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
+    [(b'o', b'w'), (b'l', b'ow')]
+    """
+    options = Options(check_special_tokens(special_tokens), engine=engine, progress=progress, vocab_size=vocab_size,
+                      min_word_count=min_word_count, min_frequency=min_frequency)
     if not isinstance(words, Mapping):
         raise TypeError(f"words must be a mapping of words to counts, not {words!r:.60}")
     require(words, "no words to learn from")
@@ -689,7 +710,7 @@ def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = No
         if not isinstance(word, bytes) or operator.index(count) < 0:
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
     # learn() drops words with a count of 0 as rare ones
-    return learn_model(counts, checked)
+    return learn_model(counts, options)
 
 
 class WordTable(collections.Counter[bytes]):
@@ -705,12 +726,12 @@ class WordTable(collections.Counter[bytes]):
         return len(rare), sum(map(self.pop, rare))
 
 
-def learn(table: Any, options: Options) -> Iterator[Learned]:
+def learn(table: Table, options: Options) -> Iterator[Learned]:
     """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
     table.drop_rare(options.min_word_count)
     merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
     engine = engine_for(options)
-    learn_with = engine.learn if engine else learn_in_python
+    learn_with: Callable[[Any, int, int], Iterator[Learned]] = engine.learn if engine else learn_in_python
     merges = learn_with(table, merges_wanted, options.min_frequency)
     return with_progress(merges, options.progress, lambda n: f"learning merges: {n:,}")
 
@@ -724,7 +745,7 @@ def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) ->
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
 
 
-def learn_model(table: Any, options: Options) -> Model:
+def learn_model(table: Table, options: Options) -> Model:
     """Return (vocab, merges) for a table of words; warn if there are fewer tokens than requested."""
     vocab, merges = model_of(learn(table, options), options)
     if len(vocab) < options.vocab_size:
@@ -744,16 +765,16 @@ def model_of(steps: Iterable[Learned], options: Options) -> Model:
 # VII. The tokenizer
 # ------------------------------
 
-class made_once:
+class made_once(Generic[T]):
     """An attribute that is made when it is first used, as with functools.cached_property.
 
     That has one lock for all objects before Python 3.12: a process forked meanwhile would wait for it forever.
     """
 
-    def __init__(self, make: Callable[[Any], Any]) -> None:
+    def __init__(self, make: Callable[[Any], T]) -> None:
         self.make = make
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: object, owner: object = None) -> T:
         value = instance.__dict__[self.make.__name__] = self.make(instance)
         return value
 
@@ -780,10 +801,9 @@ class Tokenizer:
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
                  pattern: str = "gpt2", kept: Iterable[str] = ()) -> None:
-        self.options = check_options("count", special_tokens, pattern=pattern)  # "count" takes a pattern
-        self.pattern: str = self.options.pattern
-        self.special_tokens: tuple[str, ...] = self.options.special_tokens
-        self.options.kept = tuple(kept)
+        self.options = Options(check_special_tokens(special_tokens), pattern, kept=tuple(kept))
+        self.pattern = self.options.pattern
+        self.special_tokens = self.options.special_tokens
         self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
         self.ids = ids_of(vocab)
         self.special_ids: dict[str, int] = {}
@@ -793,7 +813,7 @@ class Tokenizer:
             if token not in self.ids:
                 self.ids[token] = next(new_ids)
             self.special_ids[special] = self.ids[token]
-            require(self.ids[token] <= MAX_ID, f"no id is left for {special!r}: the greatest id is {MAX_ID}")
+            require(self.ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
         self.vocab = {token_id: token for token, token_id in self.ids.items()}
         try:
             self.rules = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.merges]
@@ -804,19 +824,23 @@ class Tokenizer:
         both = [special for special, token_id in self.special_ids.items() if token_id in made]
         require(not both, f"merges make {plural(len(both), 'special token')}, too: {both!s:.99}")
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.vocab, self.merges, self.special_tokens, self.pattern, self.options.kept)
 
     def __len__(self) -> int:
         return len(self.vocab)
 
     @classmethod
-    def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None,
-              **options: Any) -> Tokenizer:
-        """Train a tokenizer, as train_bpe does with the same arguments."""
+    def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
+              texts: Texts = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
+              min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
+              progress: bool = False) -> Tokenizer:
+        """Train a tokenizer. The docstring of bpe.train_bpe explains all arguments, and errors."""
         specials = check_special_tokens(special_tokens)
-        vocab, merges = train_bpe(input_path, vocab_size, specials, **options)
-        return cls(vocab, merges, specials, options.get("pattern", "gpt2"))
+        vocab, merges = train_bpe(input_path, vocab_size, specials, texts=texts, pattern=pattern, errors=errors,
+                                  min_word_count=min_word_count, min_frequency=min_frequency, workers=workers,
+                                  engine=engine, progress=progress)
+        return cls(vocab, merges, specials, pattern)
 
     @classmethod
     def load(cls, path: FilePath) -> Tokenizer:
@@ -844,7 +868,7 @@ class Tokenizer:
         save_model(self.vocab, self.merges, self.options, folder)
 
     @made_once
-    def encoder(self) -> Any:
+    def encoder(self) -> Encoder:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
         # no engine: C lacks the pattern; no encoder: it can't have that many tokens
@@ -852,18 +876,19 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Encode text as token ids; a lone surrogate, or a byte without a token, is a ValueError."""
-        return self.encoder.encode(to_utf8(text))  # type: ignore[no-any-return]
+        return self.encoder.encode(to_utf8(text))
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
-        return self.ordinary.encode(text)  # type: ignore[no-any-return]
+        return self.ordinary.encode(text)
 
     @made_once
     def ordinary(self) -> Tokenizer:
         """The same tokenizer without special tokens."""
         return Tokenizer(self.vocab, self.merges, None, self.pattern)
 
-    def encode_batch(self, texts: Texts, workers: int | None = None, errors: str = "strict") -> list[list[int]]:
+    def encode_batch(self, texts: Iterable[str], workers: int | None = None,
+                     errors: Errors = "strict") -> list[list[int]]:
         """Encode several texts: with C, long ones on all cores. An error says which texts it is in."""
         encode = self.encoder.encode
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
@@ -871,29 +896,32 @@ class Tokenizer:
         with contextlib.closing(parts):
             return [ids for part in parts for ids in part]
 
-    def encode_iterable(self, iterable: Iterable[str], errors: str = "strict") -> Iterator[int]:
+    def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
 
         In Python, custom patterns are cut only at special tokens.
         """
-        errors = check_options("encode", None, errors=errors).errors
+        errors = Options(errors=errors).errors  # checked
         strings = join_surrogates(iterable) if errors == "replace" else iterable
         blocks = (b"".join(piece.texts) for piece in slices_of_texts(strings, 1 << 10, errors))
         pieces = cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES)
         return itertools.chain.from_iterable(map(self.encoder.encode, pieces))
 
-    def encode_files(self, paths: Paths, output: FilePath, *, texts: Texts = None, **options: Any) -> int:
+    def encode_files(self, paths: Paths, output: FilePath, *, texts: Texts = None, errors: Errors = "strict",
+                     workers: int | None = None, engine: EngineName = "auto", progress: bool = False) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
         Ids are uint16 if all fit, else uint32, as numpy.load reads them. No token is put between texts.
+        The docstring of bpe.train_bpe explains the options, and errors.
         """
-        return encode_corpus(self, self.corpus(paths, texts, **options), output)
+        corpus = self.corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress)
+        return encode_corpus(self, corpus, output)
 
-    def corpus(self, paths: Paths, texts: Texts, **options: Any) -> Corpus:
+    def corpus(self, paths: Paths, texts: Texts, *, errors: Errors = "strict", workers: int | None = None,
+               engine: EngineName = "auto", progress: bool = False) -> Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
-        checked = check_options("encode", self.special_tokens, **options)
-        checked.pattern = self.pattern
-        return Corpus(paths, texts, checked)
+        options = Options(self.special_tokens, self.pattern, errors, workers, engine, progress)
+        return Corpus(paths, texts, options)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
@@ -920,7 +948,7 @@ class PythonEncoder:
         self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tokenizer,)  # pickled for worker processes, without the cache
 
     def encode(self, utf8: bytes) -> list[int]:
@@ -1003,8 +1031,8 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
     ASCII always means itself, and so does a token that has any character outside CHARACTERS.
     """
     for special in special_tokens:
-        text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
-        require(special.isascii() or not set(special) <= set(CHARACTERS), text)
+        text = "special token {!r} can't be saved: it looks like bytes in printable characters"
+        require(special.isascii() or not set(special) <= set(CHARACTERS), text, special)
 
 
 @contextlib.contextmanager
@@ -1017,7 +1045,7 @@ def file_in_errors(path: FilePath) -> Iterator[None]:
         raise
 
 
-def open_temporary(path: pathlib.Path) -> Any:
+def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
     """Create a file next to the one that it will replace: ids.npy.0.bpe.tmp, or 1 if another run uses 0."""
     with contextlib.suppress(FileNotFoundError):
         require(stat.S_ISREG(path.stat().st_mode), f"refusing to overwrite {path}: not a regular file")
@@ -1032,10 +1060,10 @@ def open_temporary(path: pathlib.Path) -> Any:
 
 
 @contextlib.contextmanager
-def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[Any]]:
+def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[BinaryIO]]:
     """Open files under temporary names; on success, remove the stale files, and rename the new ones, in order."""
     targets = [pathlib.Path(path).resolve() for path in paths]  # to follow a link instead of replacing it
-    files: list[Any] = []
+    files: list[BinaryIO] = []
     try:
         in_thread(lambda: files.extend(map(open_temporary, targets)))
         yield files
@@ -1051,7 +1079,7 @@ def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iter
             os.unlink(file.name)
 
 
-def rename(files: list[Any], targets: Sequence[pathlib.Path], stale: Iterable[FilePath]) -> None:
+def rename(files: list[BinaryIO], targets: Sequence[pathlib.Path], stale: Iterable[FilePath]) -> None:
     """Remove the stale files, and give each temporary file its name; another run that does this waits."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError, OSError):  # Windows and some network file systems have no locks
@@ -1077,14 +1105,14 @@ def in_thread(function: Callable[[], None]) -> None:
 
 def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) -> None:
     """Refuse an output that is an input, or another output, even by way of links."""
-    seen: dict[Any, FilePath] = {}
+    seen: dict[object, FilePath] = {}
     for number, path in enumerate([*inputs, *outputs]):
         try:
-            key: Any = os.stat(0 if path == "-" else path)[1:3]  # its number, and the device
+            key: object = os.stat(0 if path == "-" else path)[1:3]  # its number, and the device
         except FileNotFoundError:
             key = os.path.realpath(path)
         same = key in seen and number >= len(inputs)
-        require(not same, f"the output {os.fspath(path)} is the same file as {seen.get(key)}, which is needed, too")
+        require(not same, "the output {} is the same file as {}, which is needed, too", os.fspath(path), seen.get(key))
         seen[key] = path
 
 
@@ -1214,12 +1242,12 @@ def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
     for token in normalized:
         ends = {hash(token[start:]) for start in range(len(token))}
         overlaps = ends & beginnings or any(other in token for other in others)
-        require(not overlaps, f"the added token {token!r:.99} overlaps another, and only one is normalized")
+        require(not overlaps, "the added token {!r:.99} overlaps another, and only one is normalized", token)
 
 
 def check_supported(content: dict[str, Any], special_ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
     """Check that a tokenizer.json needs nothing that save() would not write; return its pattern."""
-    expected = tokenizer_json(check_options("count", special_tokens), special_ids, [])
+    expected = tokenizer_json(Options(special_tokens), special_ids, [])
     del expected["model"]["vocab"]
     steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
     steps[-1].setdefault("use_regex", True)  # the default of tokenizers
@@ -1249,8 +1277,8 @@ def read_merges(text: str) -> list[list[str]]:
     """Return the pairs of printable tokens in a merges.txt."""
     lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
     for number, line in enumerate(lines, 1):
-        if line and line.count(" ") != 1:
-            raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
+        valid = not line or line.count(" ") == 1
+        require(valid, "line {} must be two tokens separated by one space: {!r}", number, line)
     return [line.split(" ") for line in lines if line]
 
 
@@ -1263,7 +1291,7 @@ def read_tiktoken(path: FilePath) -> Model:
     with open(path, "rb") as file, error_prefix(path):
         ids = {}
         for number, line in enumerate(file.read().splitlines(), 1):
-            require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
+            require(line.count(b" ") == 1, "line {} must be a token in base64 and its rank: {!r:.60}", number, line)
             in_base64, rank = line.split()
             # Whisper's file has "=" for b"".
             ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)
@@ -1271,7 +1299,7 @@ def read_tiktoken(path: FilePath) -> Model:
         made: list[bytes] = []
         for token in sorted(ids, key=ids.__getitem__):
             parts = merge_by_rank(list(single_bytes(token)), ranks, made)
-            require(len(parts) <= 2, f"no merges of lower ranks make the token {token!r}")
+            require(len(parts) <= 2, "no merges of lower ranks make the token {!r}", token)
             if len(parts) == 2:
                 ranks[parts[0], parts[1]] = len(made)
                 made.append(token)
@@ -1323,23 +1351,25 @@ class Corpus:
         self.paths = [os.fsdecode(path) for path in listed]
         require(self.paths or texts is not None, "no file: the list of paths is empty")
         for path in self.paths:
-            require(not os.path.isdir(path), f"{path} is a folder; name its files ({os.path.join(path, '*.txt')})")
+            pattern = os.path.join(path, "*.txt")
+            require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
         self.texts = () if texts is None else texts
         self.options = options
         self.bytes_read = 0
         self.n_slices = 0
 
-    def map(self, task: Any, in_threads: bool, slice_bytes: int, label: str) -> Generator[Any, None, None]:
+    def map(self, task: Callable[[Sequence[bytes]], T], in_threads: bool, slice_bytes: int,
+            label: str) -> Generator[T, None, None]:
         """Yield task(texts of a slice) for all slices in order; workers run the tasks."""
 
         def progress(_: int) -> str:
             share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
-        task = functools.partial(run_task, task, self.options.errors)
+        run = functools.partial(run_task, task, self.options.errors)
         # Closed at once, as everywhere: a traceback that is kept would keep a pool of workers alive.
-        with contextlib.closing(run_tasks(task, self.slices(slice_bytes), in_threads, self.options.workers)) as results:
+        with contextlib.closing(run_tasks(run, self.slices(slice_bytes), in_threads, self.options.workers)) as results:
             for piece, result in with_progress(results, self.options.progress, progress):
                 self.bytes_read += piece.end_byte - piece.start_byte
                 self.n_slices += 1
@@ -1431,8 +1461,8 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         yield bytes(data)
 
 
-def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool,
-              workers: int | None) -> Generator[tuple[Slice, Any], None, None]:
+def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: bool,
+              workers: int | None) -> Generator[tuple[Slice, T], None, None]:
     """Yield (slice, task(slice)) in order, from threads (for C) or processes (for Python)."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     n_workers = min(workers or n_cores, n_cores, 61)  # Windows allows no more processes in a pool
@@ -1456,7 +1486,7 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool,
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
         pool = concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
         task = run_in_worker
-    waiting: collections.deque[tuple[Slice, Any]] = collections.deque()
+    waiting: collections.deque[tuple[Slice, concurrent.futures.Future[T]]] = collections.deque()
     try:
         for piece in slices:
             waiting.append((piece, pool.submit(task, piece)))
@@ -1469,7 +1499,7 @@ def run_tasks(task: Any, slices: Iterator[Slice], in_threads: bool,
         pool.shutdown(cancel_futures=True)
 
 
-def start_worker(task: Any) -> None:
+def start_worker(task: Callable[[Slice], object]) -> None:
     """Prepare a worker process: leave Ctrl-C to the parent, and exit when it dies."""
     import multiprocessing
     import signal
@@ -1493,7 +1523,7 @@ def run_in_worker(piece: Slice) -> Any:
     return run_in_worker.task(piece)  # type: ignore[attr-defined]
 
 
-def run_task(task: Any, errors: str, piece: Slice) -> Any:
+def run_task(task: Callable[[Sequence[bytes]], T], errors: Errors, piece: Slice) -> T:
     """Return task(texts of a slice); add the file and the place to its errors."""
     texts: Sequence[bytes] = piece.texts
     n_bytes = piece.end_byte - piece.start_byte
@@ -1514,7 +1544,7 @@ def run_task(task: Any, errors: str, piece: Slice) -> Any:
         raise ValueError(f"{piece.name}, bytes {piece.start_byte} to {piece.end_byte}: {error}") from None
 
 
-def count_corpus(corpus: Corpus) -> Any:
+def count_corpus(corpus: Corpus) -> Table:
     """Count words in a table of the C engine, or in a WordTable if C can't be used."""
     engine = engine_for(corpus.options, scanning=True)
     table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
@@ -1524,7 +1554,7 @@ def count_corpus(corpus: Corpus) -> Any:
     with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
         for counts in filter(None, results):  # None from C, which has counted in its table
             table.update(counts)
-    return table
+    return table  # type: ignore[no-any-return]
 
 
 def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
@@ -1557,7 +1587,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     return n_ids
 
 
-def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
+def encode_texts(texts: Sequence[bytes], encoder: Encoder, kind: str) -> bytes:
     """Encode texts; return one array of their ids, of 16 bits (kind "u2") or 32 bits ("u4")."""
     short = sum(map(len, texts)) < 80 * len(texts)  # for these, encode() is faster than encode_array()
     if short or isinstance(encoder, PythonEncoder):
@@ -1570,18 +1600,39 @@ def encode_texts(texts: Sequence[bytes], encoder: Any, kind: str) -> bytes:
 # X. The C engine
 # ------------------------------
 
-# build_ffi.py wraps the C library as an Engine with these attributes. Text is bytes, in UTF-8.
-#   pattern(pattern)                (a table, ""), or (NULL, what C lacks for it)
-#   cuts(pattern, window)           where a window's text can be cut, last place first
-#   words(special_tokens, pattern)  an empty WordTable in C; threads may scan(*texts) into it at once,
-#                                   since it has a table for each
-#   learn(table, ...)               does what learn_in_python does, for either kind of WordTable
-#   encoder(tokenizer)              a PythonEncoder in C, which also has encode_array(utf8, kind), an
-#                                   array's bytes; None for too many tokens
+class TableInC(Protocol):
+    """A WordTable in C. Threads may scan texts in UTF-8 into it at once, since it has a table for each."""
+
+    def scan(self, *texts: bytes) -> None: ...
+    def update(self, counts: Counts, /) -> None: ...
+    def totals(self) -> tuple[int, int, int]: ...
+    def drop_rare(self, n: int) -> tuple[int, int]: ...
+    def copy(self) -> dict[bytes, int]: ...
+
+
+class EncoderInC(Protocol):
+    """A PythonEncoder in C, which can also return the bytes of an array, of kind "u2" or "u4" (16 or 32 bits)."""
+
+    def encode(self, utf8: bytes, /) -> list[int]: ...
+    def encode_array(self, utf8: bytes, kind: str, /) -> bytes: ...
+
+
+class Engine(Protocol):
+    """What build_ffi.py makes of the C library."""
+
+    def pattern(self, pattern: str) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks for it)
+    def cuts(self, pattern: str, window: bytes) -> Iterator[int]: ...  # where it can be cut, the last place first
+    def words(self, special_tokens: Sequence[str], pattern: str, /) -> TableInC: ...  # an empty one
+    def learn(self, words: Any, merges_wanted: int, min_frequency: int) -> Iterator[Learned]: ...
+    def encoder(self, tokenizer: Tokenizer) -> EncoderInC | None: ...  # None for too many tokens
+
+
+Table = WordTable | TableInC
+Encoder = PythonEncoder | EncoderInC
 
 
 @functools.lru_cache(maxsize=1)
-def find_engine() -> tuple[Any, str]:
+def find_engine() -> tuple[Engine | None, str]:
     """Return (the C engine, "") if it is built next to this file, else (None, why it can't be used)."""
     path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")
     if "C engine of bpe.py" not in linecache.getline(path, 1):  # a file of another project is not run
@@ -1597,7 +1648,7 @@ def find_engine() -> tuple[Any, str]:
         return None, str(error)
 
 
-def engine_for(options: Options, scanning: bool = False) -> Any:
+def engine_for(options: Options, scanning: bool = False) -> Engine | None:
     """Return the C engine, or None for Python; if it is to scan text, it must support the pattern."""
     engine = find_engine()[0] if options.engine != "python" else None
     return None if engine and scanning and engine.pattern(options.pattern)[1] else engine
@@ -1614,8 +1665,8 @@ NOT_UTF8_HINT = """; if it is compressed: zcat FILE | bpe.py - ...; in another e
 or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"""
 
 
-def make_parser() -> Any:
-    """Return the parser; arguments for OPTIONS have the same names."""
+def make_parser() -> ArgumentParser:
+    """Return the parser; its arguments have the names of train_bpe's."""
     import argparse
 
     parser = argparse.ArgumentParser(usage=USAGE)
@@ -1627,49 +1678,61 @@ def make_parser() -> Any:
     add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="repeat the option for each")
     add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="not even <|endoftext|>")
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
-    add("--errors", choices=OPTIONS["errors"][2], help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
+    add("--errors", choices=get_args(Errors), help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
     add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
     add_task = parser.add_mutually_exclusive_group().add_argument
     add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
     add_task("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add_task("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
-    add("--pair", metavar="PAIR", help='with --explain: the count of one more pair ("e ␣t")')
+    add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
     add("--model", metavar="FOLDER", help="the model's folder (default: bpeModel)")
     add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
-    add("--engine", choices=OPTIONS["engine"][2], help="auto: the C engine if it is built (default)")
+    add("--engine", choices=get_args(EngineName), help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
     add("--version", action="version", version=f"%(prog)s {__version__}")
     return parser
 
 
-def run(args: Any) -> None:
-    """Show, encode or train."""
-    given = {name: value for name in ["special_tokens", *OPTIONS] if (value := getattr(args, name, None)) is not None}
+def given_options(args: Namespace, taken: Iterable[str]) -> dict[str, Any]:
+    """Return those of train_bpe's options that were given; raises TypeError for one that isn't taken here."""
+    options = [name for name in signature(train_bpe).parameters if hasattr(args, name)]
+    given = {name: value for name in options if (value := getattr(args, name)) is not None}
+    for name in given.keys() - set(taken):
+        names = ", ".join(name for name in options if name in taken)
+        raise TypeError(f"{name!r} is not an option here; the options are {names}")
+    return given
+
+
+def run(args: Namespace) -> int:
+    """Show, encode or train; return the status: 1 if --compare found a difference, else 0."""
     if args.show is not None:
         require(not args.corpus, "--show takes no corpus: it uses a saved model")
-        check_options("show", None, **given)  # refuses training's options; --engine isn't used
+        given_options(args, ["engine"])  # which isn't used
         show(args.show, load_model(args))
-        return
+        return 0
 
     last = args.corpus[-1] if args.corpus else ""
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
     if note := json_note(args.corpus):
         report(args, "note", note)
-    given["progress"] = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
+    progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
+    same = True
     if args.encode is not None:
         require(size is None, "--encode uses a saved model: train it first, with another command")
         tokenizer = load_model(args)
-        corpus = tokenizer.corpus(args.corpus, None, **given)
+        given = given_options(args, signature(Tokenizer.corpus).parameters)
+        corpus = tokenizer.corpus(args.corpus, None, progress=progress, **given)
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
         report(args, "encoded", f"{corpus.bytes_read:,} bytes as {plural(n_ids, 'token')}")
         report(args, "saved", args.encode)
         in_c = corpus.options.engine != "python" and not isinstance(tokenizer.encoder, PythonEncoder)
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
-        specials = given.pop("special_tokens", ["<|endoftext|>"])
-        corpus = train(args, check_options("count learn", specials, vocab_size=size, **given))
+        given = given_options(args, signature(train_bpe).parameters)
+        given["special_tokens"] = check_special_tokens(given.get("special_tokens", ["<|endoftext|>"]))
+        corpus, same = train(args, Options(**given, vocab_size=size, progress=progress))  # type: ignore[arg-type]
         in_c = engine_for(corpus.options, scanning=True) is not None
 
     engine, reason = (None, "as chosen") if corpus.options.engine == "python" else find_engine()
@@ -1677,21 +1740,23 @@ def run(args: Any) -> None:
         lacks = engine.pattern(corpus.options.pattern)[1]
         reason = f"C scans no pattern with {lacks}" if lacks else "C can't hold this vocabulary"
     report(args, "engine", "C" if in_c else f"Python ({reason})")
+    return 0 if same else 1
 
 
-def load_model(args: Any) -> Tokenizer:
+def load_model(args: Namespace) -> Tokenizer:
     """Load the model that the command line names."""
     folder = "bpeModel" if args.model is None else args.model
     require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
     return Tokenizer.load(folder)
 
 
-def train(args: Any, options: Options) -> Corpus:
-    """Train on the corpus, print what was learned, and save the model."""
+def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
+    """Train, print what was learned, and save the model; return the corpus, and if --compare found no difference."""
     corpus = Corpus(args.corpus, None, options)
-    rounds = rounds_of(args.explain or "") if args.explain is not None or args.pair else None
-    # --explain alone saves no model
-    folder = "bpeModel" if args.model is None and not rounds else args.model
+    rounds = rounds_of(args.explain) if args.explain is not None else range(0)
+    kind, theirs = read_pairs(args.compare) if args.compare is not None else ("", [])
+    # --explain and --compare alone save no model
+    folder = "bpeModel" if args.model is None and not rounds and not theirs else args.model
     if folder is not None:  # fail before an hour of training
         check_special_names(options.special_tokens)
         require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
@@ -1706,12 +1771,15 @@ def train(args: Any, options: Options) -> Corpus:
         report(args, "left out", f"{plural(rare, 'word')}, {occurrences / (n_words + occurrences):.2%} of pre-tokens")
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
 
-    words = table.copy() if rounds else {}  # learn() uses up the table
+    words = table.copy() if rounds or theirs else {}  # learn() uses up the table
     steps = list(learn(table, options))
     vocab, merges = model_of(steps, options)
     n_tokens = n_bytes - sum(replaced for _, _, _, replaced in steps)
-    if rounds:
-        explain(rounds, args.pair, words, merges)
+    same = True
+    if theirs:
+        report(args, "compared", f"{args.compare}, {plural(len(theirs), 'merge')} {kind}")
+        same = compare(theirs, words, merges)
+    explain(rounds, words, merges)
 
     parts = f"256 bytes + {plural(len(options.special_tokens), 'special token')} + {plural(len(merges), 'merge')}"
     if len(vocab) < options.vocab_size:
@@ -1730,11 +1798,12 @@ def train(args: Any, options: Options) -> Corpus:
             except OSError as second:
                 raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
             raise OSError(f"{error}; the model is in {elsewhere}") from None
-    report(args, "saved", "nothing: --explain saves a model only with --model FOLDER" if folder is None else folder)
-    return corpus
+    task = "--explain" if rounds else "--compare"
+    report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
+    return corpus, same
 
 
-def report(args: Any, name: str, text: str) -> None:
+def report(args: Namespace, name: str, text: str) -> None:
     """Print a line of the summary, after the time so far."""
     if not args.quiet:
         say(f"{time.perf_counter() - args.start:6.2f} s  {name:14} {visible(text)}\n")
@@ -1748,18 +1817,32 @@ def rounds_of(text: str) -> range:
     return range(first - 1, last)
 
 
-def explain(rounds: range, watched: str | None, counts: Counts, merges: Sequence[Pair]) -> None:
-    """Print why merges are made, two words that each one changes, and the count of a watched pair."""
-    words = dict(zip(encode_words(map(single_bytes, counts), merges[: rounds.start]), counts.values()))
-    for number, best in enumerate(merges[rounds.start : rounds.stop], rounds.start + 1):
-        say(f"round {number}: {reasons(words, best, watched)}\n", "stdout")
-        changed = {word: new for word in words if (new := merge_pair(word, best)) != word}
-        for word in heapq.nlargest(2, changed, key=words.__getitem__):
-            say(f"    {in_line(word)} -> {in_line(changed[word])} ({plural(words[word], 'time')})\n", "stdout")
-        words = {changed.get(word, word): count for word, count in words.items()}
+def explain(rounds: range, counts: Counts, merges: Sequence[Pair]) -> None:
+    """Print why merges are made."""
+    words = words_after(merges[: rounds.start], counts)
+    for number in range(rounds.start, min(rounds.stop, len(merges))):
+        explain_round(number, words, merges[number])
+        words = {merge_pair(word, merges[number]): count for word, count in words.items()}
 
 
-def reasons(words: Mapping[Word, int], best: Pair, watched: str | None) -> str:
+def words_after(merges: Iterable[Pair], counts: Counts) -> dict[Word, int]:
+    """Return words as sequences of tokens, after some merges, with their counts."""
+    return dict(zip(encode_words(map(single_bytes, counts), merges), counts.values()))
+
+
+def explain_round(number: int, words: Mapping[Word, int], best: Pair, other: Pair | None = None) -> None:
+    """Print why a pair is merged, and two words that it changes, or changes in another way than a file's pair."""
+    say(f"round {number + 1}: {reasons(words, best)}\n", "stdout")
+    if other:
+        say(f"    in the file: {in_line(other)} ({plural(count_pairs(words).get(other, 0), 'time')})\n", "stdout")
+    changes = {word: (merge_pair(word, best), merge_pair(word, other) if other else word) for word in words}
+    changed = [word for word in words if len(set(changes[word])) > 1]
+    for word in heapq.nlargest(2, changed, key=words.__getitem__):
+        shown = ", in the file ".join(map(in_line, changes[word][: 2 if other else 1]))
+        say(f"    {in_line(word)} -> {shown} ({plural(words[word], 'time')})\n", "stdout")
+
+
+def reasons(words: Mapping[Word, int], best: Pair) -> str:
     """Say which pairs are the most frequent, and why the best one wins."""
     counts = count_pairs(words)
     first = heapq.nlargest(3, counts, key=lambda pair: (counts[pair], pair))
@@ -1768,10 +1851,54 @@ def reasons(words: Mapping[Word, int], best: Pair, watched: str | None) -> str:
     ties = list(counts.values()).count(counts[best])
     if ties > 1:
         text += f" ({ties} pairs tie at {counts[best]:,}; the greater left token wins, then the greater right one)"
-    if watched is not None:
-        n = sum(count for pair, count in counts.items() if in_line(pair) == watched)
-        text += f"\n    {watched} ({plural(n, 'time')})"
     return text
+
+
+def read_pairs(path: str) -> tuple[str, list[Pair]]:
+    """Return what a file of merges is, and its merges: a merges.txt, or [["t", "h"], ...] in a .json file."""
+    with open(path, encoding="utf-8") as file, error_prefix(path):
+        text = file.read()
+        kind = "with #version" if text.startswith("#version") else "without #version"
+        if path.endswith(".json"):
+            kind, text = "in JSON", "\n".join(map(" ".join, json.loads(text)))
+        # `e s</w>` is of subword-nmt. Merges of bytes can use </w>, too, after they made it: `</ w>`
+        line = next((line for line in text.split("\n") if END_OF_WORD in line.replace(" ", "")), "")
+        require(END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
+        pairs = read_merges(text)
+        require(pairs, "there are no merges in it")
+        return kind, to_bytes({token: n for n, token in enumerate(itertools.chain(*pairs))}, pairs)[1]
+
+
+def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> bool:
+    """Print how many first merges are the same, and explain the first that differs; return if there is none."""
+    compared = min(len(merges), len(theirs))
+    n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
+    say(f"the first {n:,} merges are the same, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
+    if n < compared:
+        words = words_after(merges[:n], counts)
+        explain_round(n, words, merges[n], theirs[n])
+        if cause := usual_cause(words, merges[n], theirs[n]):
+            say(f"    usual cause: {cause}\n", "stdout")
+    return n == compared
+
+
+def usual_cause(words: Mapping[Word, int], ours: Pair, other: Pair) -> str:
+    """Say why a trainer may merge another pair than ours, if the counts tell, else return ""."""
+    counts = collections.Counter(count_pairs(words))
+    behind = counts[ours] - counts[other]
+    if not behind:
+        return "another rule for ties"
+    # In `a a a a`, the pair a a is counted 3 times, and merged twice: 1 overlaps.
+    merged = [sum((len(word) - len(merge_pair(word, pair))) * words[word] for word in words) for pair in (ours, other)]
+    if behind <= abs(behind - merged[0] + merged[1]):
+        return "pairs that overlap themselves"
+    in_word = any(b"".join(other) in b"".join(word) for word in words)
+    across = any(word[-1] == other[0] for word in words) and any(word[0] == other[1] for word in words)
+    if counts[other] or in_word == across:
+        return ""
+    if across:
+        return "a pair across the end of a word, or across a special token"
+    return "counts out of date, or other words: its bytes occur here, but not as these tokens"
 
 
 def show(text: str, tokenizer: Tokenizer) -> None:
@@ -1825,7 +1952,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-def with_progress(items: Iterable[Any], wanted: bool, describe: Callable[[int], str]) -> Iterator[Any]:
+def with_progress(items: Iterable[T], wanted: bool, describe: Callable[[int], str]) -> Iterator[T]:
     """Pass items on, and print describe(how many) in one line, at most five times a second."""
     shown_at = time.monotonic()
     try:
@@ -1859,7 +1986,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     """Let `kill PID` end a run as Ctrl-C does, with an exception that removes temporary files."""
     import signal
 
-    def interrupt(number: int, frame: Any) -> None:
+    def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt("terminated")
 
     try:
@@ -1876,19 +2003,21 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its status.
 
-    1 means out of memory, a killed worker, or no room for the output; 2 bad input; 130 Ctrl-C; 143 SIGTERM.
+    1 means other merges for --compare, out of memory, a killed worker, or no room for the output; 2 bad input;
+    130 Ctrl-C; 143 SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal can't
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
+        status = 0
         with sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help and --version exit
-            run(make_parser().parse_intermixed_args(argv))
+            status = run(make_parser().parse_intermixed_args(argv))
         say("", "stdout")  # flushes it
         error = getattr(sys.stdout, "error", None)
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):  # `| head` is not an error
             raise RuntimeError(f"standard output: {error.strerror}")
-        return 0
+        return status
     except KeyboardInterrupt as interruption:
         status, text = (143, "terminated") if interruption.args else (130, "interrupted")
     except (OSError, ValueError, TypeError) as error:

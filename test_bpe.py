@@ -11,11 +11,13 @@ import base64
 import concurrent.futures
 import contextlib
 import copy
+import dataclasses
 import errno
 import functools
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import io
 import itertools
 import json
@@ -556,7 +558,8 @@ def test_bpe_py_alone_in_a_package_needs_only_regex(tmp_path):
         class OnlyRegex:
             def find_spec(self, name, path=None, target=None):
                 top = name.split(".")[0]
-                assert top in sys.stdlib_module_names or top in ("regex", "some_package"), name
+                # Python's own copy.py asks for org, which is Jython's
+                assert top in sys.stdlib_module_names or top in ("regex", "some_package", "org"), name
         sys.meta_path.insert(0, OnlyRegex())
         from some_package.bpe import Tokenizer, train_bpe
         vocab, merges = train_bpe("corpus.txt", 263, ["<|endoftext|>"])
@@ -865,7 +868,7 @@ def test_a_cut_is_the_last_place_and_slices_have_the_size_that_was_asked_for(tmp
     assert bpe.last_cut(b"xxxxxx<a>yyyy<a>zzzzzz", r"\w+", ("<a>",)) == len("xxxxxx<a>yyyy")
     cut(100, 40)
     (tmp_path / "text.txt").write_text("one two three four " * 100)
-    slices = list(bpe.slices_of_file(str(tmp_path / "text.txt"), 100, bpe.check_options("count", [])))
+    slices = list(bpe.slices_of_file(str(tmp_path / "text.txt"), 100, bpe.Options()))
     sizes = [piece.end_byte - piece.start_byte for piece in slices]
     assert sum(sizes) == 1900 and max(sizes) <= 180 and min(sizes[:-1]) >= 100
 
@@ -1012,7 +1015,7 @@ def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
 
 @only_c
 def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
-    options = bpe.check_options("count learn", [], pattern=NOT_IN_C)
+    options = bpe.Options(pattern=NOT_IN_C)
     assert bpe.engine_for(options, scanning=True) is None and bpe.engine_for(options) is not None
     assert C.pattern(NOT_IN_C)[1] == "("
 
@@ -1041,7 +1044,7 @@ def test_an_overflow_is_reported_and_not_wrapped(words):
     ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
     *[({name: wrong}, f"{name} must be a positive integer, not {wrong!r}")
       for name in ("workers", "min_frequency", "min_word_count") for wrong in (0, 1.5)],
-    ({"color": 1}, "'color' is not an option here; the options are .*pattern"),
+    ({"color": 1}, r"^train_bpe\(\) got an unexpected keyword argument 'color'"),
     ({"errors": "ignore"}, "errors must be .*'strict'.*'replace'.*'ignore'"),
     ({"engine": "rust"}, "engine must be .*'rust'"), ({"progress": "yes"}, "progress must be .*'yes'"),
     ({"input_path": None, "texts": ["a\ud800"]}, "position 1: surrogates not allowed"),
@@ -1058,34 +1061,70 @@ def test_bad_arguments_are_errors_that_show_them(arguments, text):
         bpe.train_bpe(**{"input_path": CORPUS, "vocab_size": 300, "special_tokens": [END], **arguments})
 
 
+TRAINING = {"vocab_size": 300, "min_word_count": 2, "min_frequency": 3}
+RUNNING = {"engine": "python", "progress": True}
+READING = {"errors": "replace", "workers": 2}
+SPECIALS = {"special_tokens": ("<x>",)}
+PASSED_ON = {  # call -> what it works on; its options, with values that aren't the defaults
+    "train_bpe": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIALS, "pattern": "o200k"}),
+    "Tokenizer.train": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIALS, "pattern": "o200k"}),
+    "count_words": ({"paths": "words.txt"}, {**RUNNING, **READING, **SPECIALS, "pattern": "o200k"}),
+    "train_from_counts": ({"words": {b"ab": 9}}, {**TRAINING, **RUNNING, **SPECIALS}),
+    "tokenizer.encode_files": ({"paths": "words.txt", "output": "ids.npy"}, {**RUNNING, **READING}),
+    "tokenizer.encode_batch": ({"texts": ["a"]}, READING),
+    "tokenizer.encode_iterable": ({"iterable": ["a"]}, {"errors": "replace"}),
+}
+
+
 @only_python
-@pytest.mark.parametrize("name, call, allowed", [
-    ("count_words", functools.partial(bpe.count_words, "words.txt", []), "pattern errors workers engine progress"),
-    ("train_from_counts", functools.partial(bpe.train_from_counts, {b"ab": 1}, 300),
-     "vocab_size min_word_count min_frequency engine progress"),
-    ("encode_files", lambda **options: bpe.Tokenizer(*trained(300)).encode_files("words.txt", "ids.npy", **options),
-     "errors workers engine progress"),
-    ("train", functools.partial(bpe.Tokenizer.train, "words.txt", 300),
-     "pattern errors workers engine progress vocab_size min_word_count min_frequency"),
+@pytest.mark.filterwarnings("ignore:.*no other pair")
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
+    """A call that forgets to pass an option on would work, with its default."""
+    tokenizer = bpe.Tokenizer(*trained(300), ["<t>"], "llama3")
+    call = getattr(tokenizer if "tokenizer" in name else functools.reduce(getattr, name.split(".")[:-1], bpe), name.split(".")[-1])
+    works_on, options = PASSED_ON[name]
+    parameters = inspect.signature(call).parameters
+    assert options.keys() == parameters.keys() - works_on.keys() - {"texts"}
+    for option, value in options.items():
+        assert parameters[option].default != value, option
+    expected = vars(bpe.Options()) | options
+    if name in ("tokenizer.encode_files", "tokenizer.encode_batch"):
+        expected |= {"special_tokens": ("<t>",), "pattern": "llama3"}
+
+    arrived = []
+    monkeypatch.setattr(bpe.Options, "__post_init__", lambda self, check=bpe.Options.__post_init__: (check(self), arrived.append(self)))
+    call(**works_on, **options)
+    assert vars(arrived[0]) == expected
+    if name == "Tokenizer.train":
+        assert (arrived[-1].pattern, arrived[-1].special_tokens) == ("o200k", ("<x>",))  # of the new tokenizer
+
+
+@only_python
+def test_train_bpe_describes_each_option(words_txt):
+    described = set(regex.findall(r"(?m)^ *(\w+)   ", bpe.train_bpe.__doc__))
+    assert described == set(inspect.signature(bpe.train_bpe).parameters)
+    assert described - {"input_path", "texts"} == {field.name for field in dataclasses.fields(bpe.Options)} - {"kept"}
+    for call in (bpe.count_words, bpe.train_from_counts, bpe.Tokenizer.train, bpe.Tokenizer.encode_files):
+        assert regex.search(r"bpe\.train_bpe\b|Its docstring", call.__doc__), call
+
+
+@only_python
+@pytest.mark.parametrize("name, unknown", [
+    ("count_words", "vocab_size"), ("count_words", "min_word_count"), ("train_from_counts", "pattern"),
+    ("train_from_counts", "errors"), ("train_from_counts", "workers"), ("train_bpe", "executor"),
+    ("Tokenizer.train", "patern"), ("Tokenizer.encode_files", "pattern"), ("Tokenizer.encode_files", "min_frequency"),
+    ("Tokenizer.encode_batch", "engine"),
 ])  # fmt: skip
-def test_an_option_that_has_no_effect_on_a_call_is_an_error_that_names_the_others(words_txt, name, call, allowed):
-    given = {"errors": "replace", "workers": 1, "engine": "python", "min_frequency": 5, "min_word_count": 2}
-    given |= {"pattern": "o200k", "progress": False, "executor": None, "size": 3}
-    for option, value in given.items():
-        if option in allowed.split():
-            call(**{option: value})
-            continue
-        with pytest.raises(TypeError, match=f"^'{option}' is not an option here; the options are ") as caught:
-            call(**{option: value})
-        assert sorted(regex.findall(r"\w+", str(caught.value).split(" are ")[1])) == sorted(allowed.split())
-    described = set(regex.findall(r"(?m)^ *(\w+)   ", bpe.train_bpe.__doc__))  # the one list of all options
-    assert described == {"input_path", "texts", "special_tokens", *bpe.OPTIONS}
+def test_an_option_that_has_no_effect_on_a_call_is_an_error(name, unknown):
+    with pytest.raises(TypeError, match=rf"{name.split('.')[-1]}\(\) got an unexpected keyword argument '{unknown}'"):
+        functools.reduce(getattr, name.split("."), bpe)(**{unknown: 1})
 
 
 @only_python
 def test_a_stream_is_cut_into_pieces_that_grow():
     """The first ids come at once; later pieces are larger, since each search for a cut takes time."""
-    pieces = bpe.cut_stream([b"low lower "] * 4000, bpe.check_options("count", []), 1000, 8000)
+    pieces = bpe.cut_stream([b"low lower "] * 4000, bpe.Options(), 1000, 8000)
     assert [round(len(piece), -3) for piece in pieces] == [1000, 2000, 4000, 8000, 8000, 8000, 8000, 1000]
 
 
@@ -2333,7 +2372,7 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path):
 def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enough_for_several(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(CORPUS.read_bytes() * 40)
-    corpus = bpe.Corpus(path, None, bpe.check_options("count", [END]))
+    corpus = bpe.Corpus(path, None, bpe.Options((END,)))
     assert 4 <= len(list(corpus.slices(bpe.SLICE_BYTES))) <= 6  # 4.3 MB
     task = functools.partial(bpe.count_texts, options=corpus.options)
     results = corpus.map(task, in_threads=False, slice_bytes=bpe.SLICE_BYTES, label="")
@@ -2789,10 +2828,10 @@ def test_tables_of_several_threads_are_merged_once():
 def test_the_summary_names_the_engine_that_encoded(main):
     vocab, merges = trained(300)
     bpe.Tokenizer(vocab, merges, [END]).save("model")
-    bpe.Tokenizer(vocab, merges, [END], CUSTOM).save("custom")
+    bpe.Tokenizer(vocab, merges, [END], NOT_IN_C).save("custom")
     for options, engine in (
         (["--model", "model"], "C"), (["--model", "model", "--engine", "python"], "Python (as chosen)"),
-        (["--model", "custom"], "Python (with a custom pattern, C only learns merges)"),
+        (["--model", "custom"], "Python (C scans no pattern with ()"),
     ):  # fmt: skip
         assert summary(main("words.txt", "--encode", "ids.npy", *options)[2])["engine"] == engine
     with pytest.MonkeyPatch.context() as patched:
@@ -2936,7 +2975,6 @@ def test_an_explanation_groups_the_bytes_of_a_character_and_shows_newlines(main)
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_range_of_rounds_is_explained_as_if_from_the_first(main, seed):
-    """The counts of --pair are those of the oracle in each round."""
     rng = random.Random(seed)
     text = " ".join("".join(rng.choices("ab é", k=rng.randrange(1, 9))) for _ in range(60))
     Path("text.txt").write_text(text)
@@ -2946,16 +2984,132 @@ def test_any_range_of_rounds_is_explained_as_if_from_the_first(main, seed):
     assert len(rounds) == n_merges and not os.path.exists("bpeModel")
     first = rng.randrange(n_merges)
     last = rng.randrange(first, n_merges)
-    status, stdout, _ = main(*options, "--explain", f"{first + 1}-{last + 1}", "--pair", "a b")
-    found = stdout.split("round ")[1:]
-    watched = [int(n) for n in regex.findall(r"(?m)^    a b \((\d+) times?\)$", stdout)]
-    assert status == 0 and [regex.sub(r"    a b \(\d+ times?\)\n", "", text, 1) for text in found] == rounds[first : last + 1]
+    status, stdout, _ = main(*options, "--explain", f"{first + 1}-{last + 1}")
+    assert status == 0 and stdout.split("round ")[1:] == rounds[first : last + 1]
 
-    words, expected = naive_words(text), []
-    for merge in bpe.train_bpe("text.txt", 300)[1][: last + 1]:
-        expected.append(naive_counts(words).get((b"a", b"b"), 0))
+
+def write_merges(path, merges, head=""):
+    """Write merges of ASCII tokens; a space is Ġ."""
+    lines = [" ".join(token.decode().replace(" ", "Ġ") for token in pair) for pair in merges]
+    Path(path).write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_compare_explains_the_first_merge_that_differs(main, seed):
+    """Counts are those of the oracle, and so are the two most frequent words that the two pairs change differently."""
+    rng = random.Random(seed)
+    Path("text.txt").write_text(" ".join("".join(rng.choices("abc", k=rng.randrange(1, 9))) for _ in range(60)))
+    merges = bpe.train_bpe("text.txt", 280)[1]
+    n = rng.randrange(len(merges))
+    words = naive_words(Path("text.txt").read_text())
+    for merge in merges[:n]:
         words = Counter({naive_merge(word, merge): count for word, count in words.items()})
-    assert watched == expected[first:]
+    counts = naive_counts(words)
+    other = rng.choice([pair for pair in counts if pair != merges[n]])
+    write_merges("mine.txt", [*merges[:n], other, *merges[n:]])
+
+    status, stdout, stderr = main("text.txt", 280, "--no-special-tokens", "--compare", "mine.txt")
+    lines = stdout.splitlines()
+    assert status == 1 and not os.path.exists("bpeModel")
+    assert summary(stderr)["compared"] == f"mine.txt, {len(merges) + 1} merges without #version"
+    assert summary(stderr)["saved"] == "nothing: --compare saves a model only with --model FOLDER"
+    assert lines[0] == f"the first {n} merges are the same, of {len(merges) + 1} in the file and {len(merges)} here"
+    show = lambda tokens: " ".join(token.decode().replace(" ", "␣") for token in tokens)  # noqa: E731
+    times = lambda count: f"({count} time{'s' * (count != 1)})"  # noqa: E731
+    assert lines[1].startswith(f"round {n + 1}: {show(merges[n])} {times(counts[merges[n]])}")
+    assert lines[2].startswith(f"    merge {show(merges[n])}")
+    assert lines[3] == f"    in the file: {show(other)} {times(counts[other])}"
+    changed = {word: (naive_merge(word, merges[n]), naive_merge(word, other)) for word in words}
+    differ = sorted((count for word, count in words.items() if len(set(changed[word])) > 1), reverse=True)
+    shown = [line for line in lines[4:] if " -> " in line]
+    possible = [
+        f"    {show(word)} -> {show(ours)}, in the file {show(theirs)} {times(words[word])}"
+        for word, (ours, theirs) in changed.items() if words[word] in differ[:2]
+    ]  # fmt: skip
+    assert len(shown) == min(2, len(differ)) and set(shown) <= set(possible)
+    tie = counts[other] == counts[merges[n]]
+    assert ("    usual cause: another rule for ties" in lines) == tie
+
+
+CAUSES = [  # text, where ours differs from the file, the merges of the file, the cause
+    ("ab cd", 0, "a b", "another rule for ties"),
+    ("aaa.aaa.ab.ab.ab", 0, "a b", "pairs that overlap themselves"),
+    ("ab ab ab aaa", 0, "a a", "pairs that overlap themselves"),
+    ("ab ab ab ab aaa", 0, "a a", None),  # even with 1 more, a a would lose
+    ("ab.ab.ab.cd.cd", 0, "c d", None),  # 1 less, and nothing overlaps
+    ("aaa.aaa.aaa.ab.ab.ab.ab.ab.ab.ab.ab.ab", 0, "a a", "pairs that overlap themselves"),  # 6 to 9, and 3 overlap
+    ("ab ab ab aa", 0, "a a", None),  # 1 to 3, and nothing overlaps
+    ("the the the", 0, "e Ġ", "a pair across the end of a word, or across a special token"),
+    ("low<|endoftext|>low<|endoftext|>low", 0, "w l", "a pair across the end of a word, or across a special token"),
+    ("low<|endoftext|>low<|endoftext|>low", 0, "< |", None),  # nothing here has these bytes
+    ("abcd abcd abcd", 1, "c d, b c", "counts out of date, or other words: its bytes occur here, but not as these tokens"),
+    ("abcd abcd abcd cd bcx", 1, "c d, b c", None),  # it occurs
+    ("cx abcd abcd abcd b", 1, "c d, b c", None),  # across two words, or within one: both are possible
+    ("the the the", 0, "x y", None),  # its bytes don't occur
+]
+
+
+@pytest.mark.parametrize("text, n, theirs, cause", CAUSES)
+def test_compare_names_a_cause_if_the_counts_show_it(main, text, n, theirs, cause):
+    """By hand. In abcd, c d is merged first: it ties with b c and a b, and is the greatest."""
+    Path("text.txt").write_text(text)
+    Path("mine.txt").write_text(theirs.replace(", ", "\n"))
+    status, stdout, _ = main("text.txt", 300, "--compare", "mine.txt", "--quiet")
+    assert status == 1 and stdout.startswith(f"the first {n} merges are the same, of ")
+    assert regex.findall("(?m)^    usual cause: (.*)$", stdout) == [cause] * (cause is not None)
+
+
+@pytest.mark.parametrize("n_theirs, n_ours", [(6, 6), (3, 6), (6, 3)])
+def test_compare_ends_with_status_0_if_all_compared_merges_are_the_same(main, n_theirs, n_ours):
+    """The textbook example, in words.txt."""
+    merges = bpe.train_bpe("words.txt", 263, [END])[1]
+    write_merges("mine.txt", merges[:n_theirs])
+    status, stdout, stderr = main("words.txt", 257 + n_ours, "--compare", "mine.txt", "--model", "kept")
+    both = min(n_theirs, n_ours)
+    assert status == 0 and summary(stderr)["saved"] == "kept" and os.path.exists("kept/tokenizer.json")
+    assert stdout == f"the first {both} merges are the same, of {n_theirs} in the file and {n_ours} here\n"
+
+
+@only_python
+def test_compare_says_what_kind_of_file_it_reads(main, error):
+    """Each is the file that another program writes, or a test keeps; those in `bad` are of other kinds, or damaged."""
+    merges = bpe.train_bpe("words.txt", 263, [END])[1]
+    pairs_in_json = [[token.decode().replace(" ", "Ġ") for token in pair] for pair in merges]
+    Path("pairs.json").write_text(json.dumps(pairs_in_json, indent=1), encoding="utf-8")
+    Path("windows.txt").write_bytes("".join(f"{left} {right}\r\n" for left, right in pairs_in_json).encode())
+    write_merges("hf.txt", merges, "#version: 0.2\n")
+    kinds = {"pairs.json": "in JSON", "windows.txt": "without #version"}
+    kinds["hf.txt"] = "with #version"
+    for path, kind in kinds.items():
+        status, _, stderr = main("words.txt", 263, "--compare", path)
+        assert (status, summary(stderr)["compared"]) == (0, f"{path}, 6 merges {kind}")
+    bad = {
+        "subword.txt": ("#version: 0.2\nl o\nlo w</w>\n", "merges of characters, as subword-nmt makes: 'lo w</w>'"),
+        "empty.txt": ("#version: 0.2\n", "there are no merges in it"),
+        "raw.json": ('[["t", "h"], [" ", "th"]]', "line 2 must be two tokens separated by one space: '  th'"),
+        "vocab.json": ('{"!": 0}', "line 1 must be two tokens separated by one space: '!'"),
+        "chinese.json": ('[["今", "天"]]', "not a byte-level BPE model .*'今'"),
+        "three.json": ('[["a", "b", "c"]]', "line 1 must be two tokens separated by one space: 'a b c'"),
+        "number.json": ("[5]", "not a byte-level BPE model"),
+        "three.txt": ("a b\na b c\n", "line 2 must be two tokens separated by one space: 'a b c'"),
+        "broken.json": ("[", "not a byte-level BPE model"),
+    }  # fmt: skip
+    for path, (content, text) in bad.items():
+        Path(path).write_text(content, encoding="utf-8")
+        assert regex.search(f"^error: {path}: {text}", error("words.txt", 263, "--compare", path)), path
+    # merges of bytes can make </w>, too, and use it
+    Path("xml.txt").write_text("\n".join(["< /", "w >", "</ w>", "</w> Ċ"]))
+    assert bpe.read_pairs("xml.txt")[1][-1] == (b"</w>", b"\n")
+
+
+def test_compare_reads_what_subword_nmt_writes(tmp_path):
+    need("subword_nmt.learn_bpe")
+    from subword_nmt.learn_bpe import learn_bpe
+
+    with (tmp_path / "codes.txt").open("w") as codes:
+        learn_bpe(["low low low lower newest newest"], codes, 5)
+    with pytest.raises(ValueError, match="merges of characters, as subword-nmt makes"):
+        bpe.read_pairs(str(tmp_path / "codes.txt"))
 
 
 @pytest.mark.parametrize("arguments, saved", [
@@ -3159,7 +3313,9 @@ def test_encode_is_refused_before_any_work(main, error, arguments, text):
       for name in ("workers", "min_frequency", "min_word_count")],
     *[(f"c.txt 300 --explain {wrong}", "--explain takes a positive number, or a range such as 5-7, not")
       for wrong in ("x", "1.5", "0", "-3", "5-4", "0-3", "1-", "''")],
-    ("c.txt 300 --pair 'a b'", "--explain takes a positive number, or a range such as 5-7"),
+    ("c.txt 300 --pair 'a b'", "--pair"), ("c.txt 300 --compare missing.txt", "missing.txt"),
+    ("c.txt 300 --compare c.txt", "c.txt: line 1 must be two tokens separated by one space: 'hello'"),
+    ("c.txt 300 --compare c.txt --explain 3", "--explain"), ("c.txt --compare c.txt", "vocabulary size"),
     ("c.txt 300 --special-token a b", "the last argument must be the vocabulary size, such as 10000 or 10k, not 'b'"),
     ("--show x", "no model in bpeModel: train one first, or name it with --model"),
     ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),

@@ -58,7 +58,7 @@ Trained = tuple[list[bytes], dict[str, float]]
 
 def train_ours(path: str, size: int, pattern: str, **given: Any) -> Trained:
     given = {"engine": "c", "pattern": pattern, "vocab_size": size, **given}
-    options = bpe.check_options("count learn", [END], **given)
+    options = bpe.Options((END,), **given)
     times = [time.perf_counter()]
     words = bpe.count_corpus(bpe.Corpus(path, None, options))
     times.append(time.perf_counter())
@@ -565,7 +565,7 @@ TASKS = {
 def choose_tools(asked: str | None) -> list[str]:
     """Return the tools to run, bpe.py first. Raises SystemExit if a requested tool is unknown or not installed."""
     try:
-        bpe.check_options("learn", [], engine="c")
+        bpe.Options(engine="c")
     except ValueError as error:
         raise SystemExit(f"bench.py: {error}") from None
     packages = {name: package for table in (TRAINERS, ENCODERS) for name, (package, _) in table.items()}

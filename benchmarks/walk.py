@@ -48,7 +48,7 @@ def rounds() -> list[Round]:
     """Return what happened in each round; round 0 has no merge yet."""
     words = tuple(tuple(bytes([byte]) for byte in word) for word in WORDS)
     found = [Round(words=words)]
-    options = bpe.check_options("learn", [], vocab_size=256 + ROUNDS)
+    options = bpe.Options(vocab_size=256 + ROUNDS)
     for left, right, count, _ in bpe.learn(bpe.WordTable(WORDS), options):
         counts = bpe.count_pairs(dict(zip(words, WORDS.values())))
         ties = sorted(pair for pair in counts if counts[pair] == count)

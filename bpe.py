@@ -92,6 +92,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
+from unicodedata import normalize
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py requires Python 3.10 or later; this is " + sys.version.split()[0])
@@ -112,6 +113,7 @@ FilePath = str | os.PathLike[str]
 Paths = FilePath | Iterable[FilePath] | None
 Texts = Iterable[str] | None  # texts, or special tokens
 Counts = Mapping[bytes, int]  # of words
+Pattern = str | tuple[str, ...]  # one, or several steps
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
 T = TypeVar("T")
@@ -390,6 +392,9 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
         by rank     a b c -> abc      when a and b have become ab, the pair ab c has a rank
+
+    Merging by rank is what other programs do with any list, so it is what Tokenizer does. A list that was made
+    from a .tiktoken file has merges like these: every split of each token, sorted by the rank of the token.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -486,17 +491,37 @@ SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_
 SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
+# Models of other programs may split text in several steps, and normalize it first: such a pattern is a tuple.
+# Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), numbers come first, and "gpt2" splits
+# the text between them. ("NFC", "qwen2") is Qwen's.
+NORMAL_FORMS = ("NFC", "NFKC")
+ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
+
+
 def require(condition: object, message: str, *values: object) -> None:
     """Raise ValueError if a condition does not hold. Values are put into {} in the message only then: in loops, say."""
     if not condition:
         raise ValueError(message.format(*values) if values else message)
 
 
-def check_pattern(pattern: str) -> str:
-    """Check a pattern, a name or an expression; other spellings of a named pattern become its name."""
-    require(isinstance(pattern, str), f"pattern must be a str, not {pattern!r}")
-    if pattern in PATTERNS or pattern in SPELLINGS:
-        return SPELLINGS.get(pattern, pattern)
+def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
+    """Return the normal form and the steps of a pattern: ("NFC", "qwen2") -> ("NFC", ("qwen2",))."""
+    steps = (pattern,) if isinstance(pattern, str) else tuple(pattern)
+    has_form = steps and steps[0] in NORMAL_FORMS
+    return (steps[0], steps[1:]) if has_form else ("", steps)
+
+
+def check_pattern(pattern: Pattern) -> Pattern:
+    """Check a pattern: a name, an expression, or steps. Other spellings of a named pattern become its name."""
+    if isinstance(pattern, tuple) and all(isinstance(step, str) for step in pattern):
+        form, steps = steps_of(pattern)
+        checked = tuple(map(check_pattern, steps))
+        return (form, *checked) if form else checked[0] if len(checked) == 1 else checked  # type: ignore
+    if not isinstance(pattern, str):
+        raise ValueError(f"pattern must be a str, not {pattern!r}")
+    name = pattern.removeprefix(ONLY_MATCHES)  # no text is between the matches of a named pattern
+    if name in PATTERNS or name in SPELLINGS:
+        return SPELLINGS.get(name, name)
     # without any operator of regular expressions, it is a misspelled name
     require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; the names are {', '.join(PATTERNS)}")
     pattern.encode("utf-8")  # no lone surrogate
@@ -508,14 +533,22 @@ def check_pattern(pattern: str) -> str:
     return pattern
 
 
-def find_words(text: str, pattern: str) -> list[str]:
+def find_words(text: str, pattern: Pattern) -> list[str]:
     r"""Split text into words: the matches of the pattern, and the text between them.
 
-    >>> find_words("It's  new", "gpt2"), find_words("a-b", r"\w+")
-    (['It', "'s", ' ', ' new'], ['a', '-', 'b'])
+    >>> find_words("It's  new", "gpt2"), find_words("a-b", r"\w+"), find_words("in 2024", (r"\d\d", "gpt2"))
+    (['It', "'s", ' ', ' new'], ['a', '-', 'b'], ['in', ' ', '20', '24'])
     """
     if pattern in PATTERNS:
         return regex.findall(PATTERNS[pattern], text)
+    if isinstance(pattern, tuple):
+        form, steps = steps_of(pattern)
+        words = [normalize(form, text) if form else text]
+        for step in steps:
+            words = [word for piece in words for word in find_words(piece, step)]
+        return list(filter(None, words))
+    if pattern.startswith(ONLY_MATCHES):
+        return [match[0] for match in regex.finditer(pattern, text) if match[0]]
     places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
     # (?r) searches backward: in "abbb ab", the pattern (?r)b+ finds the last b first
     require(places == sorted(places), "the matches of pattern {!r} are not in the order of the text", pattern)
@@ -557,7 +590,8 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
-def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], engine: Any = None) -> int:
+def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], normalized: Sequence[str] = (),
+             engine: Engine | None = None) -> int:
     """Return the last index at which a window of a larger text can be cut, else 0.
 
     In custom patterns, only C knows places other than special tokens.
@@ -565,7 +599,10 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], engin
     of the window are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
     """
     text = window.decode("utf-8", "surrogateescape")
-    place_finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
+    form, steps = steps_of(pattern)
+    named = len(steps) == 1 and steps[0] in PATTERNS
+    boundaries = tuple(token for token in special_tokens if not form or token not in normalized)
+    place_finder = WORD_END if named else "(?r)" + special_token_finder(boundaries).pattern
     # A window may begin and end inside a character (at most 3 bytes of it) and inside a special token (all
     # but one character of it). One more is for the character after the place.
     margin = 3 + max(map(len, special_tokens), default=1)
@@ -574,7 +611,13 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...], engin
         if margin <= place <= len(text) - margin:
             # a token across the place has at least one character on each side
             crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
-            if not any(crossing):
+            # Normalizing may change a place: it makes a mark of U+FF9E, and a letter and a mark of U+0958. If the
+            # characters at the place stay as they are, so does the place: only letters and marks are joined to what
+            # is before them. If tokens are found after that, all that is near must be ASCII, which stays.
+            size = 1 if boundaries == special_tokens else margin
+            near = text[place - size : place + size]
+            moved = form and named and not (near.isascii() if size > 1 else normalize(form, near) == near)
+            if not moved and not any(crossing):
                 return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
 
@@ -600,7 +643,7 @@ class Options:
 
     # In quotes, because dataclass() looks other names up in sys.modules, where this module may be missing.
     special_tokens: "tuple[str, ...]" = ()  # from check_special_tokens
-    pattern: "str" = "gpt2"
+    pattern: "Pattern" = "gpt2"
     errors: "Errors" = "strict"
     workers: "int | None" = None
     engine: "EngineName" = "auto"
@@ -608,7 +651,10 @@ class Options:
     vocab_size: "int" = sys.maxsize  # for calls that learn nothing
     min_word_count: "int" = 1
     min_frequency: "int" = 1
-    kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips: Tokenizer sets it
+    kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips: Tokenizer sets these:
+    normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
+    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # what save() writes back into tokenizer.json
+    words_first: "bool" = False  # words that are tokens stay whole
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", check_pattern(self.pattern))  # a frozen object has no other way
@@ -790,42 +836,58 @@ class Tokenizer:
     special_tokens  the longest one that matches wins; new ones get the next free ids
     pattern         the pattern that the vocabulary was trained with
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
+    normalized      special tokens that are found after text is normalized, as ("NFC", "qwen2") does
+    rest            what save() writes back into tokenizer.json: templates ("post_processor"), "truncation"
+                    and "padding". encode() never adds tokens, as with add_special_tokens=False elsewhere
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
     >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
     >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
     ([3, 2, 4], 'ababab<end>')
 
-    Raises ValueError if vocabulary and merges contradict each other, or check_merges refuses them.
+    Merges may be in any order, since encode() merges by rank (see check_merges), and none may come twice. A
+    token has one id; but a special token may have the bytes of another token, which comes before it in vocab.
+    Raises ValueError if vocabulary and merges contradict each other.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
-                 pattern: str = "gpt2", kept: Iterable[str] = ()) -> None:
-        self.options = Options(check_special_tokens(special_tokens), pattern, kept=tuple(kept))
+                 pattern: Pattern = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
+                 rest: Mapping[str, Any] | None = None) -> None:
+        self.options = Options(check_special_tokens(special_tokens), pattern, kept=tuple(kept), rest=dict(rest or {}),
+                               normalized=tuple(normalized), words_first=isinstance(merges, WordsFirst))
         self.pattern = self.options.pattern
         self.special_tokens = self.options.special_tokens
-        self.merges: list[Pair] = list(map(tuple, merges))  # type: ignore[arg-type]
-        self.ids = ids_of(vocab)
+        self.merges: list[Pair] = (WordsFirst if self.options.words_first else list)(map(tuple, merges))  # type: ignore
+        self.ids, second_ids = ids_of(vocab, {special.encode("utf-8") for special in self.special_tokens})
         self.special_ids: dict[str, int] = {}
-        new_ids = itertools.count(max(self.ids.values(), default=-1) + 1)
+        new_ids = itertools.count(max([-1, *self.ids.values(), *second_ids.values()]) + 1)
         for special in self.special_tokens:
             token = special.encode("utf-8")
             if token not in self.ids:
                 self.ids[token] = next(new_ids)
-            self.special_ids[special] = self.ids[token]
+            self.special_ids[special] = second_ids.get(token, self.ids[token])
             require(self.ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
-        self.vocab = {token_id: token for token, token_id in self.ids.items()}
+        # decoding knows all ids
+        self.vocab = {token_id: token for ids in (self.ids, second_ids) for token, token_id in ids.items()}
         try:
             self.rules = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.merges]
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-        check_merges(self.rules)
+        if len(set(self.rules)) < len(self.rules):
+            check_merges((left, right, None) for left, right in self.merges)  # raises the error
         made = {new_id for _, _, new_id in self.rules}
         both = [special for special, token_id in self.special_ids.items() if token_id in made]
-        require(not both, f"merges make {plural(len(both), 'special token')}, too: {both!s:.99}")
+        way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
+        require(not both, f"merges make {plural(len(both), 'special token')}, too: {both!s:.99}; {way}")
+        # the ids of words that stay whole
+        hidden = set(self.special_ids.values())
+        tokens = self.ids.items() if self.options.words_first else ()
+        self.words_first = {token: token_id for token, token_id in tokens if token_id not in hidden}
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.vocab, self.merges, self.special_tokens, self.pattern, self.options.kept)
+        options = self.options
+        more = options.kept, options.normalized, options.rest
+        return type(self), (self.vocab, self.merges, self.special_tokens, self.pattern, *more)
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -837,6 +899,7 @@ class Tokenizer:
               progress: bool = False) -> Tokenizer:
         """Train a tokenizer. The docstring of bpe.train_bpe explains all arguments, and errors."""
         specials = check_special_tokens(special_tokens)
+        check_special_names(specials)  # save() will be able to write them
         vocab, merges = train_bpe(input_path, vocab_size, specials, texts=texts, pattern=pattern, errors=errors,
                                   min_word_count=min_word_count, min_frequency=min_frequency, workers=workers,
                                   engine=engine, progress=progress)
@@ -844,7 +907,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: FilePath) -> Tokenizer:
-        """Load a tokenizer.json, or the one in a folder; raises ValueError if it isn't supported."""
+        """Load a tokenizer.json, or the one in a folder; raises ValueError if it isn't supported.
+
+        The ids are those of the program that wrote it, without the tokens that its template adds around text.
+        """
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
             return cls(*read_tokenizer_json(json.load(file)))
@@ -852,27 +918,41 @@ class Tokenizer:
     @classmethod
     def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Texts = None,
                    pattern: str = "gpt2") -> Tokenizer:
-        """Load a vocab.json and a merges.txt as GPT-2 or save() write them."""
-        with open(merges_filepath, encoding="utf-8") as file, error_prefix(merges_filepath):
-            pairs = read_merges(file.read())
-        with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath):
-            vocab, merges = to_bytes(json.load(file), pairs)
-        return cls(vocab, merges, special_tokens, pattern)
+        """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
 
-    def save(self, folder: FilePath) -> None:
-        """Save the model in a folder: tokenizer.json, and three files for other programs.
+        A special token is looked up as text, then in printable characters; if it isn't there, it gets a new id.
+        """
+        specials = check_special_tokens(special_tokens)
+        other = "tokenizer.json is for Tokenizer.load"
+        with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath, other):
+            ids = dict(json.load(file))
+            for special in specials:
+                name = special if special in ids else to_printable(special.encode("utf-8"))
+                if name in ids:
+                    ids[special] = ids.pop(name)
+            to_bytes(ids, [], specials)
+        with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath, other):
+            vocab, merges = to_bytes(ids, read_merges(file.read(), ids), specials)
+        return cls(vocab, merges, specials, pattern)
+
+    def save(self, folder: FilePath, *, bos_token: str | None = None, eos_token: str | None = None,
+             pad_token: str | None = None, chat_template: str | None = None) -> None:
+        """Save the model in a folder: tokenizer.json, and files for other programs.
 
         load() finds the old model or the new one, also after Ctrl-C, a full disk, or a power cut. A program
         that reads vocab.json and merges.txt may find neither, while they are replaced or if that was killed.
+        The roles (which must be special tokens) and the chat template are for transformers. What is not given
+        stays as it is in the folder.
         """
-        save_model(self.vocab, self.merges, self.options, folder)
+        roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
+        save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
 
     @made_once
     def encoder(self) -> Encoder:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
         # no engine: C lacks the pattern; no encoder: it can't have that many tokens
-        return (engine.encoder(self) if engine else None) or PythonEncoder(self)
+        return (engine.encoder(self) if engine else None) or PythonEncoder(self, self.options.engine)
 
     def encode(self, text: str) -> list[int]:
         """Encode text as token ids; a lone surrogate, or a byte without a token, is a ValueError."""
@@ -885,7 +965,14 @@ class Tokenizer:
     @made_once
     def ordinary(self) -> Tokenizer:
         """The same tokenizer without special tokens."""
-        return Tokenizer(self.vocab, self.merges, None, self.pattern)
+        return self.with_specials((), self.pattern)
+
+    def with_specials(self, specials: Sequence[str], pattern: Pattern) -> Tokenizer:
+        """Return a tokenizer with only some of the special tokens, and with another pattern."""
+        hidden = {token_id for text, token_id in self.special_ids.items() if text not in specials}
+        hidden.difference_update(itertools.chain.from_iterable(self.rules))
+        vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in hidden}
+        return Tokenizer(vocab, self.merges, specials, pattern)
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: Errors = "strict") -> list[list[int]]:
@@ -920,52 +1007,92 @@ class Tokenizer:
     def corpus(self, paths: Paths, texts: Texts, *, errors: Errors = "strict", workers: int | None = None,
                engine: EngineName = "auto", progress: bool = False) -> Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
-        options = Options(self.special_tokens, self.pattern, errors, workers, engine, progress)
+        options = Options(self.special_tokens, self.pattern, errors, workers, engine, progress,
+                          normalized=self.options.normalized)
         return Corpus(paths, texts, options)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
-        if skip_special_tokens:
-            skipped = {token_id for text, token_id in self.special_ids.items() if text not in self.options.kept}
-            ids = [token_id for token_id in ids if token_id not in skipped]
-        return self.decode_bytes(ids).decode("utf-8", errors="replace")
+        data = b"".join(self.tokens_of(ids, True)) if skip_special_tokens else self.decode_bytes(ids)
+        return data.decode("utf-8", errors="replace")
+
+    def decode_iterable(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[str]:
+        """Decode ids as they come, and yield text as soon as its characters are complete.
+
+        Joined, it is decode(ids): tokens may be parts of characters, which decode([token_id]) can't show.
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for token in self.tokens_of(ids, skip_special_tokens):
+            if text := decoder.decode(token):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Decode token ids to bytes; raises ValueError for an id that is not in the vocabulary."""
-        ids = list(ids)
-        try:
-            return b"".join(map(self.vocab.__getitem__, ids))
-        except KeyError as error:
-            raise ValueError(f"unknown token id {error} at index {ids.index(error.args[0])}") from None
+        if isinstance(ids, Sequence):  # faster; tokens_of raises the error
+            with contextlib.suppress(KeyError, TypeError):
+                return b"".join(map(self.vocab.__getitem__, ids))
+        return b"".join(self.tokens_of(ids))
+
+    def tokens_of(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
+        """Yield the token of each id, without special tokens that are skipped."""
+        special_ids = self.special_ids.items() if skip_special_tokens else ()
+        skipped = {token_id: b"" for text, token_id in special_ids if text not in self.options.kept}
+        tokens = {**self.vocab, **skipped} if skipped else self.vocab
+        if not isinstance(ids, Iterable):
+            raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
+        for number, token_id in enumerate(ids):
+            try:
+                token = tokens[token_id]
+            except (KeyError, TypeError):
+                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}") from None
+            yield token
 
 
 class PythonEncoder:
-    """Encode with a vocabulary and merges; the C engine has an encoder with the same methods."""
+    """Encode with a vocabulary and merges; the C engine has an encoder with the same methods.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
+    If text is normalized first, the encoder `inner` has all the rest to do, by default in Python.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, engine: EngineName = "python") -> None:
+        self.tokenizer, self.engine = tokenizer, engine
+        self.form, steps = steps_of(tokenizer.pattern)
+        late = set(tokenizer.options.normalized if self.form else ())
+        self.specials = tuple(special for special in tokenizer.special_tokens if special not in late)
+        if self.form:
+            inner = tokenizer.with_specials([special for special in tokenizer.special_tokens if special in late], steps)
+            inner.options = dataclasses.replace(inner.options, engine=engine)
+            self.inner = inner.encoder
+            return
+        self.words = tokenizer.words_first
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer,)  # pickled for worker processes, without the cache
+        return type(self), (self.tokenizer, self.engine)  # pickled for worker processes, without the cache
 
     def encode(self, utf8: bytes) -> list[int]:
         """Encode text in UTF-8; raises UnicodeDecodeError if it is invalid."""
         ids: list[int] = []
-        pieces = special_token_finder(self.tokenizer.special_tokens).split(utf8.decode("utf-8"))
+        pieces = special_token_finder(self.specials).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
             if number % 2:  # a special token
                 ids.append(self.tokenizer.special_ids[piece])
-                continue
-            for word in find_words(piece, self.tokenizer.pattern):
-                # A long word rarely recurs.
-                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
+            elif self.form:
+                ids += self.inner.encode(normalize(self.form, piece).encode("utf-8"))
+            else:
+                for word in find_words(piece, self.tokenizer.pattern):
+                    # A long word rarely recurs.
+                    ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
         return ids
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word; raises ValueError if one of its bytes has no token."""
+        if self.words and (token_id := self.words.get(word.encode("utf-8"))) is not None:
+            return (token_id,)
         try:
             ids = [self.tokenizer.ids[BYTES[byte]] for byte in word.encode("utf-8")]
         except KeyError as error:
@@ -973,17 +1100,25 @@ class PythonEncoder:
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
 
-def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
-    """Return the id of each token; ids and tokens must be unique, and ids from 0 to MAX_ID."""
+def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict[bytes, int], dict[bytes, int]]:
+    """Return the id of each token, and second ids, of special tokens that have the bytes of an earlier token.
+
+    Ids and all other tokens must be unique, and ids from 0 to MAX_ID.
+    """
     ids: dict[bytes, int] = {}
+    second_ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
         if not isinstance(token, bytes) or not 0 <= token_id <= MAX_ID:
             what = f"{token_id!r:.40} to {token!r:.40}"
             raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {what}; for files, use from_files")
-        if token in ids:
+        if token in ids and (token not in special_tokens or token in second_ids):
             raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
-        ids[token] = operator.index(token_id)
-    return ids
+        (second_ids if token in ids else ids)[token] = operator.index(token_id)
+    return ids, second_ids
+
+
+class WordsFirst(list[Pair]):
+    """Merges of a model in which a word that is a token stays whole ("ignore_merges"), as always in tiktoken."""
 
 
 def to_utf8(text: str, errors: str = "strict") -> bytes:
@@ -1025,14 +1160,28 @@ def to_printable(token: bytes) -> str:
     return codecs.charmap_decode(token, "strict", CHARACTERS)[0]
 
 
-def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Refuse special tokens that would be read as other bytes: in tokenizer.json, "é" is the byte E9.
+def to_token(text: str) -> bytes:
+    """Read a token of a file: printable characters, or text if others are in it, as in "<a b>"."""
+    try:
+        return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
+    except UnicodeEncodeError:
+        return text.encode("utf-8")
 
-    ASCII always means itself, and so does a token that has any character outside CHARACTERS.
+
+def check_special_names(special_tokens: Iterable[str]) -> None:
+    """Refuse special tokens, written as text, that could be another token in printable characters.
+
+    "é" is also the byte E9, and "Ġlow" is " low". In "<début>" that byte would be followed by a "b", which never
+    occurs in UTF-8, so no token is read so. ASCII always means itself.
     """
     for special in special_tokens:
-        text = "special token {!r} can't be saved: it looks like bytes in printable characters"
-        require(special.isascii() or not set(special) <= set(CHARACTERS), text, special)
+        if not special.isascii() and set(special) <= set(CHARACTERS):
+            token = re.sub(rb"^[\x80-\xbf]{1,3}", b"", to_token(special))  # the end of a character
+            with contextlib.suppress(UnicodeDecodeError):
+                if len(special) > 1:  # all single bytes are tokens
+                    codecs.utf_8_decode(token, "strict", False)  # it may end with the beginning of a character
+                text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
+                raise ValueError(text) from None
 
 
 @contextlib.contextmanager
@@ -1118,76 +1267,108 @@ def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) 
 
 def model_files(folder: FilePath) -> list[str]:
     """Return the paths of the files of a model."""
-    names = ["tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt"]
+    names = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "vocab.json", "merges.txt"]
     return [os.path.join(folder, name) for name in names]
 
 
-def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath) -> None:
-    """Write the files of a model, which are all complete before the first one replaces an earlier one."""
+def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath,
+               config: Mapping[str, str | None] | None = None) -> None:
+    """Write the files of a model. They are all complete before the first one replaces an earlier one."""
     check_special_names(options.special_tokens)
-    printable = {token: to_printable(token) for token in vocab.values()}
-    ids = {printable[token]: token_id for token_id, token in vocab.items()}
+    last_ids = {token: token_id for token_id, token in vocab.items()}  # of two ids, a special token has the last one
+    specials = {last_ids[special.encode("utf-8")]: special for special in options.special_tokens}
+    names = {token_id: specials.get(token_id) or to_printable(token) for token_id, token in vocab.items()}
+    ids = {name: token_id for token_id, name in sorted(names.items())}
+    require(len(ids) == len(names), "can't be saved: a special token is also another token in printable characters")
+    printable = {token: names[token_id] for token_id, token in reversed([*vocab.items()])}  # merges make the first id
     pairs = [[printable[left], printable[right]] for left, right in merges]
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
-    }
-    with contextlib.suppress(OSError, ValueError, TypeError):  # keep what transformers adds: eos_token
-        config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
-    # a line for each entry; indent= is slower
-    to_json = functools.partial(json.dumps, ensure_ascii=False, separators=(",\n", ": "))
     texts = {
         "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
-        "tokenizer_config.json": to_json(config),
+        **transformers_files(folder, options, config or {}),
         "vocab.json": to_json(ids),
-        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]),
+        "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]) + "\n",
     }
-    paths = dict(zip(texts, model_files(folder)))
+    paths = {name: os.path.join(folder, name) for name in texts}
     check_outputs(list(paths.values()))
     # Other programs take vocab.json and merges.txt together. A run that is killed between two renames
     # would leave one of them, or tokenizer.json, from another model: so they are gone before the first.
     with new_files(paths.values(), stale=[paths["vocab.json"], paths["merges.txt"]]) as files:
         for file, (name, text) in zip(files, texts.items()):
             with file_in_errors(paths[name]):
-                file.write(text.encode("utf-8") + b"\n")
+                file.write(text.encode("utf-8"))
+
+
+def to_json(content: Any) -> str:
+    """Write JSON with a line for each entry; indent= is slower."""
+    return json.dumps(content, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
+
+
+def transformers_files(folder: FilePath, options: Options, given: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the texts of files that only transformers reads; they keep what it has added to a folder.
+
+    Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
+    """
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
+    }
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
+    if config["tokenizer_class"] == "TokenizersBackend":  # version 5 writes it, and version 4 refuses it
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    with contextlib.suppress(OSError, ValueError):
+        config["chat_template"] = pathlib.Path(folder, "chat_template.jinja").read_bytes().decode("utf-8")
+    for name, value in given.items():
+        if value is not None:
+            allowed = name == "chat_template" or value in options.special_tokens
+            require(allowed, f"{name}={value!r} must be one of the special tokens")
+            config[name] = value
+    template = config.get("chat_template")  # in version 4, it may be a list of several
+    jinja = {"chat_template.jinja": template} if isinstance(template, str) else {}
+    return {"tokenizer_config.json": to_json(config), **jinja}
 
 
 def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
     """Return the contents of tokenizer.json; other libraries may match a custom pattern differently."""
-    specials = {to_printable(special.encode("utf-8")): special for special in options.special_tokens}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    normalized, kept = set(options.normalized), set(options.kept)
     added = [
-        {"id": ids[printable], "content": special, **flags, "special": special not in options.kept}
-        for printable, special in specials.items()
+        {"id": ids[text], "content": text, **flags, "normalized": text in normalized, "special": text not in kept}
+        for text in options.special_tokens
     ]
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    expression = JSON_PATTERNS.get(options.pattern, options.pattern)
-    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+    form, steps = steps_of(options.pattern)
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-        "vocab": {specials.get(text, text): token_id for text, token_id in ids.items()}, "merges": merges,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": options.words_first,
+        "vocab": ids, "merges": merges,
     }  # fmt: skip
     return {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
-        "post_processor": None, "decoder": byte_level, "model": model,
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": {"type": form} if form else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*map(split_step, steps), byte_level]},
+        "post_processor": None, "decoder": byte_level, "model": model, **options.rest,
     }  # fmt: skip
+
+
+def split_step(step: str) -> dict[str, Any]:
+    """Return a step of a pattern as tokenizer.json has it."""
+    only_matches = step.startswith(ONLY_MATCHES)
+    expression = JSON_PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))
+    behavior = "Removed" if only_matches else "Isolated"
+    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behavior, "invert": only_matches}
 
 
 # Here our own format ends. A tokenizer.json of another program is compared with the one that save()
-# would write for its tokens. flat() names each value, and leaves out null, false, 0 and "", which mean
-# the same as no entry. The differences in HARMLESS change no id; any other is an error that names it.
+# would write for its tokens, its steps, and the entries that are only kept. flat() names each value, and leaves out
+# null, false, 0 and "", which mean the same as no entry. The differences in HARMLESS change no id; any other is an
+# error that names it.
 HARMLESS = [
-    r"(padding|truncation)\..*",  # of batches: encode() returns all ids
     r".*\.trim_offsets",  # about places in text
     r"decoder\.(add_prefix_space|use_regex)",  # not used in decoding
-    # templates that add no tokens
-    r"post_processor(\.processors\.\d+)?\.(type|add_prefix_space|use_regex|(single\.0|pair\.[01])\.Seq.*)",
-    r"pre_tokenizer\.pretokenizers\.0\.pattern\.Regex",  # it becomes the pattern
-    r"added_tokens\.\d+\.(normalized|special)",  # without a normalizer; `special` becomes `kept`
 ]
+KEPT = ["truncation", "padding", "post_processor"]  # encode() returns all ids, and no others
 
 
 def flat(tree: Any, name: str = "") -> dict[str, Any]:
@@ -1202,121 +1383,176 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
 
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     """Return the arguments of Tokenizer. ValueError: something unsupported; KeyError: an entry is missing."""
-    vocab = content["model"].pop("vocab", {})
-    pairs = content["model"].pop("merges", [])
-    # older versions write a pair as "t h"
-    pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in pairs]
-
-    specials = check_special_tokens([token["content"] for token in content["added_tokens"]])
-    check_special_names(specials)
-    check_overlap(content["added_tokens"])
-    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers. (The ids that
-    # the file gives them are compared by check_supported.)
-    new_ids = itertools.count(len(vocab))
-    ids = {}
-    for text in specials:
-        ids[to_printable(text.encode("utf-8"))] = vocab.pop(text) if text in vocab else next(new_ids)
-    both = ids.keys() & vocab.keys()
-    require(not both, f"an added token and another token have the same bytes: {sorted(both)!s:.99}")
-    if content["model"].pop("ignore_merges", False):  # then a word that is a token stays whole
-        tokens, merges = to_bytes(vocab, pairs)
-        n = sum(len(word) > 1 for word in encode_words(map(single_bytes, tokens.values()), merges))
-        require(not n, f"ignore_merges = true is not supported: without it, {plural(n, 'token')} would be split")
-    vocab.update(ids)
+    model, added = content["model"], content.get("added_tokens") or []
+    require(model.setdefault("type", "BPE") == "BPE", f"model.type = {json.dumps(model['type'])} is not supported")
+    # older versions write a pair as "t h"; partition() is faster than split()
+    merges = model.pop("merges", [])
+    pairs = (pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges)
+    vocab = model.pop("vocab", {})
     if all(character in vocab for character in CHARACTERS):  # no byte is unknown
-        content["model"].pop("unk_token", None)
-    pattern = check_supported(content, ids, specials)
-    kept = [token["content"] for token in content["added_tokens"] if not token.get("special")]
-    return *to_bytes(vocab, pairs), specials, pattern, kept
+        model.pop("unk_token", None)
+
+    specials = check_special_tokens([token["content"] for token in added])
+    check_special_names(special for special in specials if special in vocab)
+    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers. (The ids that
+    # the file gives them are compared below.)
+    new_id, special_ids = len(vocab), {}
+    for text in specials:
+        special_ids[text] = vocab.pop(text) if text in vocab else new_id
+        new_id = max(new_id, special_ids[text] + 1)
+
+    pattern, entries = read_steps(content)
+    options = Options(
+        specials, pattern,
+        kept=tuple(token["content"] for token in added if not token.get("special")),
+        normalized=tuple(token["content"] for token in added if token.get("normalized")),
+        rest={name: content[name] for name in KEPT if content.get(name)},
+        words_first=model.get("ignore_merges") is True,
+    )  # fmt: skip
+    expected = tokenizer_json(options, special_ids, [])
+    del expected["model"]["vocab"]
+    found = {**content, **entries, "decoder": content.get("decoder") or expected["decoder"]}
+    reasons = [*differences(expected, found, content), *unclear_tokens(added, steps_of(pattern)[0])]
+    processor = content.get("post_processor") or {}
+    for step in processor.get("processors", [processor]):
+        sequences = [piece["Sequence"]["id"] for piece in step.get("single", []) if "SpecialToken" not in piece]
+        if "single" in step and sequences != ["A"]:
+            value = f"{json.dumps(step['single']):.200}"
+            reasons.append(f"a template of {value} is not supported: text A must be in it once")
+    require(not reasons, "; ".join(reasons[:20]))
+    vocab, merges = to_bytes(vocab | special_ids, pairs, specials)
+    kind = WordsFirst if options.words_first else list
+    return vocab, kind(merges), specials, options.pattern, options.kept, options.normalized, options.rest
 
 
-def check_overlap(added_tokens: list[dict[str, Any]]) -> None:
-    """Refuse a normalized token that overlaps the beginning of one that isn't normalized.
+def differences(expected: dict[str, Any], found: dict[str, Any], content: dict[str, Any]) -> Iterator[str]:
+    """Yield an error for each difference that matters, with its value, or that of its entry if it is missing."""
+    ours, theirs = flat(expected), flat(found)
+    different = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    different = [name for name in different if not re.fullmatch("|".join(HARMLESS), name)]
+    values = {name: theirs[name] for name in different if name in theirs}
+    entries = {name.split(".")[0] for name in values}
+    missing = [name.split(".")[0] for name in different if name.split(".")[0] not in entries]
+    for name, value in {**values, **{name: content.get(name) for name in missing}}.items():
+        yield f"{name} = {json.dumps(value):.200} is not supported"
 
-    The package tokenizers looks for the latter in the whole text first; we take what begins first.
+
+def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
+    """Return the pattern of a tokenizer.json, and its two entries about that with steps that save() would write."""
+    normalizer = content.get("normalizer") or {}
+    while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
+        normalizer = (normalizer["normalizers"] or [{}])[0]
+    steps = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
+    before, written = content.get("pre_tokenizer") or {}, []
+    for step in before.get("pretokenizers", [before]):
+        kind, expression = step.get("type"), step.get("pattern", {}).get("Regex", "")
+        if kind == "Digits":
+            expression = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+            step = split_step(expression)
+        elif kind == "ByteLevel" and step.get("use_regex", True):  # the default of tokenizers: its own pattern
+            steps.append("gpt2")
+            written.append(split_step("gpt2"))
+            step = {**step, "use_regex": False}
+        if kind != "ByteLevel":
+            known = [choice for choice in (expression, ONLY_MATCHES + expression) if step == split_step(choice)]
+            steps.append(check_pattern(*known or [expression or "gpt2"]))
+            step = split_step(steps[-1]) if known else step
+        written.append(step)
+    sequence = {"type": "Sequence", "pretokenizers": written}
+    return check_pattern(tuple(steps)), {"normalizer": normalizer, "pre_tokenizer": sequence}
+
+
+def unclear_tokens(added_tokens: list[dict[str, Any]], form: str) -> Iterator[str]:
+    """Yield an error for a normalized token that normalized text can't have, or that overlaps another's beginning.
+
+    The package tokenizers looks for tokens that aren't normalized in the whole text first. We take what begins first,
+    unless text is normalized.
     """
     normalized = [token["content"] for token in added_tokens if token.get("normalized")]
-    others = [token["content"] for token in added_tokens if not token.get("normalized")]
+    others = [token["content"] for token in added_tokens if not (token.get("normalized") or form)]
     # hashes, because all beginnings of a long token would take too much memory
     beginnings = {hash(other[:end]) for other in others for end in range(1, len(other) + 1)}
     for token in normalized:
         ends = {hash(token[start:]) for start in range(len(token))}
-        overlaps = ends & beginnings or any(other in token for other in others)
-        require(not overlaps, "the added token {!r:.99} overlaps another, and only one is normalized", token)
+        if ends & beginnings or any(other in token for other in others):
+            yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
+        if form and token != normalize(form, token):  # type: ignore[arg-type]
+            yield f"the normalized added token {token!r:.99} is not in {form}"
 
 
-def check_supported(content: dict[str, Any], special_ids: dict[str, int], special_tokens: tuple[str, ...]) -> str:
-    """Check that a tokenizer.json needs nothing that save() would not write; return its pattern."""
-    expected = tokenizer_json(Options(special_tokens), special_ids, [])
-    del expected["model"]["vocab"]
-    steps = content["pre_tokenizer"].get("pretokenizers", [content["pre_tokenizer"]])
-    steps[-1].setdefault("use_regex", True)  # the default of tokenizers
-    # A ByteLevel alone splits text with GPT-2's pattern: save() writes two steps. (Any other single step
-    # fails below.)
-    if len(steps) == 1 and steps[0]["use_regex"]:
-        steps = [expected["pre_tokenizer"]["pretokenizers"][0], {**steps[0], "use_regex": False}]
-    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
-    content["model"].setdefault("type", "BPE")
-
-    ours, theirs = flat(expected), flat(content)
-    for name in {**ours, **theirs}:
-        if ours.get(name) != theirs.get(name) and not re.fullmatch("|".join(HARMLESS), name):
-            raise ValueError(f"{name} = {json.dumps(theirs.get(name))} is not supported")
-    return check_pattern(theirs.get("pre_tokenizer.pretokenizers.0.pattern.Regex", ""))
-
-
-def to_bytes(ids: dict[str, int], pairs: Iterable[Sequence[str]]) -> Model:
-    """Return (vocab, merges) for ids and merges of printable tokens."""
-    tokens = {text: codecs.charmap_encode(text, "strict", BYTE_OF)[0] for text in ids}
+def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tokens: Sequence[str]) -> Model:
+    """Return (vocab, merges) for ids and merges of printable tokens and of special tokens."""
+    tokens = {text: to_token(text) for text in ids}
+    tokens |= {text: text.encode("utf-8") for text in special_tokens if text in ids}
     vocab = {token_id: tokens[text] for text, token_id in ids.items()}
     require(len(vocab) == len(ids), "two tokens have the same id")
-    return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
+    try:
+        return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
+    except KeyError as error:
+        raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
 
 
-def read_merges(text: str) -> list[list[str]]:
-    """Return the pairs of printable tokens in a merges.txt."""
+def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
+    """Return the pairs of printable tokens in a merges.txt, which are checked if a vocabulary is given."""
+    require(text.strip(), "the file is empty")
     lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
+    made = {line.replace(" ", "") for line in lines}
     for number, line in enumerate(lines, 1):
-        valid = not line or line.count(" ") == 1
-        require(valid, "line {} must be two tokens separated by one space: {!r}", number, line)
+        pair = line.split(" ")
+        if line and len(pair) != 2:
+            raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
+        for token in (*pair, "".join(pair)) if line and vocab is not None else ():
+            if token not in vocab:  # type: ignore[operator]
+                raise ValueError(f"line {number}: {token!r} is not in vocab.json")
+            if token not in made and len(to_token(token)) > 1:
+                kinds = "these are not merges of bytes (CLIP's have </w> at the end of words, others @@ inside)"
+                raise ValueError(f"line {number}: no merge makes {token!r}; {kinds}")
     return [line.split(" ") for line in lines if line]
 
 
 def read_tiktoken(path: FilePath) -> Model:
     """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
 
-    Each line has a token in base64 and its rank, which is its id; there are no merges. A token of
-    several bytes is made by the pair that is left after the merges of lower ranks.
+    Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a token
+    of two others, in the order of ranks; words that are tokens stay whole.
     """
     with open(path, "rb") as file, error_prefix(path):
         ids = {}
-        for number, line in enumerate(file.read().splitlines(), 1):
-            require(line.count(b" ") == 1, "line {} must be a token in base64 and its rank: {!r:.60}", number, line)
-            in_base64, rank = line.split()
-            # Whisper's file has "=" for b"".
-            ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)
-        ranks: dict[Pair, int] = {}  # of the merges so far, from 0: not the ranks of the file
-        made: list[bytes] = []
-        for token in sorted(ids, key=ids.__getitem__):
-            parts = merge_by_rank(list(single_bytes(token)), ranks, made)
-            require(len(parts) <= 2, "no merges of lower ranks make the token {!r}", token)
-            if len(parts) == 2:
-                ranks[parts[0], parts[1]] = len(made)
-                made.append(token)
-        return {token_id: token for token, token_id in ids.items()}, list(ranks)
+        for number, line in enumerate(file.read().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
+            if line:
+                require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
+                in_base64, rank = line.split()
+                # Whisper's file has "=" for b"".
+                ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)
+        require(ids, "the file is empty")
+    splits = [
+        (rank, ids[token[:end]], ids[token[end:]])
+        for token, rank in ids.items()
+        for end in range(1, len(token))
+        if token[:end] in ids and token[end:] in ids
+    ]
+    vocab = {token_id: token for token, token_id in ids.items()}
+    return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
 
 
 @contextlib.contextmanager
-def error_prefix(path: FilePath) -> Iterator[None]:
+def error_prefix(path: FilePath, other: str = "vocab.json and merges.txt are for Tokenizer.from_files") -> Any:
     """Put a file's name before an error. Any error but a plain ValueError means a file of another kind."""
     try:
         yield
     except MemoryError:
         raise
     except Exception as error:
-        kinds = "vocab.json and merges.txt are for Tokenizer.from_files, .tiktoken files for read_tiktoken"
-        text = str(error) if type(error) is ValueError else f"not a byte-level BPE model ({error!r:.99}); {kinds}"
-        raise ValueError(f"{os.fspath(path)}: {text}") from None
+        text = str(error)
+        if type(error) is not ValueError:
+            text = f"not a byte-level BPE model ({error!r:.99}); {other}, .tiktoken files for read_tiktoken"
+        with open(path, "rb") as file:
+            start = file.read(100).strip()
+        if start.startswith(b"version https://git-lfs"):
+            text = "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
+        elif start.startswith(b"<"):
+            text = "this looks like a web page, not a model"
+        raise ValueError(f"{os.fspath(path)}: {text if start else 'the file is empty'}") from None
 
 
 # ------------------------------
@@ -1401,7 +1637,8 @@ def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
         for begin in range(0, size - WINDOW_BYTES, WINDOW_BYTES // 2):
             if begin >= start + slice_bytes:
                 file.seek(begin)
-                cut = last_cut(file.read(WINDOW_BYTES), options.pattern, options.special_tokens, engine)
+                window = file.read(WINDOW_BYTES)
+                cut = last_cut(window, options.pattern, options.special_tokens, options.normalized, engine)
                 if cut:
                     yield Slice(path, start, begin + cut)
                     start = begin + cut
@@ -1449,7 +1686,8 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         if len(data) < wanted:
             continue
         window = bytes(data[-WINDOW_BYTES:])
-        cut = last_cut(window, options.pattern, options.special_tokens, engine_for(options, scanning=True))
+        engine = engine_for(options, scanning=True)
+        cut = last_cut(window, options.pattern, options.special_tokens, options.normalized, engine)
         if cut:
             cut += len(data) - len(window)
             yield bytes(data[:cut])
@@ -1620,9 +1858,9 @@ class EncoderInC(Protocol):
 class Engine(Protocol):
     """What build_ffi.py makes of the C library."""
 
-    def pattern(self, pattern: str) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks for it)
-    def cuts(self, pattern: str, window: bytes) -> Iterator[int]: ...  # where it can be cut, the last place first
-    def words(self, special_tokens: Sequence[str], pattern: str, /) -> TableInC: ...  # an empty one
+    def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks for it)
+    def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # where it can be cut, the last place first
+    def words(self, special_tokens: Sequence[str], pattern: Pattern, /) -> TableInC: ...  # an empty one
     def learn(self, words: Any, merges_wanted: int, min_frequency: int) -> Iterator[Learned]: ...
     def encoder(self, tokenizer: Tokenizer) -> EncoderInC | None: ...  # None for too many tokens
 
@@ -1709,7 +1947,10 @@ def run(args: Namespace) -> int:
     if args.show is not None:
         require(not args.corpus, "--show takes no corpus: it uses a saved model")
         given_options(args, ["engine"])  # which isn't used
-        show(args.show, load_model(args))
+        tokenizer = load_model(args)
+        show(args.show, tokenizer)
+        if len(steps_of(tokenizer.pattern)[1]) != 1:
+            report(args, "engine", engine_used(tokenizer.options))
         return 0
 
     last = args.corpus[-1] if args.corpus else ""
@@ -1718,7 +1959,7 @@ def run(args: Namespace) -> int:
     if note := json_note(args.corpus):
         report(args, "note", note)
     progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
-    same = True
+    same, encoder = True, None
     if args.encode is not None:
         require(size is None, "--encode uses a saved model: train it first, with another command")
         tokenizer = load_model(args)
@@ -1727,20 +1968,28 @@ def run(args: Namespace) -> int:
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
         report(args, "encoded", f"{corpus.bytes_read:,} bytes as {plural(n_ids, 'token')}")
         report(args, "saved", args.encode)
-        in_c = corpus.options.engine != "python" and not isinstance(tokenizer.encoder, PythonEncoder)
+        encoder = tokenizer.encoder if corpus.options.engine != "python" else None
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
         given = given_options(args, signature(train_bpe).parameters)
         given["special_tokens"] = check_special_tokens(given.get("special_tokens", ["<|endoftext|>"]))
         corpus, same = train(args, Options(**given, vocab_size=size, progress=progress))  # type: ignore[arg-type]
-        in_c = engine_for(corpus.options, scanning=True) is not None
 
-    engine, reason = (None, "as chosen") if corpus.options.engine == "python" else find_engine()
-    if engine:
-        lacks = engine.pattern(corpus.options.pattern)[1]
-        reason = f"C scans no pattern with {lacks}" if lacks else "C can't hold this vocabulary"
-    report(args, "engine", "C" if in_c else f"Python ({reason})")
+    report(args, "engine", engine_used(corpus.options, encoder))
     return 0 if same else 1
+
+
+def engine_used(options: Options, encoder: Encoder | None = None) -> str:
+    """Return the engine that splits text into words, and encodes it, and why it isn't C."""
+    _, steps = steps_of(options.pattern)  # Python normalizes text before that
+    engine, reason = (None, "as chosen") if options.engine == "python" else find_engine()
+    if engine and len(steps) != 1:
+        reason = "C does not split text in several steps"
+    elif engine and (lacks := engine.pattern(steps[0])[1]):
+        reason = f"C scans no pattern with {lacks}"
+    elif engine and isinstance(getattr(encoder, "inner", encoder), PythonEncoder):
+        reason = "C can't hold this vocabulary"
+    return f"Python ({reason})" if reason else "C"
 
 
 def load_model(args: Namespace) -> Tokenizer:
@@ -1866,7 +2115,9 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
         require(END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
         pairs = read_merges(text)
         require(pairs, "there are no merges in it")
-        return kind, to_bytes({token: n for n, token in enumerate(itertools.chain(*pairs))}, pairs)[1]
+        for token in itertools.chain(*pairs):
+            codecs.charmap_encode(token, "strict", BYTE_OF)  # other characters are not bytes
+        return kind, to_bytes({token: n for n, token in enumerate(itertools.chain(*pairs))}, pairs, ())[1]
 
 
 def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> bool:

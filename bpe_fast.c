@@ -9,6 +9,7 @@
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
  *         ...                                                    `made` merges, and after BPE_DONE the last ones
  *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, &bpe_patterns[0], seed, &encoder);
+ *     bpe_encoder_keep(encoder, words, lengths, ids, n);         only if words that are tokens stay whole
  *     bpe_cache_new(encoder, &cache);                            one per thread
  *     bpe_encode(cache, text, length, ids, NULL, &n);            once per text
  *
@@ -141,13 +142,15 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 void bpe_learner_free(bpe_learner *l);
 
 /* The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. merges
-   are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, no merge uses a token that
-   a later one makes, nor a byte without a token. The special tokens are given as to bpe_words_new, special_ids in the
-   same order. */
+   are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a byte
+   without a token. The special tokens are given as to bpe_words_new, special_ids in the same order. */
 int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
                     const size_t *lengths, size_t n_specials, const uint32_t *special_ids,
                     const bpe_pattern *pattern, const uint64_t seed[2], bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
+
+/* Let n more words, concatenated, stay whole, each with an id of the vocabulary. No cache may exist yet. */
+int bpe_encoder_keep(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n);
 
 /* Create a cache of words for an encoder, which has to stay as long as the cache. */
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
@@ -1555,7 +1558,8 @@ struct bpe_encoder {
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     rules rules;
-    uint64_t seed[2]; /* of the table of pairs, and of each cache */
+    table kept;       /* words that stay whole, though they would be split: 1 + the id as the count */
+    uint64_t seed[2]; /* of the table of pairs, of kept words, and of each cache */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
 };
@@ -1600,7 +1604,7 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 
 /* Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
    if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
-   This is why no merge may use a token that a later one makes: (x, c) could have a lower rank than (a, b). */
+   Nor may an earlier merge use c, as (x, c) would: with c there too soon, it could take x before another merge does. */
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
     for (size_t i = 0; i < 1 << 16; i++)
@@ -1611,14 +1615,13 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
     for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
         const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
         token_facts *a = facts + left, *b = facts + right, *c = facts + made;
-        assert(!c->was_left && !c->was_right);
         size_t i = bucket_of(e, pair_bits(left, right)) * BUCKET;
         while (e->pairs[i] != UINT64_MAX)
             i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
         e->pairs[i] = pair_bits(left, right) | rank;
         if ((left | right) < 256)
             e->byte_pairs[left << 8 | right] = rank;
-        if (a != b && !a->was_right && !b->was_left)
+        if (a != b && !a->was_right && !b->was_left && !c->was_left && !c->was_right)
             note_character(e, a, b, c, made);
         a->was_left = 1;
         b->was_right = 1;
@@ -1634,6 +1637,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->outside);
     free(e->special_ids);
     free_rules(&e->rules);
+    free_table(&e->kept);
     free(e);
 }
 
@@ -1658,6 +1662,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
         assert(merges[i] < n_ids && (merges[i] > 255 || ids[merges[i]] != UINT32_MAX));
     TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
     mix_seed(e->seed, seed);
+    TRY(new_table(&e->kept, e->seed));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = allocate(n_merges, sizeof *e->made);
@@ -1752,6 +1757,29 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     return BPE_OK;
 }
 
+int bpe_encoder_keep(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n)
+{
+    uint32_t *made = NULL;
+    size_t room = 0;
+    int status = BPE_OK;
+    for (size_t i = 0; i < n && status == BPE_OK; words += lengths[i], i++) {
+        const size_t length = (size_t)lengths[i];
+        uint64_t key[2];
+        size_t n_made;
+        if ((status = grow(&made, &room, length, sizeof *made)) != BPE_OK)
+            break;
+        status = merge_word(e, words, length, made, &n_made);
+        if (status == BPE_OK && n_made == 1 && made[0] == ids[i])
+            continue; /* merges make it */
+        if (status == BPE_OK || status == BPE_NO_TOKEN) {
+            make_key(&e->kept, words, length, key);
+            status = put_word(&e->kept, key, words, length, (uint64_t)ids[i] + 1);
+        }
+    }
+    free(made);
+    return status;
+}
+
 /* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
 
 struct bpe_cache {
@@ -1808,7 +1836,14 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
     const slot *s = find_word(&c->table, p->key, p->word, p->length);
     size_t n = s->n_ids;
     if (!s->key[1]) {
-        const int status = merge_word(c->encoder, p->word, p->length, c->out, &n);
+        const table *kept_words = &c->encoder->kept;
+        const slot *kept = kept_words->used ? find_word(kept_words, p->key, p->word, p->length) : NULL;
+        int status = BPE_OK;
+        n = 1;
+        if (kept && kept->key[1])
+            *c->out = (uint32_t)(kept->count - 1);
+        else
+            status = merge_word(c->encoder, p->word, p->length, c->out, &n);
         if (status == BPE_NO_TOKEN)
             c->no_token = p->word + n;
         TRY(status);

@@ -30,7 +30,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = pathlib.Path(HERE, "bpe_fast.c")
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns whose tables are built in
-VERSION = 20  # of the interface: a module built for another version is not used
+VERSION = 21  # of the interface: a module built for another version is not used
 
 
 class Engine:
@@ -54,8 +54,10 @@ class Engine:
             return {}
         return {name: self.ffi.addressof(self.lib.bpe_patterns, number) for number, name in enumerate(NAMES)}
 
-    def pattern(self, pattern: str) -> tuple[Any, str]:
+    def pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
+        if not isinstance(pattern, str):
+            return self.ffi.NULL, "several steps"
         if pattern not in NAMES:
             return self.custom(pattern)
         return (self.patterns[pattern], "") if self.patterns else (self.ffi.NULL, "letters of another version of regex")
@@ -248,6 +250,11 @@ class Encoder:
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the handle needs
         arguments = ids, len(ids), rows, len(merges) // 3, *specials, special_ids, self.pattern, engine.seed
         self.handle = engine.create("encoder", *arguments)
+        if tokenizer.words_first:
+            words = tokenizer.words_first
+            lengths, word_ids = (engine.ffi.from_buffer(f"uint{8 * n.itemsize}_t[]", n)
+                                 for n in (array("Q", map(len, words)), array("I", words.values())))
+            engine.check(engine.lib.bpe_encoder_keep(self.handle, b"".join(words), lengths, word_ids, len(words)))
         n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))

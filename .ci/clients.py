@@ -145,6 +145,14 @@ def check_roles(folder: str) -> None:
     for name in ("eos_token", "pad_token", "chat_template", "model_input_names"):
         kept, expected = getattr(again, name), getattr(theirs, name)
         assert kept == expected, f"{name} was {expected!r}, and is {kept!r} after Tokenizer.save"
+    roles = {"bos_token": SPECIALS[2], "eos_token": SPECIALS[1]}
+    bpe.Tokenizer.load(folder).save(folder, **roles, chat_template="{{ bos_token }}\n{{ eos_token }}")
+    for _ in range(2):  # written by bpe.py, and then by transformers and bpe.py
+        again = transformers.AutoTokenizer.from_pretrained(folder)
+        assert (again.bos_token, again.eos_token, again.pad_token) == (SPECIALS[2], SPECIALS[1], SPECIALS[1])
+        assert again.apply_chat_template([{"role": "user", "content": ""}], tokenize=False) == f"{SPECIALS[2]}\n{SPECIALS[1]}"
+        again.save_pretrained(folder)
+        bpe.Tokenizer.load(folder).save(folder)
 
 
 def encode_in_child(client: str, work: Path) -> None:

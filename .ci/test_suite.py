@@ -1,0 +1,128 @@
+"""fixtures/suite.json is what the definition gives, both engines pass it, and common mistakes fail it.
+
+    PYTHONPATH=. python -m pytest -q .ci/test_suite.py
+"""
+
+import functools
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import bpe
+
+HERE = Path(bpe.__file__).parent
+SUITE = HERE / "fixtures" / "suite.json"
+CASES = json.loads(SUITE.read_text("utf-8"))["cases"]
+C = bpe.find_engine()[0]
+
+
+def merges_of(case):
+    return [tuple(map(bytes.fromhex, merge.split(" "))) for merge in case["merges"]]
+
+
+def test_the_suite_is_what_the_definition_gives_and_at_most_100_kb():
+    subprocess.run([sys.executable, HERE / ".ci" / "suite.py", "--check"], check=True)
+    assert SUITE.stat().st_size <= 100_000
+
+
+def test_the_expressions_of_the_suite_are_those_of_the_named_patterns():
+    assert json.loads(SUITE.read_text("utf-8"))["patterns"] == bpe.PATTERNS
+    assert {case["pattern"] for case in CASES} == set(bpe.PATTERNS)
+
+
+@pytest.mark.parametrize("engine", ["python", *["c"] * (C is not None)])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_both_engines_pass_the_suite(tmp_path, monkeypatch, case, engine):
+    specials, pattern = case["special_tokens"], case["pattern"]
+    merges = merges_of(case)
+    paths = [tmp_path / f"{number}.txt" for number in range(len(case["texts"]))]
+    for path, text in zip(paths, case["texts"]):
+        path.write_bytes(text.encode())
+    for source in ({"texts": case["texts"]}, {"paths": paths}):
+        counts = bpe.count_words(special_tokens=specials, pattern=pattern, engine=engine, workers=1, **source)
+        assert {word.decode(): count for word, count in counts.items()} == case["words"]
+
+    with pytest.warns(UserWarning) if 256 + len(specials) + len(merges) < case["vocab_size"] else monkeypatch.context():
+        vocab, learned = bpe.train_bpe(paths, case["vocab_size"], specials, pattern=pattern, engine=engine, workers=1)
+    assert learned == merges
+    tokens = [bytes([byte]) for byte in range(256)] + [special.encode() for special in specials]
+    assert vocab == dict(enumerate([*tokens, *(left + right for left, right in merges)]))
+
+    if engine == "python":
+        monkeypatch.setattr(bpe, "find_engine", lambda: (None, "not in this test"))
+    tokenizer = bpe.Tokenizer(vocab, merges, specials, pattern)
+    assert isinstance(tokenizer.encoder, bpe.PythonEncoder) == (engine == "python")
+    texts, ids = zip(*case["encode"])
+    assert tokenizer.encode_batch(texts) == list(ids) == [tokenizer.encode(text) for text in texts]
+    assert [tokenizer.decode(one) for one in ids] == list(texts)
+
+
+# Trainers with one mistake each, and a case that has to notice it. Each takes words and the number of merges.
+
+
+def train(words, merges_wanted, count=bpe.count_pairs, key=lambda pair: pair, merge=bpe.merge_pair):
+    merges = []
+    while len(merges) < merges_wanted and (counts := count(words)):
+        merges.append(max(counts, key=lambda pair: (counts[pair], key(pair))))
+        words = {merge(word, merges[-1]): n for word, n in words.items()}
+    return merges
+
+
+def count_without_overlap(words):
+    counts = Counter()
+    for word, count in words.items():
+        at = 0
+        while at + 1 < len(word):
+            counts[word[at : at + 2]] += count
+            at += 2 if word[at] == word[at + 1] and word[at : at + 2] == word[at + 1 : at + 3] else 1
+    return counts
+
+
+def count_each_word_once(words):
+    return bpe.count_pairs(dict.fromkeys(words, 1))
+
+
+def merge_the_first_only(word, pair):
+    at = next((at for at in range(len(word) - 1) if word[at : at + 2] == pair), None)
+    return word if at is None else (*word[:at], word[at] + word[at + 1], *word[at + 2 :])
+
+
+def printable(pair):
+    return tuple(map(bpe.to_printable, pair))
+
+
+def signed(pair):
+    return tuple(tuple(byte if byte < 128 else byte - 256 for byte in token) for token in pair)
+
+
+def smaller_pair(pair):
+    return tuple(map(bpe.descending, pair))
+
+
+MISTAKES = {
+    "ties by the joined bytes": (functools.partial(train, key=b"".join), "gpt2: ties: pairs, not what they make"),
+    "ties by the smaller pair": (functools.partial(train, key=smaller_pair), "gpt2: ties: left"),
+    "ties by the first pair seen": (functools.partial(train, key=lambda pair: 0), "gpt2: ties: right"),
+    "ties by printable characters": (functools.partial(train, key=printable), "gpt2: ties: bytes, not characters for them"),
+    "ties by signed bytes": (functools.partial(train, key=signed), "gpt2: ties: bytes have no sign"),
+    "overlaps counted once": (functools.partial(train, count=count_without_overlap), "gpt2: overlaps"),
+    "words counted once": (functools.partial(train, count=count_each_word_once), "gpt2: counts, not words"),
+    "one replacement a word": (functools.partial(train, merge=merge_the_first_only), "gpt2: a long word"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_trainer_with_a_mistake_fails_the_case_that_is_about_it(mistake):
+    wrong, name = MISTAKES[mistake]
+    case = next(case for case in CASES if case["name"] == name)
+    words = {bpe.single_bytes(word.encode()): count for word, count in case["words"].items()}
+    wanted = case["vocab_size"] - 256 - len(case["special_tokens"])
+    assert train(words, wanted) == merges_of(case) != wrong(words, wanted)
+    if not mistake.startswith("ties"):  # these are noticed before the first tie
+        assert wrong(words, wanted)[: case["without_ties"]] != merges_of(case)[: case["without_ties"]]
+    elif case["without_ties"]:
+        assert wrong(words, wanted)[: case["without_ties"]] == merges_of(case)[: case["without_ties"]]

@@ -103,7 +103,10 @@ def numbers_of(page):
     return set(regex.findall(r"\d(?:[\d,.]*\d)?", text))
 
 
+ENGLISH_ONLY = ["docs/design.md"]  # for maintainers
+
+
 @pytest.mark.parametrize("page", [path.relative_to(HERE) for path in [HERE / "README.md", *HERE.glob("docs/*.md")]])
 def test_the_chinese_page_has_all_numbers_of_the_english_one(page):
-    if not page.stem.endswith(".zh"):
+    if not page.stem.endswith(".zh") and page.as_posix() not in ENGLISH_ONLY:
         assert not numbers_of(page) - numbers_of(page.with_suffix(".zh.md"))

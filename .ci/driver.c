@@ -1,12 +1,15 @@
 /*
  * Runs the C engine by itself, for the sanitizers: write build_ffi.source() to full.c, then compile this with
- * -DSOURCE='"full.c"'. It does three things with the text of a file:
+ * -DSOURCE='"full.c"'. It does four things, most of them with the text of a file:
  *
  *   driver alloc FILE    a small training and encoding, in which every single allocation fails once, and all from each
  *                        one on
  *   driver threads FILE  count it with four threads, merge, learn, encode; compare with one thread
  *   driver random N      N random texts, trainings and encodings, valid and not
+ *   driver results FILE  a checksum of merges, counts and ids for each named pattern, to compare systems
  */
+#include <inttypes.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -24,7 +27,9 @@ static int fails(void)
 static void *test_malloc(size_t size) { return fails() ? NULL : malloc(size); }
 static void *test_calloc(size_t n, size_t size) { return fails() ? NULL : calloc(n, size); }
 static void *test_realloc(void *block, size_t size) { return fails() ? NULL : realloc(block, size); }
+#ifndef _WIN32 /* which has no such function */
 static void *test_aligned(size_t align, size_t size) { return fails() ? NULL : aligned_alloc(align, size); }
+#endif
 
 #define malloc test_malloc
 #define calloc test_calloc
@@ -231,7 +236,7 @@ static void fail_everywhere(const uint8_t *text, size_t length)
             int status;
             calls = 0;
             fail_from = n;
-            fail_to = all ? 1L << 40 : n + 1;
+            fail_to = all ? LONG_MAX : n + 1;
             status = whole_run(text, length, &sum);
             if (calls <= n)
                 break; /* it made fewer calls than that, so none failed */
@@ -478,6 +483,17 @@ static void edges(void)
     printf("edges: lists were moved %zu times\n", n_moved);
 }
 
+/* print a checksum for each pattern */
+static void results(const uint8_t *text, size_t length)
+{
+    for (int i = 0; i < 5; i++) {
+        uint64_t sum;
+        pattern = &bpe_patterns[i];
+        CHECK(whole_run(text, length, &sum) == BPE_OK);
+        printf("%d %016" PRIx64 "\n", i, sum);
+    }
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3);
@@ -495,6 +511,8 @@ int main(int argc, char **argv)
     fclose(file);
     if (!strcmp(argv[1], "alloc"))
         fail_everywhere(text, length < 2500 ? length : 2500);
+    else if (!strcmp(argv[1], "results"))
+        results(text, length);
     else
         count_in_threads(text, length);
     free(text);

@@ -737,30 +737,51 @@ def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Tex
     return dict(count_corpus(Corpus(paths, texts, options)).copy())  # only the copy of a table in C is a dict
 
 
-def train_from_counts(words: Counts, vocab_size: int, special_tokens: Texts = None, *, min_word_count: int = 1,
-                      min_frequency: int = 1, engine: EngineName = "auto", progress: bool = False) -> Model:
+def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Texts = None, *,
+                      min_word_count: int = 1, min_frequency: int = 1, engine: EngineName = "auto",
+                      progress: bool = False) -> Model:
     """Learn from counts of words, which can be added up: the second half of bpe.train_bpe, with the same result.
 
-    Its docstring explains the other arguments. Raises ValueError if a word isn't bytes, or a count is negative.
+    words is a mapping, or an iterable of pairs (word, count), which takes less memory; the counts of a word
+    that comes twice are added. train_bpe's docstring explains the other arguments. Raises ValueError if a
+    word isn't bytes, or a count is negative, and TypeError if a pair isn't one.
 
     >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
     """
     options = Options(check_special_tokens(special_tokens), engine=engine, progress=progress, vocab_size=vocab_size,
                       min_word_count=min_word_count, min_frequency=min_frequency)
-    if not isinstance(words, Mapping):
-        raise TypeError(f"words must be a mapping of words to counts, not {words!r:.60}")
-    require(words, "no words to learn from")
-    counts = WordTable(words)
-    for word, count in counts.items():
-        if not isinstance(word, bytes) or operator.index(count) < 0:
-            raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
+    if not isinstance(words, Iterable):
+        raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
+    in_c = engine_for(options)
+    table = in_c.words((), "gpt2") if in_c else WordTable()
+    table.add(checked_counts(words))
     # learn() drops words with a count of 0 as rare ones
-    return learn_model(counts, options)
+    return learn_model(table, options)
+
+
+def checked_counts(words: Any) -> Iterator[tuple[bytes, int]]:
+    """Yield the pairs (word, count) of a mapping or an iterable; refuse the first bad pair."""
+    pair = None
+    for pair in words.items() if isinstance(words, Mapping) else words:
+        try:
+            word, count = pair
+            good = isinstance(word, bytes) and operator.index(count) >= 0
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{pair!r:.60} is not a pair (word, count): {error}") from None
+        if not good:  # require() would make its message for each pair
+            raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
+        yield pair
+    require(pair, "no words to learn from")
 
 
 class WordTable(collections.Counter[bytes]):
     """Words and their counts; the C engine has a table with the same methods."""
+
+    def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+        """Add the counts of words."""
+        for word, count in pairs:
+            self[word] += operator.index(count)  # a sum of numpy's integers would wrap around
 
     def totals(self) -> tuple[int, int, int]:
         """Return (distinct words, words, bytes in words)."""
@@ -785,7 +806,7 @@ def learn(table: Table, options: Options) -> Iterator[Learned]:
 def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[Learned]:
     """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
     words = [word.decode("latin-1") for word in table]  # the byte n becomes chr(n)
-    counts = list(map(int, table.values()))  # sums of numpy's integers would wrap around
+    counts = list(table.values())
     table.clear()  # the learner needs the memory
     merges = itertools.islice(learn_merges(words, counts, BYTES), merges_wanted)
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
@@ -1842,7 +1863,7 @@ class TableInC(Protocol):
     """A WordTable in C. Threads may scan texts in UTF-8 into it at once, since it has a table for each."""
 
     def scan(self, *texts: bytes) -> None: ...
-    def update(self, counts: Counts, /) -> None: ...
+    def add(self, pairs: Iterable[tuple[bytes, int]], /) -> None: ...
     def totals(self) -> tuple[int, int, int]: ...
     def drop_rare(self, n: int) -> tuple[int, int]: ...
     def copy(self) -> dict[bytes, int]: ...

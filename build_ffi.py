@@ -12,6 +12,7 @@ import functools
 import importlib.machinery
 import importlib.util
 import itertools
+import operator
 import os
 import pathlib
 import re
@@ -125,7 +126,7 @@ class Engine:
         ffi, lib = self.ffi, self.lib
         table = words if isinstance(words, Words) else self.words((), "gpt2")
         if not isinstance(words, Words):
-            table.update(words)
+            table.add(words.items())
         made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
         learner = self.create("learner", table.handle(), *(min(n, 2**64 - 1) for n in (merges_wanted, min_frequency)))
         tokens = [bytes([byte]) for byte in range(256)]
@@ -166,11 +167,19 @@ class Words:
             self.engine.check(status)
             self.free.append(table)
 
-    def update(self, counts: Mapping[bytes, int]) -> None:
-        """Add words and their counts."""
-        arrays = array("Q", map(len, counts)), array("Q", counts.values())
-        numbers = (self.engine.ffi.from_buffer("uint64_t[]", numbers) for numbers in arrays)
-        self.put(self.handle(), b"".join(counts), *numbers)
+    def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+        """Add the counts of words, some thousands at a time: arrays of all words would take more memory."""
+        table, pairs = self.handle(), iter(pairs)
+        first, second = operator.itemgetter(0), operator.itemgetter(1)
+        while batch := list(itertools.islice(pairs, 10_000)):
+            words = list(map(first, batch))  # zip(*batch) takes 6 times as long
+            try:
+                arrays = array("Q", map(len, words)), array("Q", map(second, batch))
+            except OverflowError:
+                pair = max(batch, key=second)
+                raise OverflowError(f"2**64 occurrences of a word or more: {pair!r:.60}") from None
+            numbers = (self.engine.ffi.from_buffer("uint64_t[]", numbers) for numbers in arrays)
+            self.put(table, b"".join(words), *numbers)
 
     def put(self, table: Any, *words: Any) -> None:
         """Add words to a table: concatenated, their lengths, their counts."""

@@ -964,10 +964,11 @@ def test_no_text_is_an_error_and_an_empty_one_is_not():
     for train in (bpe.train_bpe, bpe.Tokenizer.train):
         with pytest.raises(ValueError, match="no text: texts= is empty"):
             train(None, 257, texts=used_up)
-    with pytest.raises(ValueError, match="no words"):
-        bpe.train_from_counts({}, 257)
-    for words in (None, [(b"a", 1)], 5):
-        with pytest.raises(TypeError, match="must be a mapping of words to counts, not "):
+    for words in ({}, [], iter(())):
+        with pytest.raises(ValueError, match="no words to learn from"):
+            bpe.train_from_counts(words, 257)
+    for words in (None, 5):
+        with pytest.raises(TypeError, match=rf"a mapping of words to counts, or pairs \(word, count\), not {words}$"):
             bpe.train_from_counts(words, 257)
     for call in (lambda: bpe.train_bpe([], 300), lambda: bpe.count_words([]),
                  lambda: bpe.Tokenizer({}, []).encode_files([], "ids.npy")):  # fmt: skip
@@ -1258,6 +1259,61 @@ def test_counts_may_be_zero_or_of_other_types_but_not_negative_and_words_are_byt
     for wrong in ({"ab": 2}, {b"ab": 1, "cd": 1}, {"": 1}, {"é": 0}, {("a", "b"): 2}):
         with pytest.raises(ValueError, match="words must be bytes"):
             bpe.train_from_counts(wrong, 300, [])
+
+
+@pytest.mark.parametrize("n_words", [5, 25_000])  # some, and several batches of the C engine
+def test_counts_may_be_pairs_and_those_of_a_word_that_comes_twice_are_added(n_words):
+    rng = random.Random(n_words)
+    pairs = [(bytes(rng.choices(b"abcd", k=rng.randint(0, 9))), rng.randint(0, 5)) for _ in range(n_words)]
+    added = Counter()
+    for word, count in pairs:
+        added[word] += count
+    options = {"vocab_size": 300, "special_tokens": [END], "min_word_count": 3}  # of the sums
+    words = {letters(word): count for word, count in added.items() if count >= 3}
+    expected = naive_train(words, 300, [END])
+    for given in (added, pairs, iter(pairs), (list(pair) for pair in pairs), added.items(), zip(added, added.values())):
+        assert bpe.train_from_counts(given, **options) == expected
+    assert bpe.train_from_counts([(b"ab", 1), (b"cd", 2), (b"ab", 2)], 257)[1] == [(b"a", b"b")]
+
+
+@pytest.mark.parametrize("bad, error, text", [
+    (("ab", 2), ValueError, "words must be bytes and counts not negative, not 'ab': 2$"),
+    ((b"ab", -1), ValueError, "words must be bytes and counts not negative, not b'ab': -1$"),
+    ((b"ab", 1.5), TypeError, r"^\(b'ab', 1.5\) is not a pair \(word, count\): .* as an integer$"),
+    ((b"ab", None), TypeError, r"^\(b'ab', None\) is not a pair"), ((b"ab",), TypeError, r"^\(b'ab',\) is not a pair"),
+    ((b"ab", 1, 2), TypeError, r"^\(b'ab', 1, 2\) is not a pair"), (b"ab", ValueError, "must be bytes .* not 97: 98$"),
+    (b"abc", TypeError, "^b'abc' is not a pair"), (5, TypeError, "^5 is not a pair"), (None, TypeError, "^None is not a"),
+])  # fmt: skip
+def test_an_error_names_the_pair(bad, error, text):
+    """The pair is the first bad one, wherever it is, and the pairs are read no further."""
+    for before in (0, 1, 12_000):
+        pairs = iter([*[(b"low", 1)] * before, bad, "not read"])
+        with pytest.raises(error, match=text):
+            bpe.train_from_counts(pairs, 300)
+        assert list(pairs) == ["not read"]
+
+
+def test_an_error_of_the_callers_generator_stays_as_it_is():
+    def words():
+        yield b"low", 1
+        raise TypeError("the caller's")
+
+    with pytest.raises(TypeError, match="^the caller's$"):
+        bpe.train_from_counts(words(), 300)
+
+
+@only_c
+def test_a_count_too_large_for_c_is_named():
+    with pytest.raises(OverflowError, match=r"2\*\*64 occurrences of a word or more: \(b'cd', 18446744073709551616\)$"):
+        bpe.train_from_counts([(b"ab", 1), (b"cd", 2**64)], 300)
+
+
+def test_pairs_need_no_memory_of_python_in_c(engine):
+    """A million pairs, each word twice: a dict of half a million words alone takes 40 MB."""
+    tracemalloc.start()
+    bpe.train_from_counts(((b"%d" % (n % 500_000), 1) for n in range(1_000_000)), 257)
+    assert (tracemalloc.get_traced_memory()[1] < 10_000_000) == (engine == "c")
+    tracemalloc.stop()
 
 
 # --- V. The tokenizer ------------------------------------------------------------------------------------------------
@@ -3316,11 +3372,11 @@ def test_tables_of_several_threads_are_merged_once():
             executor.submit(words.scan, b"a b").result()
             assert words.totals() == (2, total, total // 2 * 3)
     for other in others:
-        other.update({b"ab": 2**61})
+        other.add([(b"ab", 2**61)])
         failing.tables.append(other.handle())
     with pytest.raises(OverflowError):
         failing.totals()
-    for use in (failing.copy, lambda: failing.scan(b"ab") or failing.totals(), lambda: failing.update({b"a": 1})):
+    for use in (failing.copy, lambda: failing.scan(b"ab") or failing.totals(), lambda: failing.add([(b"a", 1)])):
         with pytest.raises(ValueError, match="used up"):
             use()
 

@@ -36,7 +36,7 @@ def random_bytes(rng, letters, longest):
 def table(words=()):
     """A table of words and counts, from a dict."""
     made, words = ENGINE.words((), "gpt2"), dict(words)
-    made.update(words)
+    made.add(words.items())
     return made
 
 
@@ -275,12 +275,12 @@ def test_a_large_text_is_counted_like_its_parts(distinct):
 def test_all_bytes_of_all_words_are_below_two_to_the_63(words, fits):
     made = table()
     if fits:
-        made.update(words)
+        made.add(words.items())
         assert made.totals() == (len(words), sum(words.values()), sum(len(word) * count for word, count in words.items()))
         assert made.copy() == words
     else:
         with pytest.raises(OverflowError):
-            made.update(words)
+            made.add(words.items())
 
 
 HALF = MOST // 2  # the largest count of a word of two bytes, alone
@@ -377,7 +377,7 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
     assert learn(used, 1) == [(b"a", b"b", 6, 6)]
     uses = {
         "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.copy,
-        "put": lambda: used.update({b"ab": 1}), "put a long word": lambda: used.update({LONG: 1}),
+        "put": lambda: used.add([(b"ab", 1)]), "put a long word": lambda: used.add([(LONG, 1)]),
         "add to it": lambda: add(used, other), "add it": lambda: add(other, used),
     }  # fmt: skip
     for use in uses.values():

@@ -1930,6 +1930,8 @@ def make_parser() -> ArgumentParser:
 
     parser = argparse.ArgumentParser(usage=USAGE)
     parser.set_defaults(start=time.perf_counter())
+    # argparse in Python 3.14 would not say that there is no room for the help
+    parser._print_message = lambda message, file=None: say(message or "", "stdout")  # type: ignore
     # parser.error(message) raises ValueError
     parser.error = functools.partial(require, False)  # type: ignore
     add = parser.add_argument

@@ -502,12 +502,14 @@ typedef unsigned machine(const uint8_t *rows, const uint8_t *keys, unsigned stat
 
 /* Take a step of the machine for each byte of a window: its key is the number of a row, and a row has the next state and
    its marks for each of 16 states. Writes all these bytes; returns the last state. A byte is its own key in ASCII. */
+#if !defined(NEON)
 static unsigned run_plain(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states)
 {
     for (unsigned i = 0; i < WINDOW; i++)
-        states[i] = rows[keys[i] << 4 | (i ? states[i - 1] & STATE : state)];
+        states[i] = rows[(unsigned)keys[i] << 4 | (i ? states[i - 1] & STATE : state)];
     return states[WINDOW - 1] & STATE;
 }
+#endif
 
 /* The same with a row in a register: one shuffle is a step. All 16 bytes of `now` are the state. */
 #if defined(SSE2)
@@ -847,8 +849,9 @@ ALWAYS_INLINE unsigned find_starts(const rules *r, const uint8_t *window, size_t
     }
     *state = r->run(r->pattern->rows, high ? keys : window, *state, states);
     stops = in_range(states, 0xFF ^ STOP, 0xFF, 1) & bits_below(n);
-    if (stops || !n) {
-        n = stops ? lowest_bit(stops) : 0;
+    /* "a\xFF": in the last window, the machine would read the a again and again, since its word may still go on */
+    if (stops || !n || (n < all && rest <= WINDOW)) {
+        n = stops ? lowest_bit(stops) : n;
         *state = STOPPED;
     }
     back = in_range(states, 0xFF ^ BEFORE, 0xFF, 1) & bits_below(n);

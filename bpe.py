@@ -651,6 +651,7 @@ class Options:
     vocab_size: "int" = sys.maxsize  # for calls that learn nothing
     min_word_count: "int" = 1
     min_frequency: "int" = 1
+    end: "str | None" = None  # the special token that ends each encoded document
     kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips: Tokenizer sets these:
     normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
     rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # what save() writes back into tokenizer.json
@@ -997,12 +998,32 @@ class Tokenizer:
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: Errors = "strict") -> list[list[int]]:
-        """Encode several texts: with C, long ones on all cores. An error says which texts it is in."""
-        encode = self.encoder.encode
+        """Encode several texts, with C on all cores. An error names the text."""
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        parts = corpus.map(lambda group: list(map(encode, group)), in_threads=True, slice_bytes=BATCH_BYTES, label="")
-        with contextlib.closing(parts):
-            return [ids for part in parts for ids in part]
+        # Between two slices, too, the collector would look through all lists. It is on again when `pause` is freed.
+        pause = self.encoder.pause_collector()
+        try:
+            with contextlib.closing(corpus.map(self.encoder.encode_texts, True, BATCH_BYTES, "")) as parts:
+                return list(itertools.chain.from_iterable(part for _, part in parts))
+        finally:
+            del pause
+
+    def encode_arrays(self, texts: Iterable[str], workers: int | None = None,
+                      errors: Errors = "strict") -> tuple[memoryview, memoryview]:
+        """Encode several texts as one array: (ids, offsets), where text i is ids[offsets[i] : offsets[i + 1]].
+
+        Both are memoryviews: all ids, uint16 if the whole vocabulary fits, else uint32, and len(texts) + 1 offsets
+        of 64 bits. numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
+        """
+        kind = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4"
+        task = functools.partial(self.encoder.encode_texts, kind=kind)
+        ids, offsets = bytearray(), array("Q", [0])
+        corpus = self.corpus(None, texts, workers=workers, errors=errors)
+        with contextlib.closing(corpus.map(task, True, SLICE_BYTES, "")) as parts:
+            for _, (part, ends) in parts:
+                offsets.extend(map((len(ids) // int(kind[1])).__add__, ends))
+                ids += part
+        return memoryview(ids).cast("H" if kind == "u2" else "I"), memoryview(offsets)
 
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
@@ -1016,20 +1037,26 @@ class Tokenizer:
         return itertools.chain.from_iterable(map(self.encoder.encode, pieces))
 
     def encode_files(self, paths: Paths, output: FilePath, *, texts: Texts = None, errors: Errors = "strict",
-                     workers: int | None = None, engine: EngineName = "auto", progress: bool = False) -> int:
+                     workers: int | None = None, engine: EngineName = "auto", progress: bool = False,
+                     end: str | None = None) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
-        Ids are uint16 if all fit, else uint32, as numpy.load reads them. No token is put between texts.
+        Ids are uint16 if all fit, else uint32, as numpy.load reads them. With end="<|endoftext|>", or another special
+        token, its id follows each file or text, in which special tokens are plain text; no token does by default.
         The docstring of bpe.train_bpe explains the options, and errors.
         """
-        corpus = self.corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress)
+        corpus = self.corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress, end=end)
         return encode_corpus(self, corpus, output)
 
     def corpus(self, paths: Paths, texts: Texts, *, errors: Errors = "strict", workers: int | None = None,
-               engine: EngineName = "auto", progress: bool = False) -> Corpus:
+               engine: EngineName = "auto", progress: bool = False, end: str | None = None) -> Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
-        options = Options(self.special_tokens, self.pattern, errors, workers, engine, progress,
-                          normalized=self.options.normalized)
+        options = self.options  # has all defaults
+        if (errors, workers, engine, progress, end) != ("strict", None, "auto", False, None):
+            require(end is None or end in self.special_ids, "end must be a special token, not {!r}", end)
+            specials = self.special_tokens if end is None else ()
+            options = Options(specials, self.pattern, errors, workers, engine, progress, end=end,
+                              normalized=self.options.normalized)
         return Corpus(paths, texts, options)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
@@ -1109,6 +1136,23 @@ class PythonEncoder:
                     # A long word rarely recurs.
                     ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
         return ids
+
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
+        """Encode texts as lists; with kind "u2" (16 bits per id) or "u4" (32), as (bytes of an array, their ends)."""
+        lists: list[list[int]] = []
+        for number, utf8 in enumerate(texts):
+            try:
+                lists.append(self.encode(utf8))
+            except ValueError as error:
+                error.number = number  # type: ignore[attr-defined]
+                raise
+        if not kind:
+            return lists
+        ids = array("H" if kind == "u2" else "I", itertools.chain.from_iterable(lists))
+        return ids.tobytes(), array("Q", itertools.accumulate(map(len, lists)))
+
+    def pause_collector(self) -> None:
+        """C makes lists so fast that the collector would take half of the time."""
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word; raises ValueError if one of its bytes has no token."""
@@ -1583,9 +1627,8 @@ def error_prefix(path: FilePath, other: str = "vocab.json and merges.txt are for
 # A corpus is read in slices, cut where no word changes. Workers count or encode them at the same time.
 
 SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in about 0.2 s
-SLICE_BYTES_IN_C = 8 << 20  # how much a thread in C encodes at a time; it counts twice as much
+SLICE_BYTES_IN_C = 2 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
-SHORT_TEXT = 16 << 10  # with fewer bytes on average, threads of C would mostly wait for Python's lock
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
 
@@ -1596,6 +1639,7 @@ class Slice(NamedTuple):
     start_byte: int
     end_byte: int
     texts: tuple[bytes, ...] = ()  # empty for a file
+    first_text: int | None = None  # the number of the first one; None for a part of a file
 
 
 class Corpus:
@@ -1616,9 +1660,9 @@ class Corpus:
         self.bytes_read = 0
         self.n_slices = 0
 
-    def map(self, task: Callable[[Sequence[bytes]], T], in_threads: bool, slice_bytes: int,
-            label: str) -> Generator[T, None, None]:
-        """Yield task(texts of a slice) for all slices in order; workers run the tasks."""
+    def map(self, task: Callable[[Sequence[bytes]], T], in_threads: bool, slice_bytes: int, label: str,
+            useful: int = 61) -> Generator[tuple[Slice, T], None, None]:
+        """Yield (slice, task(texts of the slice)) in order; at most `useful` workers run the tasks."""
 
         def progress(_: int) -> str:
             share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
@@ -1626,11 +1670,12 @@ class Corpus:
 
         run = functools.partial(run_task, task, self.options.errors)
         # Closed at once, as everywhere: a traceback that is kept would keep a pool of workers alive.
-        with contextlib.closing(run_tasks(run, self.slices(slice_bytes), in_threads, self.options.workers)) as results:
+        workers = min(self.options.workers or useful, useful)
+        with contextlib.closing(run_tasks(run, self.slices(slice_bytes), in_threads, workers)) as results:
             for piece, result in with_progress(results, self.options.progress, progress):
                 self.bytes_read += piece.end_byte - piece.start_byte
                 self.n_slices += 1
-                yield result
+                yield piece, result
 
     def slices(self, slice_bytes: int) -> Iterator[Slice]:
         """Cut files into slices of about slice_bytes, and collect texts into such slices."""
@@ -1638,6 +1683,8 @@ class Corpus:
         for path, size in zip(self.paths, self.sizes):
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
+            if self.options.end is not None:
+                yield Slice(path, size, size, (b"",), 0)  # an empty text, whose end is that of the file
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -1670,19 +1717,22 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
     """Collect texts into slices."""
     collected: list[bytes] = []
     n_bytes = 0
+    strict = errors == "strict"
     for number, text in enumerate(texts):
         try:
-            collected.append(to_utf8(text, errors))
+            # most texts need no call of to_utf8
+            utf8 = text.encode() if strict and isinstance(text, str) else to_utf8(text, errors)
         except (UnicodeEncodeError, TypeError) as error:
             hint = "; errors='replace' makes it U+FFFD" if isinstance(error, UnicodeEncodeError) else ""
             raise ValueError(f"texts[{number}]: {error}{hint}") from None
-        n_bytes += len(collected[-1])
+        collected.append(utf8)
+        n_bytes += len(utf8)
         if n_bytes >= slice_bytes:
-            yield Slice(f"texts up to {number}", 0, n_bytes, tuple(collected))
+            yield Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
             collected = []
             n_bytes = 0
     if collected:
-        yield Slice("the last texts", 0, n_bytes, tuple(collected))
+        yield Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
 
 
 def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
@@ -1728,11 +1778,9 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
     first_slices = list(itertools.islice(slices, n_workers))
     slices = itertools.chain(first_slices, slices)
     n_workers = len(first_slices)
-    # a slice of a file has no texts, so it is never short
-    short = in_threads and any(len(p.texts) * SHORT_TEXT > p.end_byte - p.start_byte for p in first_slices)
     # A worker process finds run_in_worker by the name of this module, which may have been loaded without one.
     named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
-    if n_workers < 2 or short or not (in_threads or named):
+    if n_workers < 2 or not (in_threads or named):
         for piece in slices:
             yield piece, task(piece)
         return
@@ -1800,7 +1848,10 @@ def run_task(task: Callable[[Sequence[bytes]], T], errors: Errors, piece: Slice)
         place = f"byte {piece.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
         raise ValueError(f"{piece.name}: not valid UTF-8 at {place}") from None
     except ValueError as error:
-        raise ValueError(f"{piece.name}, bytes {piece.start_byte} to {piece.end_byte}: {error}") from None
+        place = f"{piece.name}, bytes {piece.start_byte} to {piece.end_byte}"
+        if piece.first_text is not None:
+            place = f"texts[{piece.first_text + getattr(error, 'number', 0)}]"
+        raise ValueError(f"{place}: {error}") from None
 
 
 def count_corpus(corpus: Corpus) -> Table:
@@ -1808,11 +1859,13 @@ def count_corpus(corpus: Corpus) -> Table:
     engine = engine_for(corpus.options, scanning=True)
     table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
     task = (lambda texts: table.scan(*texts)) if engine else functools.partial(count_texts, options=corpus.options)
-    # larger slices than for encoding, so that small corpora have fewer threads and tables to be merged
-    slice_bytes = 2 * SLICE_BYTES_IN_C if engine else SLICE_BYTES
-    with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words")) as results:
-        for counts in filter(None, results):  # None from C, which has counted in its table
-            table.update(counts)
+    slice_bytes = SLICE_BYTES_IN_C if engine else SLICE_BYTES
+    # each thread has a table, and merging the tables pays from 16 MB on
+    useful = sum(corpus.sizes) // (8 * slice_bytes) + 1 if engine and corpus.sizes and all(corpus.sizes) else 61
+    with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words", useful)) as results:
+        for _, counts in results:
+            if counts:  # None from C, which has counted in its table
+                table.update(counts)
     return table  # type: ignore[no-any-return]
 
 
@@ -1830,13 +1883,20 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
     kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
     check_outputs([output], corpus.paths)
+    end = None
+    if corpus.options.end is not None:
+        end = tokenizer.special_ids[corpus.options.end].to_bytes(int(kind[1]), sys.byteorder)
+        tokenizer = tokenizer.ordinary
     encoder = PythonEncoder(tokenizer) if corpus.options.engine == "python" else tokenizer.encoder
     in_c = not isinstance(encoder, PythonEncoder)
-    task = functools.partial(encode_texts, encoder=encoder, kind=kind)
+    task = functools.partial(encoder.encode_texts, kind=kind)
     results = corpus.map(task, in_c, SLICE_BYTES_IN_C if in_c else SLICE_BYTES, "encoding")
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         file.seek(128)  # the header's size
-        for ids in results:
+        for piece, (ids, ends) in results:
+            if end and piece.first_text is not None:  # after each text, and in a slice of its own, after each file
+                places = [0, *(end_of_ids * int(kind[1]) for end_of_ids in ends)]
+                ids = b"".join(ids[start:stop] + end for start, stop in zip(places, places[1:]))
             file.write(ids)
         n_ids: int = (file.tell() - 128) // int(kind[1])
         order = "<" if sys.byteorder == "little" else ">"
@@ -1844,15 +1904,6 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
         file.seek(0)
         file.write(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117).encode() + b"\n")
     return n_ids
-
-
-def encode_texts(texts: Sequence[bytes], encoder: Encoder, kind: str) -> bytes:
-    """Encode texts; return one array of their ids, of 16 bits (kind "u2") or 32 bits ("u4")."""
-    short = sum(map(len, texts)) < 80 * len(texts)  # for these, encode() is faster than encode_array()
-    if short or isinstance(encoder, PythonEncoder):
-        ids = itertools.chain.from_iterable(map(encoder.encode, texts))
-        return array("H" if kind == "u2" else "I", ids).tobytes()
-    return b"".join(encoder.encode_array(utf8, kind) for utf8 in texts)
 
 
 # ------------------------------
@@ -1870,10 +1921,11 @@ class TableInC(Protocol):
 
 
 class EncoderInC(Protocol):
-    """A PythonEncoder in C, which can also return the bytes of an array, of kind "u2" or "u4" (16 or 32 bits)."""
+    """A PythonEncoder in C."""
 
     def encode(self, utf8: bytes, /) -> list[int]: ...
-    def encode_array(self, utf8: bytes, kind: str, /) -> bytes: ...
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any: ...
+    def pause_collector(self) -> object: ...
 
 
 class Engine(Protocol):
@@ -1948,6 +2000,7 @@ def make_parser() -> ArgumentParser:
     add_task("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
     add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
     add("--model", metavar="FOLDER", help="the model's folder (default: bpeModel)")
+    add("--end", metavar="TOKEN", help="with --encode: this special token ends each file, and is plain text in it")
     add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
     add("--engine", choices=get_args(EngineName), help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")

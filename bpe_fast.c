@@ -4,14 +4,18 @@
  * The Python engine in bpe.py is the definition; read it first, then the interface below, then Parts 1 to 3 in order:
  *
  *     bpe_words_new("<|endoftext|>", (size_t[]){13}, 1, &bpe_patterns[0], seed, &words);
- *     bpe_words_scan(words, text, length);                       once per text; a thread has a table for itself
+ *     bpe_words_scan(words, texts, ends, n_texts);               once per slice; a thread has a table for itself
  *     bpe_learner_new(words, 32000, 1, &learner);                uses the words up
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
  *         ...                                                    `made` merges, and after BPE_DONE the last ones
  *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, &bpe_patterns[0], seed, &encoder);
  *     bpe_encoder_keep(encoder, words, lengths, ids, n);         only if words that are tokens stay whole
  *     bpe_cache_new(encoder, &cache);                            one per thread
- *     bpe_encode(cache, text, length, ids, NULL, &n);            once per text
+ *     bpe_encode(cache, texts, ends, n_texts, ids, NULL);        once per slice
+ *
+ * A slice is any number of texts, concatenated, and the end of each. No word reaches across an end. An example with three
+ * texts, the second one empty, and a vocabulary with a token for each word:
+ *     texts  "low lower" "" "newest"      ends   9 9 15      after bpe_encode:   ids  low, _lower, newest   ends  2 2 3
  *
  * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits. With
  * -DCHECKED, assertions check the invariants.
@@ -116,8 +120,8 @@ int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, cons
                   const uint64_t seed[2], bpe_words **words);
 void bpe_words_free(bpe_words *w);
 
-/* Count the words of a text. */
-int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length);
+/* Count the words of n texts, concatenated; ends[i] is the end of text i, and each is at or after the one before. */
+int bpe_words_scan(bpe_words *w, const uint8_t *texts, const uint64_t *ends, size_t n);
 
 /* Add n words and their counts. The words are concatenated. The table gets room for n new words at once. */
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n);
@@ -141,12 +145,14 @@ int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
 
-/* The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. merges
-   are rows of (left, right, new token) by rank, as indexes into ids; no pair is given twice, and no merge uses a byte
-   without a token. The special tokens are given as to bpe_words_new, special_ids in the same order. */
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges, const uint8_t *specials,
-                    const size_t *lengths, size_t n_specials, const uint32_t *special_ids,
-                    const bpe_pattern *pattern, const uint64_t seed[2], bpe_encoder **encoder);
+/* The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. `tokens` has
+   the bytes of all others, concatenated, and token_lengths the length of each. merges are rows of (left, right, new token)
+   by rank, as indexes into ids; no pair is given twice, and no merge uses a byte without a token. The
+   special tokens are given as to bpe_words_new, special_ids in the same order. */
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
+                    const uint32_t *merges, size_t n_merges, const uint8_t *specials, const size_t *lengths,
+                    size_t n_specials, const uint32_t *special_ids, const bpe_pattern *pattern, const uint64_t seed[2],
+                    bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 
 /* Let n more words, concatenated, stay whole, each with an id of the vocabulary. No cache may exist yet. */
@@ -156,10 +162,12 @@ int bpe_encoder_keep(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
-/* Encode a text, and write the number of ids to *n. There must be room for length + 2 ids. If `narrow` isn't NULL, the
-   low 16 bits of the ids are written there, and `ids` is scratch space. After BPE_NO_TOKEN, *n is the offset of the
-   first byte without a token. The cache can be used again after any error. One word of 40 MB takes about 10 s. */
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n);
+/* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for two
+   ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, and `ids` is
+   scratch space. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with an error: for
+   BPE_NO_TOKEN, the first byte without a token. The cache can be used again after any error. One word of 40 MB takes
+   about 10 s. */
+int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow);
 
 /* Find the last place in a window of text at which it can be cut without changing its words; 0 if there is none. No place
    is next to bytes that are not UTF-8. */
@@ -184,6 +192,7 @@ extern const char bpe_source_digest[]; /* of this file */
 #endif
 
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
+enum { PIECE = 64 };                       /* a bit of that byte, changed for the pieces of a word */
 enum { IDS_IN_SLOT = 3 };
 enum { FIRST_SLOTS = 1 << 8 };             /* of a new table, a power of two */
 enum { BYTES_PER_WORD = 20 };              /* of text: how many words a table gets room for before it is scanned, */
@@ -864,31 +873,42 @@ ALWAYS_INLINE unsigned find_starts(const rules *r, const uint8_t *window, size_t
 }
 
 /* A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
-   slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan. */
+   slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan. For encoding, there are
+   marks between the words: a length of 0, and a key that no word has, (1 + the index of a special token, 1), or (0, 1)
+   for the end of a text. */
 typedef struct {
     uint64_t key[2];
     const uint8_t *word; /* in the text */
     size_t length, home; /* home: the index of its slot, if no other has it */
 } pending;
 
-/* `special` is 1 + the index of the special token that follows the words, or 0. */
-typedef int (*batch_sink)(void *state, const pending *words, size_t n, size_t special);
+typedef struct batch batch;
+typedef int (*batch_sink)(void *state, const pending *words, size_t n);
 
-typedef struct {
+struct batch {
     const uint8_t *text, *limit; /* the next word; bytes up to limit can be read */
     const rules *rules;
     const table *table;
     batch_sink sink;
     void *state;
+    int (*add_long)(batch *b, const uint8_t *word, size_t length); /* adds a word that is no key; NULL for counting */
     pending *words; /* BATCH_ROOM of them */
     size_t n;
-} batch;
+};
 
-static int end_batch(batch *b, size_t special)
+static int end_batch(batch *b)
 {
     const size_t n = b->n;
     b->n = 0;
-    return b->sink(b->state, b->words, n, special);
+    return b->sink(b->state, b->words, n);
+}
+
+static int add_mark(batch *b, size_t special)
+{
+    if (!b->add_long)
+        return BPE_OK; /* when words are counted, nothing between them matters */
+    b->words[b->n++] = (pending){.key = {special, 1}};
+    return b->n < BATCH ? BPE_OK : end_batch(b);
 }
 
 /* Make the key of a word, and prefetch its slot. `readable` has the bytes of the word and can be read for 16 bytes. */
@@ -904,6 +924,21 @@ ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, cons
     PREFETCH(t->slots + p->home);
 }
 
+ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *word, const uint8_t *readable,
+                           size_t length)
+{
+    int status;
+    if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) { /* long ASCII words come back */
+        prepare((*next)++, t, word, readable, length);
+        return BPE_OK;
+    }
+    b->n = (size_t)(*next - b->words);
+    status = b->add_long(b, word, length);
+    *next = b->words + b->n;
+    *t = *b->table;
+    return status;
+}
+
 /* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
 ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
 {
@@ -911,7 +946,7 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
     uint8_t copy[READABLE];
     unsigned state = 0;
     while (b->text < end) {
-        const table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
+        table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
         const uint8_t *word = b->text, *from, *window;
         pending *next = b->words + b->n;
         uint64_t starts = 0;
@@ -934,13 +969,13 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
             const uint8_t *to = from - 1;
             while ((*to & 0xC0) == 0x80)
                 to--;
-            prepare(next++, &t, word, word, (size_t)(to - word));
+            TRY(add_word(b, &next, &t, word, word, (size_t)(to - word)));
             word = to;
         }
         offset = word < from ? 0 : (size_t)((uintptr_t)window - (uintptr_t)from);
         for (; starts; starts &= starts - 1) {
             const uint8_t *const to = from + lowest_bit(starts);
-            prepare(next++, &t, word, word + offset, (size_t)(to - word));
+            TRY(add_word(b, &next, &t, word, word + offset, (size_t)(to - word)));
             word = to;
             offset = (size_t)((uintptr_t)window - (uintptr_t)from);
         }
@@ -951,7 +986,7 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
                 b->text = word;
                 if (to == word)
                     return BPE_BAD_UTF8;
-                prepare(next++, &t, word, word < from ? word : window + (word - from), (size_t)(to - word));
+                TRY(add_word(b, &next, &t, word, word < from ? word : window + (word - from), (size_t)(to - word)));
                 word = to;
             } while (at == end && from <= word && word < end && next < b->words + BATCH_ROOM);
             at = word;
@@ -961,28 +996,40 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
         b->n = (size_t)(next - b->words);
         assert(b->text <= end && b->n <= BATCH_ROOM);
         if (b->n >= BATCH)
-            TRY(end_batch(b, 0));
+            TRY(end_batch(b));
     }
     return BPE_OK;
 }
 
-/* Give the words of a batch's text and its special tokens, up to end, to its sink. */
+/* Give the words of one text, up to end, to the sink. */
 static int scan_text(batch *b, const uint8_t *end)
 {
     while (b->text < end) {
         size_t length, special;
         TRY(scan_words(b, find_special(b->rules, b->text, end, &length, &special)));
-        TRY(end_batch(b, special));
+        if (special)
+            TRY(add_mark(b, special));
         b->text += length;
     }
-    return BPE_OK;
+    return add_mark(b, 0);
+}
+
+/* Give the words of n texts, which begin at b->text, to the sink. It may replace the ends of texts whose marks it got. */
+static int scan_texts(batch *b, const uint64_t *ends, size_t n)
+{
+    const uint8_t *const texts = b->text;
+    int status = BPE_OK;
+    for (size_t i = 0; i < n && status == BPE_OK; i++)
+        status = scan_text(b, texts + ends[i]);
+    if (status == BPE_OK || status == BPE_BAD_UTF8) /* an earlier text can have an error that is found here */
+        TRY(end_batch(b));
+    return status;
 }
 
 /* the sink that counts */
-static int count_batch(void *state, const pending *words, size_t n, size_t special)
+static int count_batch(void *state, const pending *words, size_t n)
 {
     table *t = state;
-    (void)special;
     for (const pending *p = words; p < words + n; p++) {
         slot *s = t->slots + p->home;
         if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX))
@@ -993,16 +1040,17 @@ static int count_batch(void *state, const pending *words, size_t n, size_t speci
     return BPE_OK;
 }
 
-int bpe_words_scan(bpe_words *w, const uint8_t *text, size_t length)
+int bpe_words_scan(bpe_words *w, const uint8_t *texts, const uint64_t *ends, size_t n)
 {
+    const size_t length = n ? (size_t)ends[n - 1] : 0;
     pending words[BATCH_ROOM];
-    batch b = {.text = text, .limit = text + length, .rules = &w->rules, .table = &w->table, .sink = count_batch,
+    batch b = {.text = texts, .limit = texts + length, .rules = &w->rules, .table = &w->table, .sink = count_batch,
                .state = &w->table, .words = words};
     int status = admit(w, length, 1);
     if (status == BPE_OK)
         status = make_room(&w->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS));
     if (status == BPE_OK)
-        status = scan_text(&b, b.limit);
+        status = scan_texts(&b, ends, n);
     return finish_words(w, status);
 }
 
@@ -1565,6 +1613,7 @@ struct bpe_encoder {
     uint64_t seed[2]; /* of the table of pairs, of kept words, and of each cache */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
+    uint8_t neighbors[1 << 17];   /* a bit for each hash of two neighbors in a token; see are_neighbors */
 };
 
 static inline uint64_t pair_bits(uint32_t left, uint32_t right)
@@ -1589,6 +1638,12 @@ static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t rig
         if (LIKELY(x < NO_RANK || b[BUCKET - 1] == UINT64_MAX)) /* a bucket that is not full ends the search */
             return (uint32_t)lesser(x, NO_RANK);
     }
+}
+
+/* the same for a pair of units, as words begin with */
+static inline uint32_t first_rank(const bpe_encoder *e, uint32_t left, uint32_t right)
+{
+    return (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
 }
 
 /* A safe merge makes c of a and b. If only such merges make a character, note its token. */
@@ -1631,6 +1686,49 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
     }
 }
 
+/* Read the unit at p: a character that safe merges make, or a byte. Returns its length. */
+static inline size_t unit_at(const bpe_encoder *e, const uint8_t *p, const uint8_t *end, uint32_t *unit)
+{
+    uint32_t character = 0;
+    const unsigned length = *p < 0x80 ? 1 : decode(p, end, &character);
+    *unit = length > 1 && character <= UINT16_MAX ? e->characters[character] : 0;
+    if (*unit)
+        return length;
+    *unit = *p;
+    return 1;
+}
+
+/* Whether a token may have unit b after unit a within it; if not, a word can be cut between them. Where 天气, 今天 and 很好
+   are tokens, and 气很 is in none,
+       今天天气很好    is     今天 | 天气 | 很好    or rather    今天天气 | 很好    if 天天 is in a token
+   Whatever merges make has whole units, since safe merges can come first, and a token that reached across the place would
+   have both units within it. So each merge is on one side, and comes in the same order with and without the other. The
+   units of a token are those of any word around it: UTF-8 shows where a character begins. A bit can be set by other units
+   with the same hash; then the piece is longer, and its ids are the same. */
+static inline size_t neighbor_bit(const bpe_encoder *e, uint32_t a, uint32_t b)
+{
+    return (size_t)(fold(pair_bits(a, b) ^ e->seed[1], e->seed[0]) >> 44);
+}
+
+static inline int are_neighbors(const bpe_encoder *e, uint32_t a, uint32_t b)
+{
+    const size_t bit = neighbor_bit(e, a, b);
+    return e->neighbors[bit / 8] >> bit % 8 & 1;
+}
+
+static void index_neighbors(bpe_encoder *e, const uint8_t *at, const uint64_t *lengths, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint8_t *const end = at + lengths[i];
+        for (uint32_t unit = NO_ID; at < end;) {
+            const uint32_t before = unit;
+            at += unit_at(e, at, end, &unit);
+            const size_t bit = neighbor_bit(e, before, unit);
+            e->neighbors[bit / 8] |= (uint8_t)(before == NO_ID ? 0 : 1 << bit % 8);
+        }
+    }
+}
+
 void bpe_encoder_free(bpe_encoder *e)
 {
     if (!e)
@@ -1650,9 +1748,10 @@ static uint32_t *copy_of(const uint32_t *ids, size_t n)
     return copy && n ? memcpy(copy, ids, n * sizeof *copy) : copy;
 }
 
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, size_t n_merges,
-                    const uint8_t *special_bytes, const size_t *lengths, size_t n_specials, const uint32_t *special_ids,
-                    const bpe_pattern *pattern, const uint64_t seed[2], bpe_encoder **encoder)
+int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
+                    const uint32_t *merges, size_t n_merges, const uint8_t *special_bytes, const size_t *lengths,
+                    size_t n_specials, const uint32_t *special_ids, const bpe_pattern *pattern, const uint64_t seed[2],
+                    bpe_encoder **encoder)
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     token_facts *facts;
@@ -1674,6 +1773,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
     facts = allocate(n_ids, sizeof *facts);
     if (e->pairs && e->made && e->outside && e->special_ids && facts)
         index_merges(e, merges, (uint32_t)n_merges, facts);
+    index_neighbors(e, tokens, token_lengths, n_ids - 256);
     free(facts);
     return e->pairs && e->made && e->outside && e->special_ids && facts ? BPE_OK : BPE_NO_MEMORY;
 }
@@ -1681,6 +1781,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint32_t *merges, s
 /* ---- 3. encoding: one word --------------------------------------------------------------------------------------- */
 
 enum { ON_STACK = 128 }; /* places of a word that needs no allocation */
+enum { FEW = 16 };       /* ids that merge_few can merge */
 
 typedef struct { uint32_t id, before, after; } place;
 
@@ -1692,6 +1793,32 @@ static inline void set_rank(uint64_t *tree, size_t places, uint32_t at, uint32_t
         tree[i / 2] = key = lesser(key, tree[i ^ 1]);
 }
 
+/* Merge up to FEW ids; return the number that remains. Comparing all ranks in a row takes less time than a tree. */
+static size_t merge_few(const bpe_encoder *e, uint32_t *ids, size_t n)
+{
+    uint32_t ranks[FEW + 1]; /* of the pair that begins with each id */
+    for (size_t i = 0; i + 1 < n; i++)
+        ranks[i] = first_rank(e, ids[i], ids[i + 1]);
+    while (n > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            best = ranks[i] < ranks[best] ? i : best;
+        if (ranks[best] >= NO_RANK)
+            break;
+        ids[best] = e->made[ranks[best]];
+        n--;
+        for (size_t i = best + 1; i < n; i++) {
+            ids[i] = ids[i + 1];
+            ranks[i] = ranks[i + 1];
+        }
+        if (best + 1 < n)
+            ranks[best] = rank_of(e, ids[best], ids[best + 1]);
+        if (best)
+            ranks[best - 1] = rank_of(e, ids[best - 1], ids[best]);
+    }
+    return n;
+}
+
 /* Merge ids, and change *n to the number that remains. They are linked, between two places with NO_ID, which is in no
    pair. A tree has a leaf for each place: the rank of the pair that begins there and then the place, so that the least
    is the leftmost pair of lowest rank. */
@@ -1700,6 +1827,10 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
     const size_t places = *n + 2, last = *n + 1;
     uint64_t small_tree[2 * ON_STACK], *tree = small_tree;
     place small[ON_STACK], *p = small;
+    if (*n <= FEW) {
+        *n = merge_few(e, ids, *n);
+        return BPE_OK;
+    }
     if (places >= UINT32_MAX)
         return BPE_LONG_WORD;
     if (places > ON_STACK) {
@@ -1711,9 +1842,7 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
         p[i] = (place){i % last ? ids[i - 1] : NO_ID, (uint32_t)i - 1, (uint32_t)i + 1};
     tree[places] = tree[places + *n] = tree[places + last] = UINT64_MAX;
     for (size_t i = 1; i < *n; i++) {
-        const uint32_t left = ids[i - 1], right = ids[i];
-        const uint32_t rank = (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
-        tree[places + i] = (uint64_t)rank << 32 | i;
+        tree[places + i] = (uint64_t)first_rank(e, ids[i - 1], ids[i]) << 32 | i;
     }
     for (size_t i = places - 1; i; i--)
         tree[i] = lesser(tree[2 * i], tree[2 * i + 1]);
@@ -1738,20 +1867,15 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
 static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *ids, size_t *n)
 {
     size_t n_ids = 0;
-    for (size_t i = 0, size; i < length; i += size) {
-        uint32_t character = 0, id = 0;
-        size = decode(word + i, word + length, &character);
-        if (size > 1 && character <= UINT16_MAX)
-            id = e->characters[character];
-        if (!id) {
-            size = 1;
-            id = word[i];
-            if (e->outside[id] == UINT32_MAX) {
-                *n = i;
-                return BPE_NO_TOKEN;
-            }
+    for (size_t i = 0; i < length;) {
+        uint32_t unit;
+        const size_t size = unit_at(e, word + i, word + length, &unit);
+        if (e->outside[unit] == UINT32_MAX) {
+            *n = i;
+            return BPE_NO_TOKEN;
         }
-        ids[n_ids++] = id;
+        ids[n_ids++] = unit;
+        i += size;
     }
     TRY(merge_ids(e, ids, &n_ids));
     for (size_t i = 0; i < n_ids; i++)
@@ -1790,6 +1914,8 @@ struct bpe_cache {
     const bpe_encoder *encoder;
     uint32_t *ids, *out;    /* the next id goes to *out; narrow ids of earlier batches have left `ids` */
     uint16_t *narrow;
+    size_t n_narrow;        /* how many have left */
+    uint64_t *end;          /* of the ids of this text */
     const uint8_t *no_token; /* the byte without a token, after BPE_NO_TOKEN */
 };
 
@@ -1833,11 +1959,20 @@ static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
         memcpy(s->ids, ids, n * sizeof *ids);
 }
 
-/* Encode a word whose ids are not in its home slot. */
+/* Encode a word whose ids are not in its home slot, or do what a mark says. */
 static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 {
-    const slot *s = find_word(&c->table, p->key, p->word, p->length);
-    size_t n = s->n_ids;
+    const slot *s;
+    size_t n;
+    if (!p->length) { /* a mark */
+        if (p->key[0])
+            *c->out++ = c->encoder->special_ids[p->key[0] - 1];
+        else
+            *c->end++ = c->n_narrow + (size_t)(c->out - c->ids);
+        return BPE_OK;
+    }
+    s = find_word(&c->table, p->key, p->word, p->length);
+    n = s->n_ids;
     if (!s->key[1]) {
         const table *kept_words = &c->encoder->kept;
         const slot *kept = kept_words->used ? find_word(kept_words, p->key, p->word, p->length) : NULL;
@@ -1860,7 +1995,7 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 }
 
 /* the sink that encodes */
-static int encode_batch(void *state, const pending *words, size_t n, size_t special)
+static int encode_batch(void *state, const pending *words, size_t n)
 {
     bpe_cache *c = state;
     uint32_t *out = c->out;
@@ -1875,29 +2010,75 @@ static int encode_batch(void *state, const pending *words, size_t n, size_t spec
             out = c->out;
         }
     }
-    if (special)
-        *out++ = c->encoder->special_ids[special - 1];
     if (c->narrow) { /* at once, since these ids are in the processor's cache */
         const size_t n_ids = (size_t)(out - c->ids);
         for (size_t i = 0; i < n_ids; i++)
-            c->narrow[i] = (uint16_t)c->ids[i];
-        c->narrow += n_ids;
+            c->narrow[c->n_narrow + i] = (uint16_t)c->ids[i];
+        c->n_narrow += n_ids;
         out = c->ids;
     }
     c->out = out;
     return BPE_OK;
 }
 
-int bpe_encode(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n)
+/* Add a long word to a batch in pieces, which come back more often than it does. A piece has other keys than words. */
+static int add_pieces(batch *b, const uint8_t *word, size_t length)
 {
+    const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
+    const uint8_t *const end = word + length, *cuts[BATCH + 1];
+    uint32_t unit, before;
+    if (e->kept.used) { /* a word that stays whole is not cut */
+        pending whole;
+        prepare(&whole, b->table, word, word, length);
+        if (find_word(&e->kept, whole.key, word, length)->key[1]) {
+            if (b->n >= BATCH)
+                TRY(end_batch(b));
+            b->words[b->n++] = whole;
+            return BPE_OK;
+        }
+    }
+    for (const uint8_t *at = word + unit_at(e, word, end, &unit); word < end;) {
+        size_t n = 0;
+        while (at < end && n < BATCH) { /* without a branch for each cut, which is hard to predict */
+            before = unit;
+            cuts[n] = at;
+            at += unit_at(e, at, end, &unit);
+            n += !are_neighbors(e, before, unit);
+        }
+        if (at == end)
+            cuts[n++] = end;
+        for (size_t i = 0; i < n; word = cuts[i++]) {
+            if (b->n >= BATCH)
+                TRY(end_batch(b));
+            pending *p = b->words + b->n++;
+            p->word = word;
+            p->length = (size_t)(cuts[i] - word);
+            if (p->length > INLINE_MAX || b->limit - word <= INLINE_MAX)
+                make_key(b->table, word, p->length, p->key);
+            else
+                short_key(word, p->length, p->key);
+            p->key[1] ^= little((uint64_t)PIECE << 56);
+            p->home = home_of(b->table, p->key[0], p->key[1]);
+            PREFETCH(b->table->slots + p->home);
+        }
+    }
+    return BPE_OK;
+}
+
+int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow)
+{
+    const size_t length = n ? (size_t)ends[n - 1] : 0;
     pending words[BATCH_ROOM];
-    batch b = {.text = text, .limit = text + length, .rules = &c->encoder->rules, .table = &c->table,
-               .sink = encode_batch, .state = c, .words = words};
+    batch b = {.text = texts, .limit = texts + length, .rules = &c->encoder->rules, .table = &c->table,
+               .sink = encode_batch, .state = c, .add_long = add_pieces, .words = words};
     int status;
     c->ids = c->out = ids;
     c->narrow = narrow;
+    c->n_narrow = 0;
+    c->end = ends;
     (void)make_room(&c->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS / 2)); /* or it stays as it is */
-    status = scan_text(&b, b.limit);
-    *n = (size_t)(status == BPE_NO_TOKEN ? c->no_token - text : narrow ? c->narrow - narrow : c->out - ids);
+    status = scan_texts(&b, ends, n);
+    if (status == BPE_NO_TOKEN || status == BPE_BAD_UTF8)
+        ends[0] = (uint64_t)((status == BPE_NO_TOKEN ? c->no_token : b.text) - texts);
     return status;
 }

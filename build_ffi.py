@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
 import contextlib
 import functools
@@ -31,7 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = pathlib.Path(HERE, "bpe_fast.c")
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns whose tables are built in
-VERSION = 21  # of the interface: a module built for another version is not used
+VERSION = 22  # of the interface: a module built for another version is not used
 
 
 class Engine:
@@ -154,18 +155,19 @@ class Words:
 
         After an error, the table stays in `tables`, but is no longer free: handle() reports it as used up.
         """
-        for data in texts:
-            try:
-                table = self.free.pop()
-            except IndexError:
-                self.check_tables()
-                table = self.new_table()
-                self.tables.append(table)
-            status = self.engine.lib.bpe_words_scan(table, data, len(data))
-            if status == self.engine.lib.BPE_BAD_UTF8:
-                data.decode("utf-8")  # raises the error
-            self.engine.check(status)
-            self.free.append(table)
+        try:
+            table = self.free.pop()
+        except IndexError:
+            self.check_tables()
+            table = self.new_table()
+            self.tables.append(table)
+        ends = self.engine.ffi.from_buffer("uint64_t[]", array("Q", itertools.accumulate(map(len, texts))))
+        status = self.engine.lib.bpe_words_scan(table, b"".join(texts), ends, len(texts))
+        if status == self.engine.lib.BPE_BAD_UTF8:
+            for data in texts:
+                data.decode("utf-8")  # one of them raises the error
+        self.engine.check(status)
+        self.free.append(table)
 
     def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
         """Add the counts of words, some thousands at a time: arrays of all words would take more memory."""
@@ -251,14 +253,17 @@ class Encoder:
         in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
         merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.rules)))
         ids: Any = [2**32 - 1 if token_id is None else token_id for token_id in id_of_byte]
-        ids += [token_id for token_id, number in in_c.items() if number > 255]
+        others = [token_id for token_id, number in in_c.items() if number > 255]
+        tokens = list(map(tokenizer.vocab.__getitem__, others))
+        token_lengths = engine.ffi.new("uint64_t[]", list(map(len, tokens)))
+        ids += others
         specials = engine.special_arguments(tokenizer.special_ids)
         ids = engine.ffi.new("uint32_t[]", ids)
         special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
         rows = engine.ffi.from_buffer("uint32_t[]", merges)
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the handle needs
-        arguments = ids, len(ids), rows, len(merges) // 3, *specials, special_ids, self.pattern, engine.seed
-        self.handle = engine.create("encoder", *arguments)
+        vocabulary = ids, len(ids), b"".join(tokens), token_lengths, rows, len(merges) // 3
+        self.handle = engine.create("encoder", *vocabulary, *specials, special_ids, self.pattern, engine.seed)
         if tokenizer.words_first:
             words = tokenizer.words_first
             lengths, word_ids = (engine.ffi.from_buffer(f"uint{8 * n.itemsize}_t[]", n)
@@ -271,21 +276,23 @@ class Encoder:
         functions: list[Any] = []
         engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
         if not self.numbers:
-            functions = [lambda data: None, lambda ids: array("I", ids).tolist()]
-        self.encode_short, self.list_of = functions
+            functions[:2] = [lambda data: None, self.new_numbers]
+        self.encode_short, self.lists_of, self.pause_collector = functions
 
     def encode(self, data: bytes) -> list[int]:
         """Encode a text. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
         ids: list[int] | None = self.encode_short(data)
-        return self.list_of(self.encode_array(data, "u4")) if ids is None else ids
+        return self.encode_texts([data])[0] if ids is None else ids
 
-    def encode_array(self, data: bytes, kind: str) -> bytes:
-        """The same, as an array of 16 bits per id (kind "u2") or 32 ("u4"), in native byte order."""
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
+        """Encode texts as lists; or as one array, for what bpe.PythonEncoder.encode_texts says."""
         ffi, lib = self.engine.ffi, self.engine.lib
+        ends = ffi.new("uint64_t[]", list(itertools.accumulate(map(len, texts))))
+        data = b"".join(texts)
         try:
             call = self.free.pop()
         except IndexError:
-            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), n=ffi.new("size_t *"), ids=())
+            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=())
             # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder.
             # Ctrl-C just after pop() leaves a cache that isn't free, and to which for_lists may still point;
             # so does an append() in `finally` that runs out of memory. If nothing else kept that cache, the
@@ -298,22 +305,37 @@ class Encoder:
                 room = max(len(data) + 3, 1000) // 2 * 2
                 call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
             narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
-            status = lib.bpe_encode(call.cache, data, len(data), call.ids, narrow, call.n)
+            status = lib.bpe_encode(call.cache, data, ends, len(ends), call.ids, narrow)
             if status:
-                self.refuse(status, data, call.n[0])
-            return bytes(ffi.buffer(narrow or call.ids, call.n[0] * size))
+                self.refuse(status, texts, ends[0])
+            if not kind:
+                return self.lists_of(*(int(ffi.cast("uintptr_t", block)) for block in (call.ids, ends)), len(ends))
+            n_ids = ends[len(ends) - 1] if texts else 0
+            return bytes(ffi.buffer(narrow or call.ids, n_ids * size)), array("Q", bytes(ffi.buffer(ends)))
         finally:
             # in this order: as soon as a call is free, another thread may use its cache
             self.for_lists.cache = call.cache
             self.free.append(call)
 
-    def refuse(self, status: int, data: bytes, at: int) -> None:
-        """Raise the error of a text that can't be encoded; `at` is the byte without a token."""
+    def new_numbers(self, ids: int, ends: int, n: int) -> list[list[int]]:
+        """What lists_of() does, with new numbers."""
+        ends_of = self.engine.ffi.cast("uint64_t *", ends)[0:n]
+        ids_of = self.engine.ffi.cast("uint32_t *", ids)
+        return [list(ids_of[start:end]) for start, end in itertools.pairwise([0, *ends_of])]
+
+    def refuse(self, status: int, texts: Sequence[bytes], at: int) -> None:
+        """Raise the error of a text that can't be encoded, with its number; `at` is the byte without a token."""
         self.engine.check(status)
+        ends = list(itertools.accumulate(map(len, texts)))
+        number = bisect.bisect_right(ends, at)
+        data = texts[number]
         data.decode("utf-8")  # may raise UnicodeDecodeError
+        at -= ends[number] - len(data)
         start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
         place = data[start : start + 160].decode("utf-8", "ignore")[:40]
-        raise ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
+        error: Any = ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
+        error.number = number
+        raise error
 
 
 def load_engine() -> Engine:
@@ -801,7 +823,7 @@ def source() -> str:
     return head + code.decode("utf-8") + tables
 
 
-# Only this part uses Python.h. Its two functions make lists of int objects that exist already, whose addresses are in
+# Only this part uses Python.h. Its functions make lists of int objects that exist already, whose addresses are in
 # `numbers`: new ones take longer than encoding does. Python calls them, since cffi takes longer than a short text does.
 GLUE_TYPES = """typedef struct { bpe_cache *cache; const uintptr_t *numbers; } bpe_for_lists;
 int bpe_list_functions(bpe_for_lists *f, uintptr_t functions);
@@ -822,9 +844,39 @@ static PyObject *new_list(const bpe_for_lists *f, const uint32_t *ids, size_t n)
     return list;
 }
 
-static PyObject *list_of(PyObject *self, PyObject *ids)
+/* The lists of n texts: their ids are one array, and `ends` are those of each text's ids. */
+static PyObject *lists_of(PyObject *self, PyObject *arguments)
 {
-    return new_list(PyLong_AsVoidPtr(self), (uint32_t *)PyBytes_AsString(ids), (size_t)PyBytes_Size(ids) / 4);
+    unsigned long long ids, ends, n, start = 0;
+    if (!PyArg_ParseTuple(arguments, "KKK", &ids, &ends, &n))
+        return NULL;
+    PyObject *lists = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; lists && i < n; i++) {
+        const uint64_t end = ((uint64_t *)(uintptr_t)ends)[i];
+        PyObject *list = new_list(PyLong_AsVoidPtr(self), (uint32_t *)(uintptr_t)ids + start, (size_t)(end - start));
+        if (list)
+            PyList_SET_ITEM(lists, (Py_ssize_t)i, list);
+        else
+            Py_CLEAR(lists);
+        start = end;
+    }
+    return lists;
+}
+
+static void resume_collector(PyObject *capsule)
+{
+    (void)capsule;
+    PyGC_Enable();
+}
+
+/* Turn the garbage collector off until the result is freed. Ctrl-C can't come between two steps of this. */
+static PyObject *pause_collector(PyObject *self, PyObject *none)
+{
+    PyObject *capsule = PyCapsule_New(PyLong_AsVoidPtr(self), NULL, NULL);
+    (void)none;
+    if (capsule && PyGC_Disable())
+        PyCapsule_SetDestructor(capsule, resume_collector);
+    return capsule;
 }
 
 /* The list of ids; or None for a long text, for an error, and if no cache is free, or threads may run this at once. */
@@ -833,8 +885,8 @@ static PyObject *encode_short(PyObject *self, PyObject *data)
 #ifndef Py_GIL_DISABLED
     const bpe_for_lists *f = PyLong_AsVoidPtr(self);
     uint32_t ids[4000];
-    size_t n = (size_t)PyBytes_Size(data);
-    if (n <= 4000 - 2 && f->cache && bpe_encode(f->cache, (void *)PyBytes_AsString(data), n, ids, NULL, &n) == BPE_OK)
+    uint64_t n = (uint64_t)PyBytes_Size(data);
+    if (n <= 4000 - 2 && f->cache && bpe_encode(f->cache, (void *)PyBytes_AsString(data), &n, 1, ids, NULL) == BPE_OK)
         return new_list(f, ids, n);
 #endif
     return PyErr_Occurred() ? NULL : Py_BuildValue(""); /* None */
@@ -842,15 +894,19 @@ static PyObject *encode_short(PyObject *self, PyObject *data)
 
 int bpe_list_functions(bpe_for_lists *f, uintptr_t functions)
 {
-    static PyMethodDef methods[] = {{"encode_short", encode_short, METH_O, NULL}, {"list_of", list_of, METH_O, NULL}};
+    static PyMethodDef methods[] = {{"encode_short", encode_short, METH_O, NULL},
+                                    {"lists_of", lists_of, METH_VARARGS, NULL},
+                                    {"pause_collector", pause_collector, METH_NOARGS, NULL}};
     PyGILState_STATE state = PyGILState_Ensure(); /* cffi has released the GIL */
     PyObject *self = PyLong_FromVoidPtr(f), *list = (PyObject *)functions;
-    PyObject *first = PyCFunction_New(&methods[0], self), *second = PyCFunction_New(&methods[1], self);
-    int failed = PyErr_Occurred() || PyList_Append(list, first) || PyList_Append(list, second);
+    int failed = 0;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+        PyObject *function = PyCFunction_New(&methods[i], self);
+        failed |= !function || PyList_Append(list, function);
+        Py_XDECREF(function);
+    }
     PyErr_Clear();
     Py_XDECREF(self);
-    Py_XDECREF(first);
-    Py_XDECREF(second);
     PyGILState_Release(state);
     return failed ? BPE_NO_MEMORY : BPE_OK;
 }

@@ -14,6 +14,7 @@ import copy
 import dataclasses
 import errno
 import functools
+import gc
 import importlib
 import importlib.machinery
 import importlib.util
@@ -1085,8 +1086,9 @@ PASSED_ON = {  # call -> what it works on; its options, with values that aren't 
     "Tokenizer.train": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIALS, "pattern": "o200k"}),
     "count_words": ({"paths": "words.txt"}, {**RUNNING, **READING, **SPECIALS, "pattern": "o200k"}),
     "train_from_counts": ({"words": {b"ab": 9}}, {**TRAINING, **RUNNING, **SPECIALS}),
-    "tokenizer.encode_files": ({"paths": "words.txt", "output": "ids.npy"}, {**RUNNING, **READING}),
+    "tokenizer.encode_files": ({"paths": "words.txt", "output": "ids.npy"}, {**RUNNING, **READING, "end": "<t>"}),
     "tokenizer.encode_batch": ({"texts": ["a"]}, READING),
+    "tokenizer.encode_arrays": ({"texts": ["a"]}, READING),
     "tokenizer.encode_iterable": ({"iterable": ["a"]}, {"errors": "replace"}),
 }
 
@@ -1104,8 +1106,9 @@ def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
     for option, value in options.items():
         assert parameters[option].default != value, option
     expected = vars(bpe.Options()) | options
-    if name in ("tokenizer.encode_files", "tokenizer.encode_batch"):
-        expected |= {"special_tokens": ("<t>",), "pattern": "llama3"}
+    if name in ("tokenizer.encode_files", "tokenizer.encode_batch", "tokenizer.encode_arrays"):
+        specials = () if "end" in options else ("<t>",)  # with `end`, they are plain text
+        expected |= {"special_tokens": specials, "pattern": "llama3"}
 
     arrived = []
     monkeypatch.setattr(bpe.Options, "__post_init__", lambda self, check=bpe.Options.__post_init__: (check(self), arrived.append(self)))
@@ -1120,7 +1123,7 @@ def test_train_bpe_describes_each_option(words_txt):
     described = set(regex.findall(r"(?m)^ *(\w+)   ", bpe.train_bpe.__doc__))
     assert described == set(inspect.signature(bpe.train_bpe).parameters)
     assert described - {"input_path", "texts"} == {field.name for field in dataclasses.fields(bpe.Options)} - {
-        "kept", "normalized", "rest", "words_first"}  # fmt: skip
+        "end", "kept", "normalized", "rest", "words_first"}  # fmt: skip
     for call in (bpe.count_words, bpe.train_from_counts, bpe.Tokenizer.train, bpe.Tokenizer.encode_files):
         assert regex.search(r"bpe\.train_bpe\b|Its docstring", call.__doc__), call
 
@@ -1398,6 +1401,117 @@ def test_lists_share_the_numbers_of_ids_and_give_them_back():
     ids = tokenizer.encode(PART)
     del tokenizer.__dict__["encoder"], tokenizer
     assert ids == bpe.PythonEncoder(bpe.Tokenizer(*trained(600), [END])).encode(PART.encode())  # lists outlive their encoder
+
+
+@only_c
+def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
+    """No word reaches across the end of a text: "low" and "er" are not "lower", nor do halves make a special token."""
+    tokenizer = bpe.Tokenizer(*trained(2000), [END])
+    half = len(END) // 2
+    texts = ["low", "er", "", END[:half], END[half:], END, "", "a" * 63, "字" * 30, PART[:5000], " ", "'", "s", "low " * 40]
+    alone = [bpe.PythonEncoder(tokenizer).encode(text.encode()) for text in texts]
+    assert tokenizer.encode_batch(texts) == tokenizer.encode_batch(texts) == alone
+    rng = random.Random(1)
+    for _ in range(300):
+        order = rng.choices(range(len(texts)), k=rng.choice([1, 2, 70, 200]))
+        assert tokenizer.encode_batch([texts[i] for i in order]) == [alone[i] for i in order]
+
+
+def test_an_error_names_the_text_of_a_batch_and_leaves_the_collector_as_it_was(monkeypatch):
+    monkeypatch.setattr(bpe, "BATCH_BYTES", 1000)
+    tokenizer = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
+    texts = ["abc"] * 10_000
+    for number in (0, 7, 9_999):
+        bad = [*texts[:number], "abcd", *texts[number + 1 :]]
+        for encode in (tokenizer.encode_batch, tokenizer.encode_arrays):
+            for enabled in (True, False):
+                (gc.enable if enabled else gc.disable)()
+                try:
+                    with pytest.raises(ValueError, match=rf"^texts\[{number}\]: the vocabulary has no token for the byte b'd'"):
+                        encode(bad)
+                    assert gc.isenabled() == enabled
+                    assert len(tokenizer.encode_batch(texts)) == len(texts) and gc.isenabled() == enabled
+                finally:
+                    gc.enable()
+
+
+def test_arrays_of_a_batch_are_the_lists_of_it():
+    numpy = pytest.importorskip("numpy")
+    for tokenizer, kind in (
+        (bpe.Tokenizer(*trained(600), [END]), "uint16"), (bpe.Tokenizer({0: b"a", 70_000: b" ", 5: b"b"}, []), "uint32"),
+    ):  # fmt: skip
+        for texts in ([], [""], ["a b", "", "ab " * 500_000, "b"]):
+            lists = [tokenizer.encode(text) for text in texts]
+            ids, offsets = tokenizer.encode_arrays(iter(texts), workers=2)
+            ids, offsets = numpy.asarray(ids), numpy.asarray(offsets)
+            assert (ids.dtype, offsets.dtype, len(offsets)) == (kind, "uint64", len(texts) + 1)
+            assert [ids[start:stop].tolist() for start, stop in zip(offsets, offsets[1:])] == lists
+
+
+@pytest.mark.parametrize("engine", ["python", "c"])
+def test_documents_cannot_forge_their_end(tmp_path, engine):
+    if engine == "c" and not C:
+        pytest.skip("no C engine")
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    documents = [f"it quotes {END}", "", f"{END}{END}"]
+    expected = []
+    for text in documents:
+        expected += [*tokenizer.encode_ordinary(text), tokenizer.special_ids[END]]
+    paths = [tmp_path / str(number) for number in range(3)]
+    for path, text in zip(paths, documents):
+        path.write_text(text)
+    for arguments in ({"paths": paths}, {"paths": None, "texts": documents}):
+        n = tokenizer.encode_files(output=tmp_path / "ids.npy", end=END, engine=engine, **arguments)
+        ids = array.array("H", (tmp_path / "ids.npy").read_bytes()[128:]).tolist()
+        assert (n, ids) == (len(expected), expected)
+    for end in ("<other>", 5):
+        with pytest.raises(ValueError, match="end must be a special token"):
+            tokenizer.encode_files(paths, tmp_path / "ids.npy", end=end)
+
+
+@only_c
+@pytest.mark.parametrize("seed", range(30))
+def test_long_words_in_pieces_have_the_ids_of_python(seed):
+    """C cuts a long word between characters that no token has within it: 今天天气很好 is 今天 | 天气 | 很好, for instance."""
+    rng = random.Random(seed)
+    characters = rng.sample("的一天气很好今是é字ñßя😀🎉𝒳abcd", rng.randint(3, 12))
+    tokens = [bytes([byte]) for byte in sorted(set("".join(characters).encode()))]
+    merges = []
+    for _ in range(rng.choice([5, 40, 150])):  # in random order: some tokens are made twice
+        pair = rng.choice(tokens), rng.choice(tokens)
+        if pair not in merges and len(b"".join(pair)) <= 30:
+            merges.append(pair)
+            tokens.append(b"".join(pair))
+    unused = set(range(256)) - set("".join(characters[1:]).encode()) - {byte for left, right in merges for byte in left + right}
+    vocab = dict(enumerate(dict.fromkeys([*map(bytes, zip(range(256))), *tokens])))
+    vocab = {number: token for number, token in vocab.items() if seed % 3 or token not in {bytes([b]) for b in unused}}
+    try:
+        tokenizer = bpe.Tokenizer(vocab, merges, ["".join(characters[:2]), "<|end|>"])
+    except ValueError:  # this order is refused; the other seeds have others
+        tokenizer = bpe.Tokenizer(vocab, [], ["<|end|>"])
+    in_python = bpe.PythonEncoder(tokenizer)
+    for _ in range(20):
+        texts = ["".join(rng.choices(characters, k=rng.choice([1, 8, 30, 300]))).encode() for _ in range(10)]
+        try:
+            expected = in_python.encode_texts(texts)
+        except ValueError as error:
+            with pytest.raises(ValueError, match="no token for the byte") as found:
+                tokenizer.encoder.encode_texts(texts)
+            assert found.value.number == error.number
+        else:
+            assert tokenizer.encoder.encode_texts(texts) == expected
+
+
+@only_c
+def test_a_long_word_that_is_a_token_is_not_cut_and_its_pieces_are_not_words():
+    """With ignore_merges, 今天天气很好 alone is one token, but " 今天天气很好" is merged, and so is the piece 天气."""
+    bytes_of = {number: bytes([number]) for number in range(256)}
+    vocab = bytes_of | {256: "今天天气很好".encode(), 257: "天气".encode()}
+    tokenizer = bpe.Tokenizer(vocab, bpe.WordsFirst([]), [])
+    for _ in range(2):
+        assert tokenizer.encode_batch(["今天天气很好", "天气", " 今天天气很好"])[:2] == [[256], [257]]
+        assert tokenizer.encode(" 今天天气很好") == list(" 今天天气很好".encode())
+        assert tokenizer.encode("今天天气很好天气") == list("今天天气很好天气".encode())
 
 
 @only_c
@@ -2865,7 +2979,7 @@ def test_no_more_workers_than_cores_run_at_once(words_txt, monkeypatch, engine, 
     pool = getattr(concurrent.futures, name)
     recorded = lambda workers, *rest, **options: numbers.append(workers) or pool(workers, *rest, **options)  # noqa: E731
     monkeypatch.setattr(concurrent.futures, name, recorded)
-    cut(20, 20)
+    cut(5, 20)
     assert bpe.count_words("words.txt", [], workers=100_000)[b" newest"] == 5
     assert len(numbers) == 1 and 1 < numbers[0] <= max(os.cpu_count(), 2)
 
@@ -2933,7 +3047,7 @@ def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enoug
     assert 4 <= len(list(corpus.slices(bpe.SLICE_BYTES))) <= 6  # 4.3 MB
     task = functools.partial(bpe.count_texts, options=corpus.options)
     results = corpus.map(task, in_threads=False, slice_bytes=bpe.SLICE_BYTES, label="")
-    assert next(results) and len(multiprocessing.active_children()) > 1
+    assert next(results)[1] and len(multiprocessing.active_children()) > 1
     results.close()
     assert not multiprocessing.active_children()
     with pytest.raises(KeyboardInterrupt) as kept:  # a notebook keeps the last traceback
@@ -3129,8 +3243,12 @@ def test_both_encoders_have_the_same_methods():
     for encoder in (tokenizer.encoder, bpe.PythonEncoder(tokenizer)):
         assert encoder.encode(utf8) == ids
         for kind, code in (("u2", "H"), ("u4", "I")):
-            for n in (1, 50):  # lists are faster for short texts
-                assert array.array(code, bpe.encode_texts([utf8 * n, utf8], encoder, kind)).tolist() == ids * (n + 1)
+            for texts in ([], [utf8], [utf8 * 50, b"", utf8]):
+                parts = [ids * (len(text) // len(utf8)) for text in texts]
+                assert encoder.encode_texts(texts) == parts
+                data, ends = encoder.encode_texts(texts, kind)
+                assert array.array(code, data).tolist() == list(itertools.chain(*parts))
+                assert list(ends) == list(itertools.accumulate(map(len, parts)))
 
 
 # Expressions with what C reads in its own way, and texts with their words, by hand.

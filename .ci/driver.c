@@ -59,6 +59,13 @@ static int new_words(size_t n_specials, bpe_words **words)
     return bpe_words_new(special_bytes, special_lengths, n_specials, pattern, seed, words);
 }
 
+/* count the words of one text */
+static int scan(bpe_words *words, const uint8_t *text, size_t length)
+{
+    const uint64_t end = length;
+    return bpe_words_scan(words, text, &end, 1);
+}
+
 enum { MOST = 2000 };
 
 typedef struct { /* what training gave */
@@ -94,7 +101,7 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     CHECK(bpe_words_get(words, 1, NULL, NULL, NULL, &totals) == BPE_USED_UP); /* as every function has to notice */
     CHECK(!totals.words && !totals.bytes && !totals.all_words && !totals.all_bytes);
     static const uint8_t bytes[100];
-    CHECK(bpe_words_scan(words, bytes, 100) == BPE_USED_UP);
+    CHECK(scan(words, bytes, 100) == BPE_USED_UP);
     CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP);
     return status;
 }
@@ -103,10 +110,40 @@ static int new_encoder(const merge_list *list, bpe_encoder **encoder)
 {
     static const uint32_t special_ids[] = {70000, 70001};
     uint32_t ids[256 + MOST];
-    for (unsigned i = 0; i < 256 + list->n; i++)
+    uint64_t lengths[256 + MOST], room = 0;
+    uint8_t *tokens;
+    int status;
+    for (unsigned i = 0; i < 256 + list->n; i++) {
         ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
-    return bpe_encoder_new(ids, 256 + list->n, list->rows, list->n, special_bytes, special_lengths, 2, special_ids,
-                           pattern, seed, encoder);
+        lengths[i] = i < 256 ? 1 : lengths[list->rows[3 * (i - 256)]] + lengths[list->rows[3 * (i - 256) + 1]];
+        room += lengths[i];
+    }
+    uint8_t *const all = tokens = (malloc)(room); /* the bytes of all tokens, each made of its two parts */
+    const uint8_t *token[256 + MOST];
+    CHECK(tokens);
+    for (unsigned i = 0; i < 256 + list->n; tokens += lengths[i++]) {
+        token[i] = tokens;
+        if (i < 256) {
+            *tokens = (uint8_t)i;
+            continue;
+        }
+        const uint32_t left = list->rows[3 * (i - 256)], right = list->rows[3 * (i - 256) + 1];
+        memcpy(tokens, token[left], lengths[left]);
+        memcpy(tokens + lengths[left], token[right], lengths[right]);
+    }
+    status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->rows, list->n, special_bytes,
+                             special_lengths, 2, special_ids, pattern, seed, encoder);
+    free(all);
+    return status;
+}
+
+/* encode one text */
+static int encode_text(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n)
+{
+    uint64_t end = length;
+    const int status = bpe_encode(c, text, &end, 1, ids, narrow);
+    *n = (size_t)end;
+    return status;
 }
 
 /* encode once into a block of exactly the size that is promised, so that a write after it is seen */
@@ -115,7 +152,7 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
     uint32_t *ids = malloc((length + 2) * sizeof *ids);
     int status;
     CHECK(ids);
-    status = bpe_encode(c, text, length, ids, NULL, n);
+    status = encode_text(c, text, length, ids, NULL, n);
     CHECK(c->table.used <= CACHE_WORDS && c->table.arena_size <= CACHE_BYTES);
     *sum = 0;
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
@@ -126,7 +163,7 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
         CHECK(narrow);
         for (size_t i = 0; i < *n; i++)
             low_bits = low_bits * 31 + (uint16_t)ids[i];
-        status = bpe_encode(c, text, length, ids, narrow, n);
+        status = encode_text(c, text, length, ids, narrow, n);
         for (size_t i = 0; i < *n && status == BPE_OK; i++)
             narrow_sum = narrow_sum * 31 + narrow[i];
         CHECK(status != BPE_OK || narrow_sum == low_bits);
@@ -186,9 +223,9 @@ static void check_words(bpe_words *words, const uint8_t *text, size_t length, in
     fail_from = -1;
     (void)bpe_words_get(words, 1, NULL, NULL, NULL, &before);
     if (status != BPE_OK)
-        CHECK(bpe_words_scan(words, text, length) == BPE_USED_UP && !before.words && !before.all_words);
+        CHECK(scan(words, text, length) == BPE_USED_UP && !before.words && !before.all_words);
     else {
-        CHECK(bpe_words_scan(words, text, length) == BPE_OK);
+        CHECK(scan(words, text, length) == BPE_OK);
         CHECK(bpe_words_get(words, 1, NULL, NULL, NULL, &after) == BPE_OK);
         CHECK(after.words == before.words && after.all_words == 2 * before.all_words);
     }
@@ -206,7 +243,7 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     if (status == BPE_OK)
         status = new_words(0, &copy);
     if (status == BPE_OK) {
-        status = bpe_words_scan(words, text, length);
+        status = scan(words, text, length);
         check_words(words, text, length, status);
     }
     if (status == BPE_OK)
@@ -260,7 +297,7 @@ typedef struct {
 static void *count_job(void *argument)
 {
     job *j = argument;
-    CHECK(bpe_words_scan(j->words, j->text, j->length) == BPE_OK);
+    CHECK(scan(j->words, j->text, j->length) == BPE_OK);
     return NULL;
 }
 
@@ -294,7 +331,7 @@ static void count_in_threads(const uint8_t *text, size_t length)
         while (end < length && (text[end] & 0xC0) == 0x80)
             end++;
         jobs[i] = (job){NULL, text + start, end - start, NULL, 0};
-        CHECK(new_words(2, &jobs[i].words) == BPE_OK && bpe_words_scan(single, text + start, end - start) == BPE_OK);
+        CHECK(new_words(2, &jobs[i].words) == BPE_OK && scan(single, text + start, end - start) == BPE_OK);
         start = end;
     }
     in_threads(jobs, N, count_job);
@@ -437,7 +474,7 @@ static void edges(void)
         state = state * 6364136223846793005u + 1442695040888963407u;
         text[i] = i % LENGTH ? (uint8_t)('a' + (state >> 60)) : ' ';
     }
-    CHECK(bpe_words_scan(words, text, N * LENGTH) == BPE_OK);
+    CHECK(scan(words, text, N * LENGTH) == BPE_OK);
     CHECK(bpe_learner_new(words, MOST, 1, &learner) == BPE_OK);
     for (size_t capacity = learner->lists_capacity; bpe_learner_run(learner, &merge, 1, &made) == BPE_OK;)
         if (learner->lists_capacity != capacity) { /* the block was full: lists of pairs that are gone went */
@@ -450,12 +487,12 @@ static void edges(void)
 
     CHECK(new_words(0, &words) == BPE_OK); /* 2^63 bytes */
     CHECK(bpe_words_put(words, text + 1, &one, &count, 1) == BPE_OVERFLOW);
-    CHECK(bpe_words_scan(words, text, 10) == BPE_USED_UP);
+    CHECK(scan(words, text, 10) == BPE_USED_UP);
     bpe_words_free(words);
 
     for (size_t i = 0; i < LONG; i++) /* one word, whose tree is allocated, and cannot be */
         text[i] = 'a' + (text[i] & 1);
-    CHECK(new_words(0, &words) == BPE_OK && bpe_words_scan(words, text, LONG) == BPE_OK);
+    CHECK(new_words(0, &words) == BPE_OK && scan(words, text, LONG) == BPE_OK);
     CHECK(train(words, 200, &list) == BPE_OK && new_encoder(&list, &encoder) == BPE_OK);
     CHECK(encode(encoder, text, LONG, &expected) == BPE_OK);
     for (long i = 0;; i++) {
@@ -472,10 +509,10 @@ static void edges(void)
 
     CHECK(bpe_cache_new(encoder, &cache) == BPE_OK); /* the byte 1 has no token */
     for (int round = 0; round < 2; round++) {
-        CHECK(bpe_encode(cache, (const uint8_t *)"ab a\1b", 6, ids, NULL, &n) == BPE_NO_TOKEN && n == 4);
-        CHECK(bpe_encode(cache, (const uint8_t *)"a b", 3, ids, NULL, &n) == BPE_OK && n > 0);
+        CHECK(encode_text(cache, (const uint8_t *)"ab a\1b", 6, ids, NULL, &n) == BPE_NO_TOKEN && n == 4);
+        CHECK(encode_text(cache, (const uint8_t *)"a b", 3, ids, NULL, &n) == BPE_OK && n > 0);
     }
-    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, 0, NULL, NULL, 0, NULL, pattern, seed, &none) == BPE_TOO_MANY_TOKENS);
+    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, pattern, seed, &none) == BPE_TOO_MANY_TOKENS);
     bpe_encoder_free(none);
     bpe_cache_free(cache);
     bpe_encoder_free(encoder);

@@ -9,7 +9,6 @@ so small that it forgets all the time. The short and the long version, where TRI
 
 import array
 import copy
-import functools
 import gc
 import importlib.machinery
 import importlib.util
@@ -51,17 +50,18 @@ def new_cache(encoder):
 def encode(engine, data, cache):
     """(status, ids); nothing is written behind the room for the ids."""
     ffi = engine.ffi
-    ids, n = ffi.new("uint32_t[]", len(data) + 3), ffi.new("size_t *")
+    ids, ends = ffi.new("uint32_t[]", len(data) + 3), ffi.new("uint64_t[]", [len(data)])
     ids[len(data) + 2] = MARK
-    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), len(data), ids, ffi.NULL, n)
+    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, ffi.NULL)
     assert ids[len(data) + 2] == MARK
-    found = array.array("I", ffi.buffer(ids)[: 4 * n[0]]).tolist()
+    found = array.array("I", ffi.buffer(ids)[: 4 * ends[0]]).tolist()
     narrow = ffi.new("uint16_t[]", len(data) + 3)
     narrow[len(data) + 2] = MARK & 0xFFFF
-    assert engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), len(data), ids, narrow, n) == status
+    ends[0] = len(data)
+    assert engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, narrow) == status
     assert ids[len(data) + 2] == MARK and narrow[len(data) + 2] == MARK & 0xFFFF
     if not status:
-        assert list(narrow[0 : n[0]]) == [token_id & 0xFFFF for token_id in found]
+        assert list(narrow[0 : ends[0]]) == [token_id & 0xFFFF for token_id in found]
     return status, found
 
 
@@ -251,7 +251,7 @@ def test_bytes_that_are_not_utf8_are_found(engine, bad):
         for after in ("", " low", "<|end|>", " " * 100):
             data = before.encode() + bad + after.encode()
             assert encode(engine, data, cache)[0] == engine.lib.BPE_BAD_UTF8
-            for method in (encoder.encode, functools.partial(encoder.encode_array, kind="u2")):
+            for method in (encoder.encode, lambda data: encoder.encode_texts([data], "u2")):
                 with pytest.raises(UnicodeDecodeError) as error:
                     method(data)
                 assert error.value.start == len(before.encode())
@@ -297,7 +297,7 @@ def test_an_encoder_that_is_called_during_a_call_does_not_overwrite_its_ids(engi
     lib = types.SimpleNamespace(**names | {"bpe_encode": bpe_encode})
     encoder.engine = types.SimpleNamespace(lib=lib, **{name: getattr(engine, name) for name in ("ffi", "new", "create")})
     for kind, code in (("u2", "H"), ("u4", "I")):
-        assert array.array(code, encoder.encode_array(b"abc", kind)).tolist() == [97, 98, 99]
+        assert array.array(code, encoder.encode_texts([b"abc"], kind)[0]).tolist() == [97, 98, 99]
         assert during == [True, [120, 121, 122]]
         during.clear()
 
@@ -333,5 +333,5 @@ def test_narrow_ids_are_16_bits_wide(engine, n):
         byte: bytes([byte]) for byte in range(98, 256)}, []))
     wide = encoder.encode(text)
     for kind, code in (("u2", "H"), ("u4", "I")):
-        assert array.array(code, encoder.encode_array(text, kind)).tolist() == wide
+        assert array.array(code, encoder.encode_texts([text], kind)[0]).tolist() == wide
     assert wide == [0xFFFF if byte == 97 else byte for byte in text]

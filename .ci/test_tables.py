@@ -109,7 +109,8 @@ def test_fifty_thousand_special_tokens_cost_little(form):
 ])
 def test_a_vocabulary_that_does_not_fit_is_a_return_code(n_ids, merges, status):
     new, lib = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
-    arguments = list(range(n_ids)), n_ids, merges, len(merges) // 3, b"", [], 0, [], 0, ENGINE.seed
+    vocabulary = list(range(n_ids)), n_ids, b"ab" * (n_ids - 256), [2] * (n_ids - 256)
+    arguments = *vocabulary, merges, len(merges) // 3, b"", [], 0, [], ENGINE.ffi.NULL, ENGINE.seed
     assert lib.bpe_encoder_new(*arguments, new) == getattr(lib, f"BPE_{status}")
     lib.bpe_encoder_free(new[0])
 
@@ -156,7 +157,8 @@ def seconds_to_index(merges):
     new, lib, rows, times = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib, [n for pair in merges for n in (*pair, 256)], []
     for _ in range(3):
         start = time.process_time()
-        ENGINE.check(lib.bpe_encoder_new(list(range(60_000)), 60_000, rows, len(merges), b"", [], 0, [], 0, ENGINE.seed, new))
+        vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744
+        ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), b"", [], 0, [], ENGINE.ffi.NULL, ENGINE.seed, new))
         times.append(time.process_time() - start)
         lib.bpe_encoder_free(new[0])
     return min(times)

@@ -79,7 +79,7 @@ def load_ours(folder: str) -> Encoder:
     tokenizer = bpe.Tokenizer.load(folder)
     encoder = tokenizer.encoder  # built before the clock starts, like the other tools' encoders
     return Encoder(
-        fastest=lambda data, text: encoder.encode_array(data, "u4"),
+        fastest=lambda data, text: encoder.encode_texts([data], "u4"),
         encode=tokenizer.encode,
         encode_batch=tokenizer.encode_batch,
         count_file=tokenizer.encode_files,

@@ -105,7 +105,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Tokenizer", "count_words", "learn_characters", "read_tiktoken", "segment", "train_bpe", "train_from_counts"]
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]

@@ -110,3 +110,11 @@ ENGLISH_ONLY = ["docs/design.md"]  # for maintainers
 def test_the_chinese_page_has_all_numbers_of_the_english_one(page):
     if not page.stem.endswith(".zh") and page.as_posix() not in ENGLISH_ONLY:
         assert not numbers_of(page) - numbers_of(page.with_suffix(".zh.md"))
+
+
+def test_the_version_is_the_same_everywhere():
+    changelog = (HERE / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert regex.search(r"(?m)^## (\S+)", changelog)[1] == bpe.__version__
+    for page in ("README.md", "README.zh.md"):
+        text = (HERE / page).read_text(encoding="utf-8")
+        assert regex.search(r"(?:Version|当前版本) (\d+\.\d+\.\d+)", text)[1] == bpe.__version__

@@ -44,10 +44,9 @@ RECORDER = """
 enum { MEMORY_ENDS, TEXT_FOLLOWS, CHARACTER_BY_CHARACTER };
 typedef struct { const uint8_t *at; uint32_t *lengths; size_t n; } recorder;
 
-static int record(void *state, const pending *words, size_t n, size_t special)
+static int record(void *state, const pending *words, size_t n)
 {
     recorder *r = state;
-    (void)special;
     for (size_t i = 0; i < n; i++) {
         const uint8_t *key = (const uint8_t *)words[i].key;
         const size_t length = words[i].length;
@@ -78,7 +77,7 @@ int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *
         if (how != CHARACTER_BY_CHARACTER)
             status = scan_text(&b, piece_end);
         if (status == BPE_OK)
-            status = end_batch(&b, 0);
+            status = end_batch(&b);
         while (how == CHARACTER_BY_CHARACTER && status == BPE_OK && r.at < piece_end) {
             const size_t length = (size_t)(walk_word(pattern, r.at, piece_end) - r.at);
             if (!length)

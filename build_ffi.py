@@ -76,7 +76,7 @@ class Engine:
         # The destructor keeps the arrays until C no longer needs them.
         return self.ffi.gc(self.ffi.new("bpe_pattern *", fields), lambda _: fields.clear()), ""
 
-    def cuts(self, pattern: str, window: bytes) -> Iterator[int]:
+    def cuts(self, pattern: str | tuple[str, ...], window: bytes) -> Iterator[int]:
         """Yield the places at which a window can be cut, the last one first, as indexes of its text."""
         place = len(window.decode("utf-8", "surrogateescape"))
         end = len(window)
@@ -899,10 +899,10 @@ int bpe_list_functions(bpe_for_lists *f, uintptr_t functions)
                                     {"pause_collector", pause_collector, METH_NOARGS, NULL}};
     PyGILState_STATE state = PyGILState_Ensure(); /* cffi has released the GIL */
     PyObject *self = PyLong_FromVoidPtr(f), *list = (PyObject *)functions;
-    int failed = 0;
-    for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    int failed = !self;
+    for (size_t i = 0; i < sizeof methods / sizeof *methods && !failed; i++) {
         PyObject *function = PyCFunction_New(&methods[i], self);
-        failed |= !function || PyList_Append(list, function);
+        failed = !function || PyList_Append(list, function);
         Py_XDECREF(function);
     }
     PyErr_Clear();

@@ -122,7 +122,7 @@ def main() -> None:
         setattr(kind, name, without_failures(getattr(kind, name)))
     # threads for a small text
     os.sched_getaffinity = lambda process: {0, 1}  # type: ignore
-    bpe.SLICE_BYTES_IN_C, bpe.BATCH_BYTES, bpe.SHORT_TEXT, bpe.WINDOW_BYTES = 300, 1000, 0, 100
+    bpe.SLICE_BYTES_IN_C, bpe.BATCH_BYTES, bpe.WINDOW_BYTES = 150, 1000, 100
     corpus = TEXT[:1500]
     with tempfile.TemporaryDirectory() as folder:
         path, output = os.path.join(folder, "corpus.txt"), os.path.join(folder, "ids.npy")

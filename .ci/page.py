@@ -427,7 +427,7 @@ def check_large_text(browser: Browser, _: int) -> None:
     browser.js("$('last').click()")
     browser.wait("$('busy').hidden")
     turns = browser.js("turns")
-    if turns < 5:
+    if turns < 2:  # without a pause there would be none; a fast machine trains in four
         raise SystemExit(f"page.py: large text: the browser had only {turns} turns while the page trained")
     equal(
         "large text: merges",

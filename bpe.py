@@ -128,9 +128,9 @@ Token = TypeVar("Token", bytes, str)
 # frequent pairs would soon make pieces of phrases and punctuation ("e t", "in the", "dog."), and
 # each would take up an id.
 #
-# This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Of
-# several spaces, only the last belongs to the word: `\s+(?!\S)` takes all, then gives one back. So
-# " the" is the same word after one space or ten. The last `\s+` is for "\n" before a word.
+# This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Before
+# a word, `\s+(?!\S)` must leave the last of several spaces, which the word takes: so " the" is the
+# same word after one space or ten. The last `\s+` is for "\n" before a word.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -237,7 +237,7 @@ def descending(token: bytes) -> str:
 def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
     """Yield (left, right, count, replaced) for each merge, best first, until no pair is left.
 
-    words   each a str with one character per token, chr(its index in tokens): b"hi" is the str "hi".
+    words   each a str in a private alphabet, where chr(i) stands for tokens[i]: b"hi" is the str "hi".
             So a pair is a str of length 2, and a merge in one word is word.replace(pair, new)
     counts  how often each word occurs
     tokens  the first tokens, such as the 256 bytes; each merge appends one
@@ -246,6 +246,14 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
 
     Pairs are counted once, before the loop; after that, only the counts of the pairs next to a new
     token change. An index says which words may contain a pair, and a heap finds the best pair.
+
+    The heap may be out of date, because counts never rise: if `a b` becomes X in `a b c`, the old pair
+    `b c` loses an occurrence, and the pair that gains one, `X c`, is new. So an entry can come up too
+    early, but not too late. The words here are abc and ab, three times each, bc once, and cd twice:
+
+        a b 6, b c 4, c d 2    a b is merged. `b c` now occurs once, but its entry says 4
+        b c 4, X c 3, c d 2    b c comes up too early, and goes back with its count, 1
+        X c 3, c d 2, b c 1    X c has the right count, so it is merged
     """
     words = list(words)
     tokens = list(tokens)  # callers keep their own
@@ -265,9 +273,6 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
     while heap:
-        # Each pair has one entry. A merge creates only pairs that contain the new token, so the count
-        # of an older pair can only go down. If the count in its entry is too high, the entry comes up
-        # early and goes back corrected.
         negative_count, _, _, pair = heapq.heappop(heap)
         count = pair_counts.get(pair, 0)  # 0: an earlier round deleted it, but not its entry
         if count != -negative_count:
@@ -294,11 +299,12 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                    pair: str, new: str) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of pairs' counts, replaced).
 
-    Each new token changes the pair on its right, and the one on its left unless its left neighbor is new.
-    In the word `a b c b c d`, which occurs once, `b c` becomes X; that gives `a X X d`.
+    Each new token changes the pair on its left and the one on its right. Between two new tokens, only
+    the left one counts the pair. Here `b c` becomes X in the word `a b c b c d`, which occurs once:
 
         first X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
         second X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
+        result     a X X d
 
     The index may still name words that have lost the pair to other merges: nothing is replaced there.
     """
@@ -326,8 +332,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # The pair itself is gone. If it is `a a`, the loop has counted its overlaps already: `a a a` has the
-    # pair twice; one is replaced, and `a a` (-1) became `X a`.
+    # The pair itself is gone, so it loses what was replaced. For `a a`, the loop has taken off the
+    # overlaps: `a a a` has the pair twice; one is replaced here, and one became `X a` there.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -375,7 +381,7 @@ def encode_words(words: Iterable[Iterable[Token]],
                  merges: Iterable[tuple[Token, Token]]) -> Iterator[tuple[Token, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
     ranks = {pair: rank for rank, pair in enumerate(dict.fromkeys(merges))}  # without repeated merges
-    new_tokens = [left + right for left, right in ranks]  # not merges: an iterator is used up by now
+    new_tokens = [left + right for left, right in ranks]  # `merges`, if an iterator, is used up by now
     for word in words:
         yield tuple(merge_by_rank(word, ranks, new_tokens))
 
@@ -383,18 +389,19 @@ def encode_words(words: Iterable[Iterable[Token]],
 def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
     """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
 
-    Training gives such merges. It makes each token only once: wherever the same bytes occur, they go
-    through the same merges, as long as none crosses their ends, so the last pair is the same. And it uses
-    a token only after making it. (Other programs may make a token twice, which is accepted.) Raises
-    ValueError for the first merge that repeats an earlier one, or makes a token that an earlier one uses.
-    An example of the latter:
+    An example of merges for which it does not:
 
         merges      (ab, c), then (a, b)
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
         by rank     a b c -> abc      when a and b have become ab, the pair ab c has a rank
 
-    Merging by rank is what other programs do with any list, so it is what Tokenizer does. A list that was made
-    from a .tiktoken file has merges like these: every split of each token, sorted by the rank of the token.
+    Raises ValueError for the first merge that makes a token that an earlier one uses, or that repeats an
+    earlier one. Training gives no such merges. It uses a token only after making it, and it makes each
+    token only once: where no token crosses their ends, the same bytes were merged in the same way, so
+    the same pair makes them. (Other programs may make a token from two pairs, which is accepted.)
+
+    Tokenizer merges by rank, as other programs do with any list. In a list made from a .tiktoken file,
+    merges like those above are normal: it has every split of each token, sorted by the token's rank.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -487,13 +494,13 @@ JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+|
 TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
 TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]}
-# tiktoken's, and the same with {1,3} instead of {1,3}+, as our tokenizer.json had it before version 0.5.0
+# tiktoken's, and the same with {1,3} instead of {1,3}+, as we wrote it before version 0.5.0
 SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
-# Models of other programs may split text in several steps, and normalize it first: such a pattern is a tuple.
-# Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), numbers come first, and "gpt2" splits
-# the text between them. ("NFC", "qwen2") is Qwen's.
+# Models of other programs may split text in several steps, and normalize it first: such a pattern is a
+# tuple. Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), numbers come first,
+# and "gpt2" splits the text between them. ("NFC", "qwen2") is Qwen's.
 NORMAL_FORMS = ("NFC", "NFKC")
 ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
 
@@ -594,31 +601,40 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
              engine: Engine | None = None) -> int:
     """Return the last index at which a window of a larger text can be cut, else 0.
 
-    In custom patterns, only C knows places other than special tokens.
-    If no special token reaches across the cut, the two parts have the same ones as the whole. The ends
-    of the window are avoided: after "... cats<|e", "nd|>" may follow, and a character may be divided there.
+    A named pattern can be cut where WORD_END matches, and any pattern just before a special token; of
+    other patterns, C knows more places. If no special token reaches across the cut, both parts have the
+    same ones as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
     form, steps = steps_of(pattern)
     named = len(steps) == 1 and steps[0] in PATTERNS
-    boundaries = tuple(token for token in special_tokens if not form or token not in normalized)
-    place_finder = WORD_END if named else "(?r)" + special_token_finder(boundaries).pattern
-    # A window may begin and end inside a character (at most 3 bytes of it) and inside a special token (all
-    # but one character of it). One more is for the character after the place.
+    found_first = tuple(token for token in special_tokens if not form or token not in normalized)
+    # After "... cats<|e", "nd|>" may follow, and a character may be divided. So the ends are left out: 3
+    # bytes of a character, all but one character of a special token, and one more for the character
+    # after a place.
     margin = 3 + max(map(len, special_tokens), default=1)
-    cuts = engine.cuts(pattern, window) if engine and pattern not in PATTERNS else ()
-    for place in itertools.chain(cuts, (match.start() for match in regex.finditer(place_finder, text))):
-        if margin <= place <= len(text) - margin:
-            # a token across the place has at least one character on each side
-            crossing = (token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
-            # Normalizing may change a place: it makes a mark of U+FF9E, and a letter and a mark of U+0958. If the
-            # characters at the place stay as they are, so does the place: only letters and marks are joined to what
-            # is before them. If tokens are found after that, all that is near must be ASCII, which stays.
-            size = 1 if boundaries == special_tokens else margin
-            near = text[place - size : place + size]
-            moved = form and named and not (near.isascii() if size > 1 else normalize(form, near) == near)
-            if not moved and not any(crossing):
-                return len(text[:place].encode("utf-8", "surrogateescape"))
+
+    def is_crossed(place: int) -> bool:
+        # "cats<|e" and "nd|>": the token has at least one character on each side
+        return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
+
+    def is_moved(place: int) -> bool:
+        # NFKC makes a mark of U+FF9E, which joins the word before it; NFC makes a letter and a mark of
+        # U+0958. If the characters on both sides stay as they are, so does the place. But a special
+        # token that is found after normalizing could appear across it, so then all that is near must be
+        # ASCII, which stays.
+        if not (form and named):
+            return False
+        if found_first == special_tokens:
+            near = text[place - 1 : place + 1]
+            return normalize(form, near) != near
+        return not text[place - margin : place + margin].isascii()
+
+    finder = WORD_END if named else "(?r)" + special_token_finder(found_first).pattern
+    in_c = engine.cuts(pattern, window) if engine and pattern not in PATTERNS else ()
+    for place in itertools.chain(in_c, (match.start() for match in regex.finditer(finder, text))):
+        if margin <= place <= len(text) - margin and not is_crossed(place) and not is_moved(place):
+            return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
 
 
@@ -687,6 +703,15 @@ def plural(n: int, noun: str) -> str:
 # VI. Training
 # ------------------------------
 
+# How train_bpe gets from files to a model, and in which part each step is:
+#
+#     Corpus        IX    the files, cut into slices
+#     count_corpus  IX    slices -> a table of words with their counts, in Python or in C
+#     learn               the table -> merges, by learn_merges of Part II or in C
+#     model_of            merges -> (vocab, merges)
+#
+# count_words ends with the table, and train_from_counts begins with one.
+
 BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
 
@@ -743,9 +768,9 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
                       progress: bool = False) -> Model:
     """Learn from counts of words, which can be added up: the second half of bpe.train_bpe, with the same result.
 
-    words is a mapping, or an iterable of pairs (word, count), which takes less memory; the counts of a word
-    that comes twice are added. train_bpe's docstring explains the other arguments. Raises ValueError if a
-    word isn't bytes, or a count is negative, and TypeError if a pair isn't one.
+    words is a mapping, or an iterable of pairs (word, count), which takes less memory; the counts of a
+    word that comes twice are added. train_bpe's docstring explains the other arguments. Raises
+    ValueError if a word isn't bytes, or a count is negative, and TypeError if a pair isn't one.
 
     >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
     [(b'o', b'w'), (b'l', b'ow')]

@@ -503,7 +503,8 @@ def characters_of(sequence: Tree) -> Iterator[str]:
 @functools.lru_cache(maxsize=1)
 def all_characters() -> str:
     """Return all code points in order."""
-    return "".join(map(chr, range(0x110000)))
+    # join() would need a million strings at once, 100 MB
+    return array("I", range(0x110000)).tobytes().decode("utf-32", "surrogatepass")
 
 
 @functools.lru_cache(maxsize=256)

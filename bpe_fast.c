@@ -9,7 +9,7 @@
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
  *         ...                                                    `made` merges, and after BPE_DONE the last ones
  *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, &bpe_patterns[0], seed, &encoder);
- *     bpe_encoder_keep(encoder, words, lengths, ids, n);         only if words that are tokens stay whole
+ *     bpe_encoder_know(encoder, words, lengths, ids, n, 0);      words that are tokens; with 1, they stay whole
  *     bpe_cache_new(encoder, &cache);                            one per thread
  *     bpe_encode(cache, texts, ends, n_texts, ids, NULL);        once per slice
  *
@@ -155,8 +155,10 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
                     bpe_encoder **encoder);
 void bpe_encoder_free(bpe_encoder *e);
 
-/* Let n more words, concatenated, stay whole, each with an id of the vocabulary. No cache may exist yet. */
-int bpe_encoder_keep(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n);
+/* Add n different words, concatenated, that are tokens, with their ids. A word that merges make differently is left out;
+   but with stay_whole, it stays whole. No cache may exist yet. */
+int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
+                     int stay_whole);
 
 /* Create a cache of words for an encoder, which has to stay as long as the cache. */
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
@@ -1598,6 +1600,8 @@ int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency
 /* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
 enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
 
+#define WHOLE ((uint64_t)1 << 32) /* added to the id of a word that merges would split */
+
 typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
     uint8_t was_left, was_right, n_bytes, bytes[3];
 } token_facts;
@@ -1609,8 +1613,9 @@ struct bpe_encoder {
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     rules rules;
-    table kept;       /* words that stay whole, though they would be split: 1 + the id as the count */
-    uint64_t seed[2]; /* of the table of pairs, of kept words, and of each cache */
+    table known;      /* words that are tokens, with their ids as counts */
+    int stay_whole;   /* whether some of them may be WHOLE */
+    uint64_t seed[2]; /* of the table of pairs, of known words, and of each cache */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
     uint8_t neighbors[1 << 17];   /* a bit for each hash of two neighbors in a token; see are_neighbors */
@@ -1738,7 +1743,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->outside);
     free(e->special_ids);
     free_rules(&e->rules);
-    free_table(&e->kept);
+    free_table(&e->known);
     free(e);
 }
 
@@ -1764,7 +1769,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
         assert(merges[i] < n_ids && (merges[i] > 255 || ids[merges[i]] != UINT32_MAX));
     TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
     mix_seed(e->seed, seed);
-    TRY(new_table(&e->kept, e->seed));
+    TRY(new_table(&e->known, e->seed));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = allocate(n_merges, sizeof *e->made);
@@ -1884,24 +1889,28 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     return BPE_OK;
 }
 
-int bpe_encoder_keep(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n)
+/* "the" is a token: looking it up takes a fifth of the time of merging t, h and e, when it is met for the first time. */
+int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
+                     int stay_whole)
 {
     uint32_t *made = NULL;
     size_t room = 0;
-    int status = BPE_OK;
+    int status = make_room(&e->known, n);
+    e->stay_whole = stay_whole;
     for (size_t i = 0; i < n && status == BPE_OK; words += lengths[i], i++) {
         const size_t length = (size_t)lengths[i];
         uint64_t key[2];
         size_t n_made;
+        int is_made;
         if ((status = grow(&made, &room, length, sizeof *made)) != BPE_OK)
             break;
         status = merge_word(e, words, length, made, &n_made);
-        if (status == BPE_OK && n_made == 1 && made[0] == ids[i])
-            continue; /* merges make it */
-        if (status == BPE_OK || status == BPE_NO_TOKEN) {
-            make_key(&e->kept, words, length, key);
-            status = put_word(&e->kept, key, words, length, (uint64_t)ids[i] + 1);
-        }
+        is_made = status == BPE_OK && n_made == 1 && made[0] == ids[i];
+        if (status == BPE_NO_TOKEN)
+            status = BPE_OK;
+        make_key(&e->known, words, length, key);
+        if (status == BPE_OK && (is_made || stay_whole))
+            status = put_word(&e->known, key, words, length, is_made ? ids[i] : ids[i] | WHOLE);
     }
     free(made);
     return status;
@@ -1974,12 +1983,14 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
     s = find_word(&c->table, p->key, p->word, p->length);
     n = s->n_ids;
     if (!s->key[1]) {
-        const table *kept_words = &c->encoder->kept;
-        const slot *kept = kept_words->used ? find_word(kept_words, p->key, p->word, p->length) : NULL;
+        const uint64_t last = p->length <= INLINE_MAX ? p->length : LONG_WORD; /* the last byte of a word's key */
+        const int is_piece = little(p->key[1]) >> 56 != last;
+        const uint64_t key[2] = {p->key[0], is_piece ? p->key[1] ^ little((uint64_t)PIECE << 56) : p->key[1]};
+        const slot *known = find_word(&c->encoder->known, key, p->word, p->length);
         int status = BPE_OK;
         n = 1;
-        if (kept && kept->key[1])
-            *c->out = (uint32_t)(kept->count - 1);
+        if (known->key[1] && !(is_piece && known->count & WHOLE)) /* a piece is no word, so it does not stay whole */
+            *c->out = (uint32_t)known->count;
         else
             status = merge_word(c->encoder, p->word, p->length, c->out, &n);
         if (status == BPE_NO_TOKEN)
@@ -2027,10 +2038,10 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
     const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
     const uint8_t *const end = word + length, *cuts[BATCH + 1];
     uint32_t unit, before;
-    if (e->kept.used) { /* a word that stays whole is not cut */
+    if (e->stay_whole) { /* a word that stays whole is not cut */
         pending whole;
         prepare(&whole, b->table, word, word, length);
-        if (find_word(&e->kept, whole.key, word, length)->key[1]) {
+        if (find_word(&e->known, whole.key, word, length)->key[1]) {
             if (b->n >= BATCH)
                 TRY(end_batch(b));
             b->words[b->n++] = whole;

@@ -32,7 +32,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = pathlib.Path(HERE, "bpe_fast.c")
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns whose tables are built in
-VERSION = 22  # of the interface: a module built for another version is not used
+VERSION = 23  # of the interface: a module built for another version is not used
 
 
 class Engine:
@@ -264,11 +264,11 @@ class Encoder:
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the handle needs
         vocabulary = ids, len(ids), b"".join(tokens), token_lengths, rows, len(merges) // 3
         self.handle = engine.create("encoder", *vocabulary, *specials, special_ids, self.pattern, engine.seed)
-        if tokenizer.words_first:
-            words = tokenizer.words_first
-            lengths, word_ids = (engine.ffi.from_buffer(f"uint{8 * n.itemsize}_t[]", n)
-                                 for n in (array("Q", map(len, words)), array("I", words.values())))
-            engine.check(engine.lib.bpe_encoder_keep(self.handle, b"".join(words), lengths, word_ids, len(words)))
+        words = tokenizer.words_first or dict(zip(tokens, others))
+        lengths, word_ids = (engine.ffi.from_buffer(f"uint{8 * n.itemsize}_t[]", n)
+                             for n in (array("Q", map(len, words)), array("I", words.values())))
+        known = self.handle, b"".join(words), lengths, word_ids, len(words), bool(tokenizer.words_first)
+        engine.check(engine.lib.bpe_encoder_know(*known))
         n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))

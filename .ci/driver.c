@@ -133,6 +133,8 @@ static int new_encoder(const merge_list *list, bpe_encoder **encoder)
     }
     status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->rows, list->n, special_bytes,
                              special_lengths, 2, special_ids, pattern, seed, encoder);
+    if (status == BPE_OK) /* each token is made by its merges, so that staying whole changes nothing */
+        status = bpe_encoder_know(*encoder, all + 256, lengths + 256, ids + 256, list->n, (int)(list->n % 2));
     free(all);
     return status;
 }

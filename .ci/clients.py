@@ -4,8 +4,8 @@
     python .ci/clients.py --npm FOLDER     with those in FOLDER/node_modules too
     python .ci/clients.py --all            with all versions in ENVIRONMENTS, each installed in a folder of its own
 
-A model with each named pattern is saved, and loaded by each client. A table tells how many texts get our ids, and how
-many do not; below it are the reasons, from EXCEPTIONS. The exit status is 1 if a text differs for no known reason. The
+A model with each named pattern is saved, and loaded by each client. A table tells how many texts get other ids; below
+it are the reasons, from EXCEPTIONS. The exit status is 1 if a text differs for no known reason. The
 last two need Node and npm.
 """
 
@@ -218,7 +218,7 @@ def compare(client: str, pattern: str, theirs: Any, texts: list[str], ours: list
         cell, different = "does not load", [(theirs, [], [])]
     else:
         different = [found for found in zip(texts, theirs, ours) if found[1] != found[2]]
-        cell = f"{len(texts) - len(different)}" + (f" + {len(different)}" if different else "")
+        cell = str(len(different))
     reasons = [reason_for(client, pattern, text) for text, *_ in different]
     unknown = [found for found, reason in zip(different, reasons) if reason == UNKNOWN]
     for text, their_ids, our_ids in unknown[:3]:
@@ -260,7 +260,7 @@ def main() -> int:
             rows[client] = [cell for cell, _ in cells]
             reasons.update((client, reason) for _, several in cells for reason in several)
 
-    print(f"{datetime.date.today()}, {len(texts)} texts: how many get our ids + how many others\n")
+    print(f"{datetime.date.today()}, {len(texts)} texts: how many of them get other ids than ours\n")
     print("| client |", " | ".join(ours), "|\n|---|" + "---|" * len(ours))
     for client in sorted(rows):
         print(f"| {client} |", " | ".join(rows[client]), "|")

@@ -70,12 +70,13 @@ Medians = dict[str, list[float]]  # tool -> its values
 
 
 def records(path: Path, corpus: str) -> list[dict[str, Any]]:
-    """Return the results for a corpus and the pattern gpt2."""
+    """Return the results for a corpus and the pattern gpt2, of the last day on which it was measured."""
     runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     found = [run for run in runs if (run["corpus"], run["pattern"], run["status"]) == (corpus, "gpt2", 0)]
     if not found:
         raise SystemExit(f"bars.py: {path} has no results for {corpus}")
-    return found
+    last = max(run.get("date", "") for run in found)  # results of two processors can't be compared
+    return [run for run in found if run.get("date", "") == last]
 
 
 def medians(panel: Panel, runs: list[dict[str, Any]]) -> Medians:

@@ -334,8 +334,9 @@ def process_tree(pid: int) -> list[int]:
     """Return a process and its descendants (Linux only)."""
     tree = [pid]
     for task in os.listdir(f"/proc/{pid}/task"):
-        for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
-            tree += process_tree(int(child))
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread or child that has just ended
+            for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
+                tree += process_tree(int(child))
     return tree
 
 

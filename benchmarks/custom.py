@@ -1,6 +1,6 @@
 """How fast a custom pattern trains, next to a named one and to other tools: in turns, each texts of 4,000 characters.
 
-    pip install rustbpe tokenizers
+    pip install ffbpe rustbpe tokenizers
     python benchmarks/custom.py corpus.txt 32000
 """
 
@@ -15,6 +15,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bpe
 
 CUSTOM = bpe.PATTERNS["cl100k"].replace("{1,3}", "{1,2}")  # numbers in groups of two digits
+
+
+def train_ffbpe(texts: list[str], size: int) -> None:
+    import ffbpe
+
+    counter = ffbpe.PreTokenizer([], None, CUSTOM).word_counter()
+    counter.add_source(iter(texts))
+    trainer = ffbpe.BpeTrainer([], tie_break="largest_content")  # the tie rule of bpe.py
+    trainer.add_word_counter(counter)
+    trainer.train(size)
 
 
 def train_rustbpe(texts: list[str], size: int) -> None:
@@ -37,6 +47,7 @@ def train_tokenizers(texts: list[str], size: int) -> None:
 TOOLS: dict[str, Callable[[list[str], int], object]] = {
     "bpe.py, cl100k": lambda texts, size: bpe.train_bpe(None, size, texts=texts, pattern="cl100k", engine="c"),
     "bpe.py, custom": lambda texts, size: bpe.train_bpe(None, size, texts=texts, pattern=CUSTOM, engine="c"),
+    "ffbpe, custom": train_ffbpe,
     "rustbpe, custom": train_rustbpe,
     "tokenizers, custom": train_tokenizers,
 }

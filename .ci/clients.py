@@ -4,9 +4,9 @@
     python .ci/clients.py --npm FOLDER     with those in FOLDER/node_modules too
     python .ci/clients.py --all            with all versions in ENVIRONMENTS, each installed in a folder of its own
 
-A model with each named pattern is saved, and loaded by each client. A table tells how many texts get other ids; below
-it are the reasons, from EXCEPTIONS. The exit status is 1 if a text differs for no known reason. The
-last two need Node and npm.
+A model with each named pattern is saved, and loaded by each client. A table tells how many texts get other ids; below it
+are the reasons, from EXCEPTIONS. The exit status is 1 if a text differs for no known reason. The last two need Node and
+npm.
 """
 
 from __future__ import annotations

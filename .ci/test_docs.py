@@ -3,8 +3,13 @@
     PYTHONPATH=. python -m pytest -q .ci/test_docs.py
 """
 
+import contextlib
+import io
+import json
+import random
 import subprocess
 import sys
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -118,3 +123,172 @@ def test_the_version_is_the_same_everywhere():
     for page in ("README.md", "README.zh.md"):
         text = (HERE / page).read_text(encoding="utf-8")
         assert regex.search(r"(?:Version|当前版本) (\d+\.\d+\.\d+)", text)[1] == bpe.__version__
+
+
+# --- English and Chinese say the same --------------------------------------------------------------------------------
+
+PAGES = [path.relative_to(HERE) for path in [HERE / "README.md", *sorted(HERE.glob("docs/*.md"))]]
+TRANSLATED = [page for page in PAGES if page.with_suffix(".zh.md") in PAGES or page.name == "README.md"]
+IN_CHINESE = r"[\d,.]+ [万亿]（([\d.]+ [mb]illion)）"  # "3 亿（0.3 billion）"
+LINK = r"(?<=])\(([^)]*)\)"
+
+
+def without_blocks(text):
+    return regex.sub(r"(?ms)^```.*?^```$", "", text)
+
+
+def blocks_of(text):
+    """The blocks, without comments in Python, which are translated; a comment after print() is its output, and stays."""
+    blocks = regex.findall(r"(?ms)^```(\w+)\n(.*?)^```$", text)
+    return [language + "\n" + regex.sub(r"(?m)^((?!print).*?)(^| +)# .*$", r"\1", code) for language, code in blocks]
+
+
+def inline_code_of(text):
+    return sorted({code.replace("\n", " ") for code in regex.findall(r"`([^`]+)`", without_blocks(text))})
+
+
+def links_of(text):
+    """The files and addresses that a page links to, and how often: without languages, and without anchors."""
+    return sorted(target.replace(".zh.md", ".md").partition("#")[0] for target in regex.findall(LINK, without_blocks(text)))
+
+
+def figures_of(text):
+    """The numbers on a page, without pictures; "2400 万" is 24 million, "3 亿（0.3 billion）" 0.3, "11 月" November."""
+    text = regex.sub(r"!\[[^]]*]|\d+ 月", "", text).replace("2400 万", "24")
+    text = regex.sub(IN_CHINESE, r"\1", text)
+    return sorted(set(regex.findall(r"\d(?:[\d,.]*\d)?", text)))
+
+
+def figures_in_tables_of(text):
+    """The numbers of each row of a table, sorted, since two languages order words differently."""
+    text = regex.sub(IN_CHINESE, r"\1", text)
+    return [sorted(regex.findall(r"\d(?:[\d,.]*\d)?", row)) for row in regex.findall(r"(?m)^\|.*$", text)]
+
+
+READ = [blocks_of, inline_code_of, links_of, figures_of, figures_in_tables_of]
+
+
+@pytest.mark.parametrize("read", READ, ids=lambda read: read.__name__)
+@pytest.mark.parametrize("page", TRANSLATED, ids=str)
+def test_english_and_chinese_say_the_same(page, read):
+    english, chinese = ((HERE / name).read_text(encoding="utf-8") for name in (page, page.with_suffix(".zh.md")))
+    assert read(chinese) == read(english)
+
+
+def anchors_of(page):
+    """The anchors of the headings on a page, as GitHub makes them."""
+    headings = regex.findall(r"(?m)^#+ (.*)$", without_blocks(page.read_text(encoding="utf-8")))
+    return {regex.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+LINKING = [*PAGES, *map(Path, ["CHANGELOG.md", "CONTRIBUTING.md", "README.zh.md", "benchmarks/README.md"])]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=str)
+def test_each_link_leads_to_a_file_and_a_heading(page):
+    for link in regex.findall(LINK, without_blocks((HERE / page).read_text(encoding="utf-8"))):
+        name, _, anchor = link.partition("#")
+        target = (HERE / page).parent / name if name else HERE / page
+        if not regex.match("https?:", link):
+            assert target.exists(), link
+            assert target.suffix != ".md" or not anchor or anchor in anchors_of(target), link
+
+
+# --- the README's and other pages' tables and blocks -------------------------------------------------------------------
+
+
+def test_the_readme_is_short_and_names_every_public_function():
+    text = (HERE / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 260
+    rows = "".join(regex.findall(r"(?m)^\| `.*", text))
+    assert not [name for name in [*bpe.__all__, "find_words", "find_engine"] if f"{name}(" not in rows]
+
+
+def pattern_named(name, text):
+    """A named pattern, or the expression that follows a model's name on a page (Mistral, StarCoder...)."""
+    name = regex.search(r"[\w.]+(?: 3\.5)?", name)[0]
+    return name if name in bpe.PATTERNS else regex.search(rf"(?ms)^{name}.*?^    (\S.*?)$", text)[1]
+
+
+@pytest.mark.parametrize("page", ["README.md", "README.zh.md", "docs/compatibility.md", "docs/compatibility.zh.md"])
+def test_the_tables_of_samples_show_the_words_of_each_pattern(page):
+    text, found = (HERE / page).read_text(encoding="utf-8"), 0
+    table = regex.search(r"(?m)^\|[^|]*\| `(?:I don't|in 1234)`.*\n\|[-|]+\n((?:\|.*\n)+)", text)
+    samples = regex.findall(r"`([^`]+)`", table[0].partition("\n")[0])
+    for row in table[1].splitlines():
+        name, *cells = row.strip("| ").split("|")
+        for sample, cell in zip(samples, cells):
+            words = [word.replace("␣", " ") for word in regex.findall(r"`([^`]+)`", cell)]
+            assert words == bpe.find_words(sample, pattern_named(name, text)), (name, sample)
+            found += 1
+    assert len(samples) == 4 and found >= 16
+
+
+def test_the_blocks_of_the_recipes_run_and_print_their_comments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fixtures").symlink_to(HERE / "fixtures")
+    text, variables = (HERE / "docs/recipes.md").read_text(encoding="utf-8"), {}
+    for package, language, code in regex.findall(r"(?ms)^(?:<!-- needs (\w+) -->\n)?```(\w+)\n(.*?)^```$", text):
+        if package:
+            pytest.importorskip(package)
+        if language == "sh":
+            subprocess.run(["sh", "-ec", code], check=True)
+        else:
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                exec(code, variables)
+            assert printed.getvalue().splitlines() == regex.findall(r"(?m)^print.*\)\s+# (.*)$", code)
+
+
+# --- docs/compatibility.md: the ways out of what Tokenizer.load refuses ------------------------------------------------
+
+
+def added(name, value):
+    return lambda content: content["added_tokens"][1].update({name: value})
+
+
+def entry(name, value):
+    return lambda content: content.update({name: value})
+
+
+def prefix_space(value):
+    return entry("pre_tokenizer", {"type": "ByteLevel", "add_prefix_space": value, "trim_offsets": True, "use_regex": True})
+
+
+NFD, LOWER = {"type": "NFD"}, {"type": "Lowercase"}
+STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
+WAYS_OUT = {  # what is refused, the change, and what to do with the text
+    "NFD": (entry("normalizer", NFD), entry("normalizer", None), lambda text: unicodedata.normalize("NFD", text)),
+    "Lowercase": (entry("normalizer", LOWER), entry("normalizer", None), lambda text: text.replace("Σ", "").lower()),
+    "Strip": (entry("normalizer", STRIP), entry("normalizer", None), str.strip),
+    "Sequence": (
+        entry("normalizer", {"type": "Sequence", "normalizers": [NFD, STRIP]}),
+        entry("normalizer", None),
+        lambda text: unicodedata.normalize("NFD", text).strip(),
+    ),
+    "add_prefix_space": (prefix_space(True), prefix_space(False), lambda text: text if text[0] == " " else " " + text),
+    "lstrip": (added("lstrip", True), added("lstrip", False), lambda text: regex.sub(r"\s+<mask>", "<mask>", text)),
+    "rstrip": (added("rstrip", True), added("rstrip", False), lambda text: regex.sub(r"<mask>\s+", "<mask>", text)),
+    "single_word": (added("single_word", True), added("single_word", False), lambda text: text),
+}
+
+
+@pytest.mark.parametrize("refused", WAYS_OUT)
+def test_the_ways_out_of_refusals_give_the_ids_of_the_package(tmp_path, refused):
+    tokenizers = pytest.importorskip("tokenizers")
+    bpe.Tokenizer.train(texts=[FIXTURE], vocab_size=1000, special_tokens=[END, "<mask>"]).save(tmp_path)
+    path, rng = tmp_path / "tokenizer.json", random.Random(refused)
+    change, repair, prepare = WAYS_OUT[refused]
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    theirs = tokenizers.Tokenizer.from_str(json.dumps(content))
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{refused}.*is not supported"):
+        bpe.Tokenizer.load(tmp_path)
+    repair(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+    ours, masked = bpe.Tokenizer.load(tmp_path), refused in ("lstrip", "rstrip", "single_word")
+    pieces = [*FIXTURE.replace(END, "").splitlines(keepends=True)[:200], "É", "e\u0301", "한국어", "ﬁ", "  ", "\t", "ÀB"]
+    for _ in range(200):
+        text = "".join(rng.choices([*pieces, *[" <mask> ", "\n<mask>\t.", "! <mask>!"] * 20 * masked], k=rng.randint(1, 6)))
+        if text.strip():
+            assert ours.encode(prepare(text)) == theirs.encode(text.replace("Σ", ""), add_special_tokens=False).ids, text

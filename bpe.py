@@ -29,7 +29,7 @@ b"s" > b"e". Two things to get right:
 
 Glossary. The values are those of the example that follows:
 
-    word, pre-token  b" newest"       what the pattern splits off; no token crosses its ends
+    word, pre-token  b" newest"       a piece of text, as the pattern splits it; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
     token id         257              its number: bytes come first, then special tokens, then merges
     pair             (101, 256)       two adjacent tokens, or their ids
@@ -1002,7 +1002,7 @@ class Tokenizer:
         return (engine.encoder(self) if engine else None) or PythonEncoder(self, self.options.engine)
 
     def encode(self, text: str) -> list[int]:
-        """Encode text as token ids; a lone surrogate, or a byte without a token, is a ValueError."""
+        """Encode text as token ids. Raises ValueError for a lone surrogate, or a byte without a token."""
         return self.encoder.encode(to_utf8(text))
 
     def encode_ordinary(self, text: str) -> list[int]:

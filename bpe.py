@@ -892,6 +892,12 @@ class Tokenizer:
     >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
     ([3, 2, 4], 'ababab<end>')
 
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Tokenizer.train(texts=["low lower lowest"], vocab_size=258).save(folder)
+    ...     Tokenizer.load(folder).encode("lowest")
+    [257, 101, 115, 116]
+
     Merges may be in any order, since encode() merges by rank (see check_merges), and none may come twice. A
     token has one id; but a special token may have the bytes of another token, which comes before it in vocab.
     Raises ValueError if vocabulary and merges contradict each other.
@@ -1053,7 +1059,9 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
 
-        In Python, custom patterns are cut only at special tokens.
+        Memory for some 64 KB of text is enough for prose. A stream of letters or whitespace alone has no place
+        where it can be cut (see WORD_END), so all of it is held. In Python, custom patterns are cut only at
+        special tokens.
         """
         errors = Options(errors=errors).errors  # checked
         strings = join_surrogates(iterable) if errors == "replace" else iterable

@@ -27,7 +27,7 @@ b"s" > b"e". Two things to get right:
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
-Glossary. The values are those of the example that follows:
+Glossary, with values from the example below:
 
     word, pre-token  b" newest"       a piece of text, as the pattern splits it; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
@@ -62,7 +62,7 @@ The parts of this file:
     VII   The tokenizer         the class Tokenizer: encoding and decoding
     VIII  Files of a model      our files, then the files of other programs
     IX    Large corpora         files and streams in slices, for all cores
-    X     The C engine          where it is found, and its interface
+    X     The C engine          how it is found, and its interface
     XI    The command line
 """
 
@@ -266,8 +266,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        # In the order of the tie rule. All tokens differ (why: see check_merges), so `pair` is never
-        # compared.
+        # In the order of the tie rule. All tokens differ (see check_merges), so `pair` is never compared.
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
@@ -506,7 +505,7 @@ ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between i
 
 
 def require(condition: object, message: str, *values: object) -> None:
-    """Raise ValueError if a condition does not hold. Values are put into {} in the message only then: in loops, say."""
+    """Raise ValueError if a condition does not hold; only then are the values formatted into the message."""
     if not condition:
         raise ValueError(message.format(*values) if values else message)
 
@@ -602,7 +601,7 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
     """Return the last index at which a window of a larger text can be cut, else 0.
 
     A named pattern can be cut where WORD_END matches, and any pattern just before a special token; of
-    other patterns, C knows more places. If no special token reaches across the cut, both parts have the
+    other patterns, the C engine has more places. If no special token reaches across the cut, both parts have the
     same ones as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
@@ -670,7 +669,7 @@ class Options:
     end: "str | None" = None  # the special token that ends each encoded document
     kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips: Tokenizer sets these:
     normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
-    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # what save() writes back into tokenizer.json
+    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # entries of tokenizer.json that save() keeps
     words_first: "bool" = False  # words that are tokens stay whole
 
     def __post_init__(self) -> None:
@@ -880,7 +879,7 @@ class Tokenizer:
 
     vocab           {token id: token}; a byte without an id can't be encoded
     merges          [(left, right), ...] in the order of training
-    special_tokens  the longest one that matches wins; new ones get the next free ids
+    special_tokens  the longest match wins; new tokens get the next free ids
     pattern         the pattern that the vocabulary was trained with
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
     normalized      special tokens that are found after text is normalized, as ("NFC", "qwen2") does
@@ -920,7 +919,7 @@ class Tokenizer:
                 self.ids[token] = next(new_ids)
             self.special_ids[special] = second_ids.get(token, self.ids[token])
             require(self.ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
-        # decoding knows all ids
+        # for decoding: all ids
         self.vocab = {token_id: token for ids in (self.ids, second_ids) for token, token_id in ids.items()}
         try:
             self.rules = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.merges]
@@ -962,7 +961,7 @@ class Tokenizer:
     def load(cls, path: FilePath) -> Tokenizer:
         """Load a tokenizer.json, or the one in a folder; raises ValueError if it isn't supported.
 
-        The ids are those of the program that wrote it, without the tokens that its template adds around text.
+        The ids are the same as in the program that wrote it, without the tokens that its template adds around text.
         """
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
@@ -994,8 +993,8 @@ class Tokenizer:
 
         load() finds the old model or the new one, also after Ctrl-C, a full disk, or a power cut. A program
         that reads vocab.json and merges.txt may find neither, while they are replaced or if that was killed.
-        The roles (which must be special tokens) and the chat template are for transformers. What is not given
-        stays as it is in the folder.
+        The roles (which must be special tokens) and the chat template are for transformers. Roles and templates
+        that the folder has already, and the call does not name, stay.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
         save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
@@ -1059,8 +1058,8 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
 
-        Memory for some 64 KB of text is enough for prose. A stream of letters or whitespace alone has no place
-        where it can be cut (see WORD_END), so all of it is held. In Python, custom patterns are cut only at
+        Memory for some 64 KB of text is enough for prose. A stream of letters or whitespace alone can't be
+        cut (see WORD_END), so all of it is held. In Python, custom patterns are cut only at
         special tokens.
         """
         errors = Options(errors=errors).errors  # checked
@@ -1284,7 +1283,7 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def file_in_errors(path: FilePath) -> Iterator[None]:
-    """Put a file's name into the errors of the system that have none, such as "No space left on device"."""
+    """Add the file's name to system errors that lack it, such as "No space left on device"."""
     try:
         yield
     except OSError as error:
@@ -1458,7 +1457,7 @@ def split_step(step: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behavior, "invert": only_matches}
 
 
-# Here our own format ends. A tokenizer.json of another program is compared with the one that save()
+# Here our own format ends. A tokenizer.json of another program is compared with the file that save()
 # would write for its tokens, its steps, and the entries that are only kept. flat() names each value, and leaves out
 # null, false, 0 and "", which mean the same as no entry. The differences in HARMLESS change no id; any other is an
 # error that names it.
@@ -1524,7 +1523,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def differences(expected: dict[str, Any], found: dict[str, Any], content: dict[str, Any]) -> Iterator[str]:
-    """Yield an error for each difference that matters, with its value, or that of its entry if it is missing."""
+    """Yield an error for each difference that matters, with its value, or its entry's value if it is missing."""
     ours, theirs = flat(expected), flat(found)
     different = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     different = [name for name in different if not re.fullmatch("|".join(HARMLESS), name)]
@@ -1717,7 +1716,7 @@ class Corpus:
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # an empty text, whose end is that of the file
+                yield Slice(path, size, size, (b"",), 0)  # an empty text, which ends with the file
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -1903,7 +1902,7 @@ def count_corpus(corpus: Corpus) -> Table:
 
 
 def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
-    """Return the count of each word of some texts."""
+    """Return the count of each word in texts."""
     counts: collections.Counter[str] = collections.Counter()
     for utf8 in texts:
         for text in special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))[::2]:
@@ -1927,7 +1926,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         file.seek(128)  # the header's size
         for piece, (ids, ends) in results:
-            if end and piece.first_text is not None:  # after each text, and in a slice of its own, after each file
+            if end and piece.first_text is not None:  # after each text; after each file, in a separate slice
                 places = [0, *(end_of_ids * int(kind[1]) for end_of_ids in ends)]
                 ids = b"".join(ids[start:stop] + end for start, stop in zip(places, places[1:]))
             file.write(ids)
@@ -1962,7 +1961,7 @@ class EncoderInC(Protocol):
 
 
 class Engine(Protocol):
-    """What build_ffi.py makes of the C library."""
+    """The interface that build_ffi.py gives to the C library."""
 
     def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks for it)
     def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # where it can be cut, the last place first
@@ -2184,7 +2183,7 @@ def explain(rounds: range, counts: Counts, merges: Sequence[Pair]) -> None:
 
 
 def words_after(merges: Iterable[Pair], counts: Counts) -> dict[Word, int]:
-    """Return words as sequences of tokens, after some merges, with their counts."""
+    """Return words as sequences of tokens, after the given merges, with their counts."""
     return dict(zip(encode_words(map(single_bytes, counts), merges), counts.values()))
 
 
@@ -2230,7 +2229,7 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
 
 
 def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> bool:
-    """Print how many first merges are the same, and explain the first that differs; return if there is none."""
+    """Print how many first merges are the same, and explain the first difference; return whether all are the same."""
     compared = min(len(merges), len(theirs))
     n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
     say(f"the first {n:,} merges are the same, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
@@ -2329,7 +2328,7 @@ def with_progress(items: Iterable[T], wanted: bool, describe: Callable[[int], st
 def say(text: str, name: str = "stderr") -> None:
     """Print to sys.stderr or sys.stdout. A stream that fails is replaced, so that training continues.
 
-    What replaces it has the error, as its attribute `error`.
+    Its replacement has the error as its attribute `error`.
     """
     try:
         stream = getattr(sys, name)

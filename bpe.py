@@ -27,7 +27,7 @@ b"s" > b"e". Two things to get right:
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
-Glossary, with values from the example below:
+Glossary, with values from the example below, which has no special token:
 
     word, pre-token  b" newest"       a piece of text, as the pattern splits it; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
@@ -128,9 +128,9 @@ Token = TypeVar("Token", bytes, str)
 # frequent pairs would soon make pieces of phrases and punctuation ("e t", "in the", "dog."), and
 # each would take up an id.
 #
-# This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Before
-# a word, `\s+(?!\S)` must leave the last of several spaces, which the word takes: so " the" is the
-# same word after one space or ten. The last `\s+` is for "\n" before a word.
+# This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Of ten
+# spaces before "the", `\s+(?!\S)` takes nine and leaves the last one to the word: it is " the", as
+# after one space. The last `\s+` takes what no word can, such as "\n" before "the".
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -189,7 +189,7 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
     while len(merges) < merges_wanted and (counts := count_pairs(words)):
         # The tie rule: of equal counts, the greater pair. Tuples compare left first, then right.
         best = max(counts, key=lambda pair: (counts[pair], pair))
-        # A merge leaves a word's bytes as they are, so two words stay two keys: no count is lost.
+        # Different words stay different keys, since a merge keeps their bytes: no count is overwritten.
         words = {merge_pair(word, best): count for word, count in words.items()}
         merges.append(best)
     return merges
@@ -229,7 +229,7 @@ def descending(token: bytes) -> str:
     """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
     On a tie the greatest wins, but heapq pops the smallest first, so each byte is subtracted from 255.
-    chr(256), which is greater than all of them, puts b"s" after b"st".
+    chr(256), greater than any of these, ends the key, so that b"s" comes after b"st".
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -237,19 +237,22 @@ def descending(token: bytes) -> str:
 def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
     """Yield (left, right, count, replaced) for each merge, best first, until no pair is left.
 
-    words   each a str in a private alphabet, where chr(i) stands for tokens[i]: b"hi" is the str "hi".
-            So a pair is a str of length 2, and a merge in one word is word.replace(pair, new)
+    words   each a str in a private alphabet, where chr(i) stands for tokens[i]: if these are the 256
+            bytes, b"hi" is the str "hi". So a pair is a str of length 2, and a merge in one word is
+            word.replace(pair, new)
     counts  how often each word occurs
     tokens  the first tokens, such as the 256 bytes; each merge appends one
 
     replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
 
-    Pairs are counted once, before the loop; after that, only the counts of the pairs next to a new
-    token change. An index says which words may contain a pair, and a heap finds the best pair.
+    Pairs are counted once, before the loop; after that, only the counts of the merged pair and of pairs
+    that overlapped it or touch the new token change. An index says which words may contain a pair, and a
+    heap finds the best pair.
 
-    The heap may be out of date, because counts never rise: if `a b` becomes X in `a b c`, the old pair
-    `b c` loses an occurrence, and the pair that gains one, `X c`, is new. So an entry can come up too
-    early, but not too late. The words here are abc and ab, three times each, bc once, and cd twice:
+    An entry of the heap may be out of date without harm, because the count of a pair never rises. If
+    `a b` becomes X in `a b c`, the old pair `b c` loses an occurrence, and the pair that gains one, `X c`,
+    is new. So an entry can come up too early, but not too late. The words here are abc and ab, three
+    times each, bc once, and cd twice:
 
         a b 6, b c 4, c d 2    a b is merged. `b c` now occurs once, but its entry says 4
         b c 4, X c 3, c d 2    b c comes up too early, and goes back with its count, 1
@@ -266,7 +269,8 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        # In the order of the tie rule. All tokens differ (see check_merges), so `pair` is never compared.
+        # In the order of the tie rule. All tokens differ (see check_merges), so no two pairs have the
+        # same two keys, and the last field is never compared.
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
@@ -331,8 +335,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # The pair itself is gone, so it loses what was replaced. For `a a`, the loop has taken off the
-    # overlaps: `a a a` has the pair twice; one is replaced here, and one became `X a` there.
+    # The pair itself is gone. `a a a` has the pair `a a` twice: the loop has taken off the one that
+    # became `X a`, and this takes off the one that was replaced.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -347,7 +351,8 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
 
     This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It is the
     same as replaying the merges if check_merges, below, accepts them: then no merge makes a token that
-    a merge of lower rank uses, so ranks come up in ascending order, as in replaying.
+    a merge of lower rank uses, so it only creates pairs of higher rank, and ranks come up in ascending
+    order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
@@ -394,13 +399,14 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
         replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
         by rank     a b c -> abc      when a and b have become ab, the pair ab c has a rank
 
-    Raises ValueError for the first merge that makes a token that an earlier one uses, or that repeats an
-    earlier one. Training gives no such merges. It uses a token only after making it, and it makes each
-    token only once: where no token crosses their ends, the same bytes were merged in the same way, so
-    the same pair makes them. (Other programs may make a token from two pairs, which is accepted.)
+    Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
+    one uses. Training gives no such merges. It uses a token only after making it, and it makes each
+    token only once: if the same bytes became a token in two places, no other token crossed their ends,
+    so both were merged alike, with the same last pair. (Other programs may make a token from two pairs,
+    which is accepted.)
 
-    Tokenizer merges by rank, as other programs do with any list. In a list made from a .tiktoken file,
-    merges like those above are normal: it has every split of each token, sorted by the token's rank.
+    Tokenizer merges by rank even if this check fails, as other programs do. A list from a .tiktoken file
+    often fails: it has every split of a token into two, sorted by the token's rank.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -488,7 +494,7 @@ PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit i
 
 # Other spellings, with the same matches. tokenizer.json has GPT-2's as it was published, which some
 # programs recognize. tiktoken has cl100k with possessive quantifiers (?+, ++, *+), which never give a
-# character back, and with $; other programs read these differently.
+# character back, and with $. Other programs read possessive quantifiers and $ differently.
 JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"}
 TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
 TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
@@ -498,14 +504,14 @@ SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3
 
 
 # Models of other programs may split text in several steps, and normalize it first: such a pattern is a
-# tuple. Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), numbers come first,
-# and "gpt2" splits the text between them. ("NFC", "qwen2") is Qwen's.
+# tuple. Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), the first
+# step splits off numbers, and "gpt2" splits the rest. ("NFC", "qwen2") is Qwen's.
 NORMAL_FORMS = ("NFC", "NFKC")
 ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
 
 
 def require(condition: object, message: str, *values: object) -> None:
-    """Raise ValueError if a condition does not hold; only then are the values formatted into the message."""
+    """Raise ValueError if a condition does not hold; values are formatted into the message only then."""
     if not condition:
         raise ValueError(message.format(*values) if values else message)
 
@@ -525,7 +531,7 @@ def check_pattern(pattern: Pattern) -> Pattern:
         return (form, *checked) if form else checked[0] if len(checked) == 1 else checked  # type: ignore
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, not {pattern!r}")
-    name = pattern.removeprefix(ONLY_MATCHES)  # no text is between the matches of a named pattern
+    name = pattern.removeprefix(ONLY_MATCHES)  # a named pattern matches all text, so this changes nothing
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
     # without any operator of regular expressions, it is a misspelled name
@@ -556,7 +562,7 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
     if pattern.startswith(ONLY_MATCHES):
         return [match[0] for match in regex.finditer(pattern, text) if match[0]]
     places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
-    # (?r) searches backward: in "abbb ab", the pattern (?r)b+ finds the last b first
+    # in "abbb ab", (?r)b+, which check_pattern refuses, finds the last b first
     require(places == sorted(places), "the matches of pattern {!r} are not in the order of the text", pattern)
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
@@ -564,7 +570,7 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
 def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
     """Check special tokens; return a tuple.
 
-    A single byte has an id already, and U+FFFD may stand for bytes that are not UTF-8.
+    Each needs two bytes, since single bytes have ids, and no U+FFFD, which may stand for invalid bytes.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
@@ -591,37 +597,38 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^    x     ^    ^  ^
 #
 # In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit,
-# mark or apostrophe, whatever follows. "it" may continue: "it's" is one word in some of them. Within
-# whitespace, no place is safe: for gpt2, " \n\nb" is " \n", "\n", "b", but " \n\n" alone is one word.
+# mark or apostrophe, whatever follows. "it" may continue: "it's" is one word in some of them. In or
+# after whitespace, no place is safe: gpt2 splits " \n\nb" into " \n", "\n", "b", but " \n\n" before a
+# cut is one word.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 
 
 def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], normalized: Sequence[str] = (),
              engine: Engine | None = None) -> int:
-    """Return the last index at which a window of a larger text can be cut, else 0.
+    """Return an index in bytes, near the end, at which a window of a larger text can be cut, else 0.
 
-    A named pattern can be cut where WORD_END matches, and any pattern just before a special token; of
-    other patterns, the C engine has more places. If no special token reaches across the cut, both parts have the
-    same ones as the whole.
+    A named pattern can be cut where WORD_END matches, and any pattern just before a special token; for
+    other patterns, the C engine, if given, may find more places. If no special token crosses the cut,
+    the two parts have the same special tokens as the whole. Those in `normalized` are searched after
+    normalizing.
     """
     text = window.decode("utf-8", "surrogateescape")
     form, steps = steps_of(pattern)
     named = len(steps) == 1 and steps[0] in PATTERNS
     found_first = tuple(token for token in special_tokens if not form or token not in normalized)
-    # After "... cats<|e", "nd|>" may follow, and a character may be divided. So the ends are left out: 3
-    # bytes of a character, all but one character of a special token, and one more for the character
-    # after a place.
+    # After "... cats<|e", "nd|>" may follow, and a character may be divided. So no cut is made near the
+    # ends of the window: 3 for a divided character, n - 1 for a special token, 1 for the character after
+    # the cut.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
         # "cats<|e" and "nd|>": the token has at least one character on each side
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
-    def is_moved(place: int) -> bool:
-        # NFKC makes a mark of U+FF9E, which joins the word before it; NFC makes a letter and a mark of
-        # U+0958. If the characters on both sides stay as they are, so does the place. But a special
-        # token that is found after normalizing could appear across it, so then all that is near must be
-        # ASCII, which stays.
+    def may_move(place: int) -> bool:
+        # NFKC turns U+FF9E into a mark, which joins the word before it. If normalizing leaves both
+        # neighbors alone, the cut is safe. But a special token that is searched after normalizing could
+        # appear across it: then all text nearby must be ASCII, which never changes.
         if not (form and named):
             return False
         if found_first == special_tokens:
@@ -632,7 +639,7 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
     finder = WORD_END if named else "(?r)" + special_token_finder(found_first).pattern
     in_c = engine.cuts(pattern, window) if engine and pattern not in PATTERNS else ()
     for place in itertools.chain(in_c, (match.start() for match in regex.finditer(finder, text))):
-        if margin <= place <= len(text) - margin and not is_crossed(place) and not is_moved(place):
+        if margin <= place <= len(text) - margin and not is_crossed(place) and not may_move(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
 
@@ -706,8 +713,8 @@ def plural(n: int, noun: str) -> str:
 #
 #     Corpus        IX    the files, cut into slices
 #     count_corpus  IX    slices -> a table of words with their counts, in Python or in C
-#     learn               the table -> merges, by learn_merges of Part II or in C
-#     model_of            merges -> (vocab, merges)
+#     learn         VI    the table -> merges, by learn_merges of Part II or in C
+#     model_of      VI    merges -> (vocab, merges)
 #
 # count_words ends with the table, and train_from_counts begins with one.
 
@@ -741,7 +748,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     RuntimeError if a worker process is killed, OverflowError if C would count 2**63 bytes.
     """
     options = Options(check_special_tokens(special_tokens), pattern, errors, workers, engine, progress,
-                      vocab_size, min_word_count, min_frequency)  # type: ignore[arg-type]  # None is an error
+                      vocab_size, min_word_count, min_frequency)  # type: ignore[arg-type]  # Options refuses None
     corpus = Corpus(input_path, texts, options)
     if note := json_note(corpus.paths):
         warnings.warn(note, stacklevel=2)
@@ -753,13 +760,13 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
 def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, pattern: str = "gpt2",
                 errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
                 progress: bool = False) -> dict[bytes, int]:
-    """Count words, in any order: the first half of bpe.train_bpe, whose docstring explains arguments and errors.
+    """Count words: the first half of bpe.train_bpe, whose docstring explains the arguments and errors.
 
     >>> count_words(texts=["hi hi"], engine="python")
     {b'hi': 1, b' hi': 1}
     """
     options = Options(check_special_tokens(special_tokens), pattern, errors, workers, engine, progress)
-    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # only the copy of a table in C is a dict
+    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # copy() gives a dict or a Counter
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Texts = None, *,
@@ -779,7 +786,7 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     if not isinstance(words, Iterable):
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     in_c = engine_for(options)
-    table = in_c.words((), "gpt2") if in_c else WordTable()
+    table = in_c.words((), "gpt2") if in_c else WordTable()  # any pattern: nothing is left to split
     table.add(checked_counts(words))
     # learn() drops words with a count of 0 as rare ones
     return learn_model(table, options)
@@ -794,7 +801,7 @@ def checked_counts(words: Any) -> Iterator[tuple[bytes, int]]:
             good = isinstance(word, bytes) and operator.index(count) >= 0
         except (TypeError, ValueError) as error:
             raise TypeError(f"{pair!r:.60} is not a pair (word, count): {error}") from None
-        if not good:  # require() would make its message for each pair
+        if not good:  # faster than a call of require() for each pair
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
         yield pair
     require(pair, "no words to learn from")
@@ -834,7 +841,8 @@ def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) ->
     counts = list(table.values())
     table.clear()  # the learner needs the memory
     merges = itertools.islice(learn_merges(words, counts, BYTES), merges_wanted)
-    return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)  # counts never rise
+    # no merge has a higher count than the one before it
+    return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)
 
 
 def learn_model(table: Table, options: Options) -> Model:

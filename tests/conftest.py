@@ -1,0 +1,30 @@
+"""Fixtures for the tests in this folder: those of test_bpe.py, and two that several files use."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+# this module first: it looks for the C engine, or builds one, before bpe is imported
+from test_bpe import PART, cut, engine, main, train, words_txt  # noqa: F401 (fixtures)
+
+
+@pytest.fixture(scope="session")
+def part(tmp_path_factory):
+    """The path of PART, for tests of files and options that more text would not improve."""
+    path = tmp_path_factory.mktemp("part") / "part.txt"
+    path.write_bytes(PART.encode())
+    return path
+
+
+@pytest.fixture
+def error(main):  # noqa: F811 (a fixture)
+    """error(*arguments) -> the one line printed by a command line that fails with status 2."""
+
+    def call(*arguments):
+        status, _, stderr = main(*arguments)
+        assert status == 2 and stderr.startswith("error: ") and stderr.count("\n") == 1, (status, stderr)
+        return stderr.strip()
+
+    return call

@@ -1,0 +1,649 @@
+"""Part XI: options, output, errors, signals, and streams that are closed or full."""
+
+import contextlib
+import io
+import itertools
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import regex
+
+import bpe
+from shared import naive_counts, one_line, read_ids, wait_for
+from test_bpe import (
+    CORPUS,
+    CUSTOM,
+    END,
+    HERE,
+    ROOT,
+    files_of,
+    model_in,
+    naive_merge,
+    naive_words,
+    need,
+    only_c,
+    only_python,
+    summary,
+    train_and_save,
+)
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"", END.encode() * 3])
+def test_a_corpus_without_a_word_is_an_error_on_the_command_line(main, data):
+    """An empty pipe must not replace a good model; in Python it is a result (test_nothing_to_merge_is_a_result)."""
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    before = files_of("bpeModel")
+    Path("empty.txt").write_bytes(data)
+    for folder in ("bpeModel", "new"):
+        status, _, stderr = main("empty.txt", 300, "--model", folder)
+        assert status == 2 and regex.search("error: .*(no words|is empty)", stderr.splitlines()[-1])
+    assert files_of("bpeModel") == before and not os.path.exists("new")
+
+
+@only_python
+@pytest.mark.parametrize("typed, corpus, size, special_tokens, options", [
+    ("--min-frequency 5 --quiet words.txt 265", "words.txt", 265, [END], {"min_frequency": 5}),
+    ("words.txt --min-frequency 5 265", "words.txt", 265, [END], {"min_frequency": 5}),
+    ("x.txt 280 --no-special-tokens", "x.txt", 280, [], {}),
+    ("words.txt x.txt 1k", ["words.txt", "x.txt"], 1000, [END], {}),
+    (f"x.txt 280 --special-token <x> --special-token {END}", "x.txt", 280, ["<x>", END], {}),
+    ("x.txt 280 --pattern o200k", "x.txt", 280, [END], {"pattern": "o200k"}),
+    ("./-.txt 262 --min-word-count 3", "-.txt", 262, [END], {"min_word_count": 3}),
+    ("'two\nlines.txt' 1K", "two\nlines.txt", 1000, [END], {}),
+    ("\udcff.txt 262 --errors replace --workers 1", "\udcff.txt", 262, [END], {"errors": "replace"}),
+])  # fmt: skip
+def test_the_command_line_has_the_options_of_the_library(main, typed, corpus, size, special_tokens, options):
+    Path("x.txt").write_bytes(f"aa<x>aa{END}aa's aa'S\r\n".encode())
+    for name in ("-.txt", "two\nlines.txt", "\udcff.txt"):
+        shutil.copy("words.txt", name)
+    assert main(*shlex.split(typed), "--model", "\udcff.model")[0] == 0
+    assert model_in("\udcff.model") == bpe.train_bpe(corpus, size, special_tokens, **options)
+
+
+@pytest.mark.parametrize("arguments, made_of, why_smaller", [
+    ("262", "262 = 256 bytes + 1 special token + 5 merges", ""),
+    ("32K", "273 = 256 bytes + 1 special token + 16 merges", "32,000 requested, but no pair has a count of 1 or more"),
+    ("1k --no-special-tokens", "272 = 256 bytes + 0 special tokens + 16 merges",
+     "1,000 requested, but no pair has a count of 1 or more"),
+    ("1k --min-frequency 1", "273 = 256 bytes + 1 special token + 16 merges",
+     "1,000 requested, but no pair has a count of 1 or more"),
+    ("280 --special-token <a> --special-token <b> --min-frequency 9", "260 = 256 bytes + 2 special tokens + 2 merges",
+     "280 requested, but no pair has a count of 9 or more"),
+])  # fmt: skip
+def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_of, why_smaller):
+    status, _, stderr = main("words.txt", *arguments.split())
+    assert status == 0 and summary(stderr)["vocabulary"] == made_of + (f"; {why_smaller}" if why_smaller else "")
+
+
+def test_a_note_about_json_comes_before_the_work(main):
+    Path("rows.jsonl").write_text('{"text": "low lower"}\n')
+    for arguments in (["rows.jsonl", 270], ["words.txt", "rows.jsonl", 270], ["rows.jsonl", "--encode", "ids.npy"]):
+        status, _, stderr = main(*arguments)
+        assert status == 0 and "JSON is read as plain text" in stderr.splitlines()[0] and "jq -j" in stderr
+    assert "JSON" not in main("words.txt", 270)[2]
+
+
+# --- explain and compare ---------------------------------------------------------------------------------------------
+
+
+def test_an_explanation_groups_the_bytes_of_a_character_and_shows_newlines(main):
+    """By hand; a is the only word of its kind."""
+    Path("text.txt").write_text("あ\nあ\nab")
+    arguments = ["text.txt", 260, "--explain", 4, "--quiet", "--no-special-tokens", "--pattern", r"あ\n|\w+"]
+    assert main(*arguments)[1] == (
+        "round 1: [e3] [81] (2 times), [82] \\n (2 times), [81] [82] (2 times)\n"
+        "    merge [e3] [81] (3 pairs tie at 2; the greater left token wins, then the greater right one)\n"
+        "    あ[e3|81|82] \\n -> あ[e3 81|82] \\n (2 times)\n"
+        "round 2: あ[e3 81|82] (2 times), [82] \\n (2 times), a b (1 time)\n"
+        "    merge あ[e3 81|82] (2 pairs tie at 2; the greater left token wins, then the greater right one)\n"
+        "    あ[e3 81|82] \\n -> あ \\n (2 times)\n"
+        "round 3: あ \\n (2 times), a b (1 time)\n    merge あ \\n\n    あ \\n -> あ\\n (2 times)\n"
+        "round 4: a b (1 time)\n    merge a b\n    a b -> ab (1 time)\n"
+    )
+
+
+EXPLAINED = [
+    ([3000], 8), ([400, "--min-frequency", 55], 8), ([260], 8), ([400, "--pattern", "o200k"], 8), ([280], 20),  # the textbook example, with ties between new tokens
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options, rounds", EXPLAINED)
+def test_an_explanation_is_of_the_merges_that_are_made(main, options, rounds):
+    """The pairs and counts are checked against the oracle."""
+    corpus = Path("words.txt")
+    if rounds != 20:
+        corpus.write_bytes(CORPUS.read_bytes()[:4000])  # English only
+    status, stdout, _ = main(corpus, *options, "--explain", rounds, "--quiet", "--model", "model")
+    assert status == 0
+    merges = model_in("model")[1]
+    words = naive_words(corpus.read_bytes().decode(), [END], bpe.PATTERNS["o200k" if "o200k" in options else "gpt2"])
+    show = lambda token: token.decode(errors="backslashreplace").replace(" ", "␣")  # noqa: E731
+    rule = "the greater left token wins, then the greater right one"
+    expected = []
+    for number, pair in enumerate(merges[:rounds], 1):
+        counts = naive_counts(words)
+        count = counts[pair]
+        ties = list(counts.values()).count(count)
+        shown = " ".join(map(show, pair))
+        first_line = f"round {number}: {shown} ({count:,} time{'s' * (count > 1)})"
+        why = f" ({ties} pairs tie at {count:,}; {rule})" if ties > 1 else ""
+        expected.append((first_line, f"    merge {shown}{why}"))
+        words = {naive_merge(word, pair): count for word, count in words.items()}
+    found = regex.findall(r"(?m)^(round \d+: .+? times?\)).*\n(    merge .*)$", stdout)
+    assert found == expected
+    assert len(found) == min(rounds, len(merges)) > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_range_of_rounds_is_explained_as_if_from_the_first(main, seed):
+    rng = random.Random(seed)
+    text = " ".join("".join(rng.choices("ab é", k=rng.randrange(1, 9))) for _ in range(60))
+    Path("text.txt").write_text(text)
+    options = ["text.txt", 300, "--quiet", "--no-special-tokens"]
+    n_merges = len(bpe.train_bpe("text.txt", 300)[1])
+    rounds = main(*options, "--explain", n_merges)[1].split("round ")[1:]
+    assert len(rounds) == n_merges and not os.path.exists("bpeModel")
+    first = rng.randrange(n_merges)
+    last = rng.randrange(first, n_merges)
+    status, stdout, _ = main(*options, "--explain", f"{first + 1}-{last + 1}")
+    assert status == 0 and stdout.split("round ")[1:] == rounds[first : last + 1]
+
+
+@pytest.mark.parametrize("arguments, saved", [
+    ([], "bpeModel"), (["--explain", 1], None), (["--explain", 1, "--model", "other"], "other"),
+])  # fmt: skip
+def test_explain_alone_replaces_no_model_and_says_so(main, arguments, saved):
+    status, _, stderr = main("words.txt", 262, *arguments)
+    assert status == 0 and sorted(os.listdir()) == sorted(filter(None, ["words.txt", saved]))
+    assert summary(stderr)["saved"] == (saved or "nothing: --explain saves a model only with --model FOLDER")
+
+
+def write_merges(path, merges, head=""):
+    """Write merges of ASCII tokens; a space is Ġ."""
+    lines = [" ".join(token.decode().replace(" ", "Ġ") for token in pair) for pair in merges]
+    Path(path).write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_compare_explains_the_first_merge_that_differs(main, seed):
+    """Counts are those of the oracle, and so are the two most frequent words that the two pairs change differently."""
+    rng = random.Random(seed)
+    Path("text.txt").write_text(" ".join("".join(rng.choices("abc", k=rng.randrange(1, 9))) for _ in range(60)))
+    merges = bpe.train_bpe("text.txt", 280)[1]
+    n = rng.randrange(len(merges))
+    words = naive_words(Path("text.txt").read_text())
+    for merge in merges[:n]:
+        words = Counter({naive_merge(word, merge): count for word, count in words.items()})
+    counts = naive_counts(words)
+    other = rng.choice([pair for pair in counts if pair != merges[n]])
+    write_merges("mine.txt", [*merges[:n], other, *merges[n:]])
+
+    status, stdout, stderr = main("text.txt", 280, "--no-special-tokens", "--compare", "mine.txt")
+    lines = stdout.splitlines()
+    assert status == 1 and not os.path.exists("bpeModel")
+    assert summary(stderr)["compared"] == f"mine.txt, {len(merges) + 1} merges without #version"
+    assert summary(stderr)["saved"] == "nothing: --compare saves a model only with --model FOLDER"
+    assert lines[0] == f"the first {n} merges are the same, of {len(merges) + 1} in the file and {len(merges)} here"
+    show = lambda tokens: " ".join(token.decode().replace(" ", "␣") for token in tokens)  # noqa: E731
+    times = lambda count: f"({count} time{'s' * (count != 1)})"  # noqa: E731
+    assert lines[1].startswith(f"round {n + 1}: {show(merges[n])} {times(counts[merges[n]])}")
+    assert lines[2].startswith(f"    merge {show(merges[n])}")
+    assert lines[3] == f"    in the file: {show(other)} {times(counts[other])}"
+    changed = {word: (naive_merge(word, merges[n]), naive_merge(word, other)) for word in words}
+    differ = sorted((count for word, count in words.items() if len(set(changed[word])) > 1), reverse=True)
+    shown = [line for line in lines[4:] if " -> " in line]
+    possible = [
+        f"    {show(word)} -> {show(ours)}, in the file {show(theirs)} {times(words[word])}"
+        for word, (ours, theirs) in changed.items() if words[word] in differ[:2]
+    ]  # fmt: skip
+    assert len(shown) == min(2, len(differ)) and set(shown) <= set(possible)
+    tie = counts[other] == counts[merges[n]]
+    assert ("    usual cause: another rule for ties" in lines) == tie
+
+
+CAUSES = [  # text, where ours differs from the file, the merges of the file, the cause
+    ("ab cd", 0, "a b", "another rule for ties"),
+    ("aaa.aaa.ab.ab.ab", 0, "a b", "pairs that overlap themselves"),
+    ("ab ab ab aaa", 0, "a a", "pairs that overlap themselves"),
+    ("ab ab ab ab aaa", 0, "a a", None),  # even with 1 more, a a would lose
+    ("ab.ab.ab.cd.cd", 0, "c d", None),  # 1 less, and nothing overlaps
+    ("aaa.aaa.aaa.ab.ab.ab.ab.ab.ab.ab.ab.ab", 0, "a a", "pairs that overlap themselves"),  # 6 to 9, and 3 overlap
+    ("ab ab ab aa", 0, "a a", None),  # 1 to 3, and nothing overlaps
+    ("the the the", 0, "e Ġ", "a pair across the end of a word, or across a special token"),
+    ("low<|endoftext|>low<|endoftext|>low", 0, "w l", "a pair across the end of a word, or across a special token"),
+    ("low<|endoftext|>low<|endoftext|>low", 0, "< |", None),  # nothing here has these bytes
+    ("abcd abcd abcd", 1, "c d, b c", "counts out of date, or other words: its bytes occur here, but not as these tokens"),
+    ("abcd abcd abcd cd bcx", 1, "c d, b c", None),  # it occurs
+    ("cx abcd abcd abcd b", 1, "c d, b c", None),  # across two words, or within one: both are possible
+    ("the the the", 0, "x y", None),  # its bytes don't occur
+]
+
+
+@pytest.mark.parametrize("text, n, theirs, cause", CAUSES)
+def test_compare_names_a_cause_if_the_counts_show_it(main, text, n, theirs, cause):
+    """By hand. In abcd, c d is merged first: it ties with b c and a b, and is the greatest."""
+    Path("text.txt").write_text(text)
+    Path("mine.txt").write_text(theirs.replace(", ", "\n"))
+    status, stdout, _ = main("text.txt", 300, "--compare", "mine.txt", "--quiet")
+    assert status == 1 and stdout.startswith(f"the first {n} merges are the same, of ")
+    assert regex.findall("(?m)^    usual cause: (.*)$", stdout) == [cause] * (cause is not None)
+
+
+@pytest.mark.parametrize("n_theirs, n_ours", [(6, 6), (3, 6), (6, 3)])
+def test_compare_ends_with_status_0_if_all_compared_merges_are_the_same(main, n_theirs, n_ours):
+    """The textbook example, in words.txt."""
+    merges = bpe.train_bpe("words.txt", 263, [END])[1]
+    write_merges("mine.txt", merges[:n_theirs])
+    status, stdout, stderr = main("words.txt", 257 + n_ours, "--compare", "mine.txt", "--model", "kept")
+    both = min(n_theirs, n_ours)
+    assert status == 0 and summary(stderr)["saved"] == "kept" and os.path.exists("kept/tokenizer.json")
+    assert stdout == f"the first {both} merges are the same, of {n_theirs} in the file and {n_ours} here\n"
+
+
+@only_python
+def test_compare_says_what_kind_of_file_it_reads(main, error):
+    """Each is the file that another program writes, or a test keeps; those in `bad` are of other kinds, or damaged."""
+    merges = bpe.train_bpe("words.txt", 263, [END])[1]
+    pairs_in_json = [[token.decode().replace(" ", "Ġ") for token in pair] for pair in merges]
+    Path("pairs.json").write_text(json.dumps(pairs_in_json, indent=1), encoding="utf-8")
+    Path("windows.txt").write_bytes("".join(f"{left} {right}\r\n" for left, right in pairs_in_json).encode())
+    write_merges("hf.txt", merges, "#version: 0.2\n")
+    kinds = {"pairs.json": "in JSON", "windows.txt": "without #version"}
+    kinds["hf.txt"] = "with #version"
+    for path, kind in kinds.items():
+        status, _, stderr = main("words.txt", 263, "--compare", path)
+        assert (status, summary(stderr)["compared"]) == (0, f"{path}, 6 merges {kind}")
+    bad = {
+        "subword.txt": ("#version: 0.2\nl o\nlo w</w>\n", "merges of characters, as subword-nmt makes: 'lo w</w>'"),
+        "empty.txt": ("#version: 0.2\n", "there are no merges in it"),
+        "raw.json": ('[["t", "h"], [" ", "th"]]', "line 2 must be two tokens separated by one space: '  th'"),
+        "vocab.json": ('{"!": 0}', "line 1 must be two tokens separated by one space: '!'"),
+        "chinese.json": ('[["今", "天"]]', "not a byte-level BPE model .*'今'"),
+        "three.json": ('[["a", "b", "c"]]', "line 1 must be two tokens separated by one space: 'a b c'"),
+        "number.json": ("[5]", "not a byte-level BPE model"),
+        "three.txt": ("a b\na b c\n", "line 2 must be two tokens separated by one space: 'a b c'"),
+        "broken.json": ("[", "not a byte-level BPE model"),
+    }  # fmt: skip
+    for path, (content, text) in bad.items():
+        Path(path).write_text(content, encoding="utf-8")
+        assert regex.search(f"^error: {path}: {text}", error("words.txt", 263, "--compare", path)), path
+    # merges of bytes can make </w>, too, and use it
+    Path("xml.txt").write_text("\n".join(["< /", "w >", "</ w>", "</w> Ċ"]))
+    assert bpe.read_pairs("xml.txt")[1][-1] == (b"</w>", b"\n")
+
+
+def test_compare_reads_what_subword_nmt_writes(tmp_path):
+    need("subword_nmt.learn_bpe")
+    from subword_nmt.learn_bpe import learn_bpe
+
+    with (tmp_path / "codes.txt").open("w") as codes:
+        learn_bpe(["low low low lower newest newest"], codes, 5)
+    with pytest.raises(ValueError, match="merges of characters, as subword-nmt makes"):
+        bpe.read_pairs(str(tmp_path / "codes.txt"))
+
+
+# --- show and encode -------------------------------------------------------------------------------------------------
+
+
+def command(*arguments):
+    """The command line of bpe.py, for another process."""
+    return [sys.executable, str(ROOT / "bpe.py"), *map(str, arguments)]
+
+
+def run(*arguments, stdin=None, **options):
+    """Run the command line in another process, with the engine that is tested; stdin is bytes or a file."""
+    arguments += "--engine", "c" if bpe.find_engine()[0] else "python"
+    options["input" if isinstance(stdin, bytes) else "stdin"] = stdin
+    return subprocess.run(command(*arguments), capture_output=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize("special_token, pattern", [("a b", "o200k"), ("<x>", CUSTOM)])
+def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part, cut, special_token, pattern):
+    """This includes where text may be cut: if "a b" is a special token, not between a and b."""
+    vocab, merges = train_and_save("model", part, 500, [special_token, END], pattern=pattern)
+    text, path = f"Some 12345 xa bx a b words'LL{special_token}{END}x" * 20, Path("text.txt")
+    path.write_text(text)
+    expected = bpe.Tokenizer(vocab, merges, [special_token, END], pattern).encode(text)
+    cut(10, 8)
+    status, _, stderr = main(path, "--encode", "ids.npy", "--model", "model", "--workers", "1")
+    assert status == 0 and read_ids("ids.npy") == ("u2", expected)
+    assert summary(stderr)["encoded"] == f"{len(text):,} bytes as {len(expected)} tokens"
+    assert run("-", "--encode", "pipe.npy", "--model", "model", stdin=text.encode()).returncode == 0
+    assert read_ids("pipe.npy") == ("u2", expected)
+
+
+def test_show_refuses_bytes_that_are_not_utf8(main):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    result = run("--show", "low\udcff")
+    assert result.returncode == 2 and regex.search("UTF-8|utf-8|surrogates", one_line(result.stderr))
+
+
+@only_python
+@pytest.mark.parametrize("options, text", [
+    *[(option, f"'{option.split()[0][2:].replace('-', '_')}' is not an option here; the options are ")
+      for option in ("--min-word-count 2", "--min-frequency 2", "--pattern o200k", "--errors replace", "--workers 2")],
+    ("--explain 3", "--show"), ("--encode ids.npy", "--show"), ("words.txt 300", "--show"),
+    ("--special-token <x>", "special"), ("--no-special-tokens", "special"),
+])  # fmt: skip
+def test_show_takes_no_options_of_training(main, error, options, text):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    assert text in error("--show", "low", *options.split())
+
+
+@only_python
+@pytest.mark.parametrize("arguments, text", [
+    ("words.txt --pattern o200k", "'pattern' is not an option here"), ("words.txt --special-token <y>", "special"),
+    ("words.txt --no-special-tokens", "special"), ("words.txt --min-frequency 2", "'min_frequency' is not"),
+    ("words.txt --model none", "none"), ("words.txt 300", "--encode"), ("words.txt --explain 3", "--encode"),
+    ("missing.txt", "missing.txt"),
+])  # fmt: skip
+def test_encode_is_refused_before_any_work(main, error, arguments, text):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    before = files_of("bpeModel")
+    assert text in error(*arguments.split(), "--encode", "ids.npy")
+    assert sorted(os.listdir()) == ["bpeModel", "words.txt"] and files_of("bpeModel") == before
+
+
+@pytest.mark.parametrize("by_link", [os.symlink, os.link, shutil.move])
+def test_an_output_is_never_an_input_or_another_output(main, error, by_link):
+    """What a link leads to counts, too; nothing is read, and nothing is lost."""
+    assert main("words.txt", 262)[0] == 0
+    text = Path("words.txt").read_bytes()
+    for name in ("a.npy", "bpeModel/merges.txt"):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(name)
+        by_link(os.path.abspath("words.txt"), name)
+        corpus = "words.txt" if os.path.exists("words.txt") else name
+        arguments = ["--encode", name] if name == "a.npy" else [262]
+        assert "is the same file as" in error(corpus, *arguments)
+        assert Path(corpus).read_bytes() == text
+        shutil.copy(name, "text")
+        os.remove(name)
+        shutil.move("text", "words.txt")
+    os.remove("bpeModel/vocab.json")
+    os.symlink("tokenizer.json", "bpeModel/vocab.json")
+    for save in (lambda: bpe.Tokenizer.load("bpeModel").save("bpeModel"), lambda: bpe.Tokenizer({}, []).save("bpeModel")):
+        with pytest.raises(ValueError, match=r"vocab\.json is the same file as .*tokenizer\.json"):
+            save()
+
+
+def test_standard_input_may_not_be_the_output(words_txt):
+    bpe.Tokenizer.train("words.txt", 262).save("bpeModel")
+    shutil.copy("words.txt", "a.npy")
+    with open("a.npy", "rb") as corpus:
+        result = run("-", "--encode", "a.npy", stdin=corpus)
+    assert result.returncode == 2 and "the output a.npy is the same file as -" in one_line(result.stderr)
+    assert Path("a.npy").read_bytes() == Path("words.txt").read_bytes()
+
+
+# --- help, progress, the terminal ------------------------------------------------------------------------------------
+
+
+@only_python
+@pytest.mark.parametrize("name", ["bpe.py", "/somewhere/bin/bpe-py"])
+def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monkeypatch, name):
+    monkeypatch.setattr(sys, "argv", [name])
+    status, stdout, _ = main("--help")
+    assert status == 0 and f"usage: {os.path.basename(name)} " in stdout
+    assert all(option in stdout for option in ("--special-token", "--explain", "--encode", "--min-frequency"))
+
+    assert main("--version")[:2] == (0, f"{os.path.basename(name)} {bpe.__version__}\n") and main()[0] == 2
+
+
+@only_python
+def test_the_progress_counts_what_has_come(monkeypatch, capsys):
+    clock = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    assert list(bpe.with_progress("abc", True, str)) == ["a", "b", "c"]
+    assert capsys.readouterr().err.split() == ["1", "2", "3"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_error(words_txt, monkeypatch, cut):
+    clock = itertools.count(100, 0.15)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    cut(20, 20)
+    expected = bpe.train_bpe("words.txt", 265)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert bpe.train_bpe("words.txt", 265, progress=True, workers=1) == expected
+    shown = sys.stderr.getvalue()
+    assert regex.search(r"\r\W*counting words: \d+ MB \(\d+%\)", shown)
+    assert regex.search(r"\r\W*learning merges: \d+", shown)
+    assert "left" not in shown and "\n" not in shown and shown.endswith(" \r")
+    for error, last in ((TypeError, 5), (UnicodeEncodeError, "\ud800")):
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        texts = ["low lower " * 20] * 9 + [last]
+        with pytest.raises((ValueError, error)):
+            bpe.train_bpe(None, 300, texts=texts, progress=True, workers=1)
+        assert sys.stderr.getvalue().endswith(" \r") and "counting" in sys.stderr.getvalue()
+
+
+@only_python
+def test_no_control_character_reaches_the_terminal(main):
+    """Escape sequences in a corpus, a file name or a special token could change what a terminal shows, or types."""
+    assert bpe.visible("a\x1b[1m\n\x9b\u202eb 字\t") == "a\\x1b[1m\n\\x9b\\u202eb 字\\t"
+    evil = "\x1b[2J\x9b"
+    Path(f"{evil}.txt").write_text(f"low{evil}{evil} low{evil}")
+    for arguments in (
+        [f"{evil}.txt", 300, "--explain", 9, "--model", "model"], ["--show", f"low{evil}", "--model", "model"],
+        [f"{evil}.txt", 300, "--special-token", evil, "--special-token", evil], [f"{evil}-missing.txt", 300],
+        [f"{evil}.txt", 300, "--pattern", evil], ["--encode", evil, f"{evil}.txt", "--model", "model"],
+    ):  # fmt: skip
+        _, stdout, stderr = main(*arguments)
+        assert stdout + stderr and not set("\x1b\x9b") & set(stdout + stderr), arguments
+
+
+# --- errors, signals, streams ----------------------------------------------------------------------------------------
+
+
+@only_python
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--show", "low"], ["words.txt", "262", "--explain", "2"]])
+def test_output_without_room_is_an_error_and_a_closed_pipe_is_not(words_txt, arguments):
+    bpe.Tokenizer.train("words.txt", 262).save("bpeModel")
+    for interpreter in ([], ["-u"]):  # unbuffered output fails at once
+        program = [sys.executable, *interpreter, str(ROOT / "bpe.py"), *arguments, "--quiet"]
+        with open("/dev/full", "wb") as full:
+            result = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, timeout=60)
+        assert (result.returncode, one_line(result.stderr)) == (1, "error: standard output: No space left on device\n")
+        reading, writing = os.pipe()
+        os.close(reading)
+        result = subprocess.run(program, stdout=writing, stderr=subprocess.PIPE, timeout=60)
+        os.close(writing)
+        assert (result.returncode, result.stderr) == (0, b"")
+
+
+HINT = "zcat .*iconv -f .*--errors replace"
+
+
+@only_python
+@pytest.mark.parametrize("arguments, text", [
+    *[(wrong, "vocabulary size|no such file|No such") for wrong in ("c.txt", "c.txt many", "c.txt 10kk", "300 c.txt", "c.txt 1,000")],
+    ("300", "corpus"), ("", "corpus"), ("--encode ids.npy", "corpus"), ("c.txt -10", "a positive integer, not -10"),
+    ("c.txt 10", r"vocabulary size 10 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
+    ("c.txt --vocab-size 300", "--vocab-size"), ("c.txt 300 --special-tokens <x>", "--special-tokens|size"),
+    ("c.txt 300 --colour", "--colour"), ("c.txt 300 --errors ignore", "ignore"),
+    ("c.txt 300 --pattern ([", "regular expression"), ("c.txt 300 --pattern ''", "pattern"),
+    *[(f"c.txt 300 --{name.replace('_', '-')} 0", f"{name} must be a positive integer, not 0")
+      for name in ("workers", "min_frequency", "min_word_count")],
+    *[(f"c.txt 300 --explain {wrong}", "--explain takes a positive number, or a range such as 5-7, not")
+      for wrong in ("x", "1.5", "0", "-3", "5-4", "0-3", "1-", "''")],
+    ("c.txt 300 --pair 'a b'", "--pair"), ("c.txt 300 --compare missing.txt", "missing.txt"),
+    ("c.txt 300 --compare c.txt", "c.txt: line 1 must be two tokens separated by one space: 'hello'"),
+    ("c.txt 300 --compare c.txt --explain 3", "--explain"), ("c.txt --compare c.txt", "vocabulary size"),
+    ("c.txt 300 --special-token a b", "the last argument must be the vocabulary size, such as 10000 or 10k, not 'b'"),
+    ("--show x", "no model in bpeModel: train one first, or name it with --model"),
+    ("c.txt --encode ids.npy", "no model in bpeModel: train one first, or name it with --model"),
+    ("docs 300", r"docs is a folder; name its files \(docs/\*.txt\)"),
+    ("c.txt 300 --workers x", "--workers"), ("c.txt 300 --special-token \udcff", "surrogates"),
+    ("c.txt 300 --special-token ''", r"special token 1 \(''\)"), ("'' 300", "name|No such file"),
+    ("c.txt 300 --model ''", "--model must name a folder, not ''"), ("c.txt --encode ids.txt", r"\.npy|bpeModel"),
+    ("--show x c.txt", "--show"), ("--show x", "bpeModel"), ("--show x --model none", "none"),
+    ("missing.txt 300", "^error: No such file or directory: 'missing.txt'$"), ("c.txt missing.txt 300", "missing.txt"),
+    (". 300", r"error: \.[: ].*(folder|directory)"), ("c.txt docs 300", "error: docs.*(folder|directory)"),
+    ("c.txt 300 --model c.txt", "c.txt"), ("my.gz 300", f"my.gz: not valid UTF-8 at byte 1 .*{HINT}"),
+])  # fmt: skip
+def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text):
+    os.mkdir("docs")
+    Path("c.txt").write_bytes(b"hello")
+    Path("my.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    message = error(*shlex.split(arguments))
+    assert regex.search(text, message) and "Errno" not in message, message
+    assert sorted(os.listdir()) == ["c.txt", "docs", "my.gz", "words.txt"]
+
+
+@only_python
+def test_a_missing_python_or_package_is_an_error_of_one_line(words_txt):
+    script = f"import runpy, sys; sys.version_info = (3, 9, 18); runpy.run_path({str(HERE / 'bpe.py')!r})"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True)
+    assert "Python 3.10 or later" in one_line(result.stderr)
+    for arguments in (["words.txt", "300"], ["--help"]):  # -I -S hides installed packages
+        result = subprocess.run([sys.executable, "-I", "-S", ROOT / "bpe.py", *arguments], capture_output=True)
+        assert (result.returncode, result.stdout) == (1, b"") and "pip install regex" in one_line(result.stderr)
+
+
+def limit(name, n_bytes):
+    """Limit what a child process may use: the size of files ("FSIZE"), as a full disk would, or memory ("AS")."""
+    import resource
+
+    number = getattr(resource, f"RLIMIT_{name}")
+    return lambda: resource.setrlimit(number, (n_bytes, n_bytes))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a limit for the size of files")
+def test_a_full_disk_is_an_error_and_leaves_everything_as_it_was(words_txt, part):
+    assert run(part, 300, "--model", "model").returncode == 0
+    Path("ids.npy").write_bytes(b"earlier")
+    Path("new/model").mkdir(parents=True)
+    before = sorted(os.listdir()), files_of("."), files_of("model")
+    for options in ([500, "--model", "model"], [500, "--model", "new/model"], ["--encode", "ids.npy", "--model", "model"]):
+        result = run(part, *options, "--quiet", preexec_fn=limit("FSIZE", 3000))
+        assert result.returncode == 2 and "File too large" in one_line(result.stderr), result
+        assert (sorted(os.listdir()), files_of("."), files_of("model")) == before
+
+
+@only_c
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits for a process here")
+def test_running_out_of_memory_is_an_error_of_one_line(words_txt):
+    with open("/dev/zero", "rb") as endless:
+        result = run("-", 300, stdin=endless, preexec_fn=limit("AS", 70_000_000))
+    assert (result.returncode, one_line(result.stderr)) == (1, "error: out of memory\n")
+
+
+def shell(script, *arguments, **options):
+    """Run a shell script in which "$@" is the command line of bpe.py with arguments."""
+    return subprocess.run(["sh", "-c", script, "sh", *command(*arguments)], capture_output=True, timeout=60, **options)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+@pytest.mark.parametrize("redirection", ["<&-", "2>&-", ">&-", "2>/dev/full", "<&- >&- 2>&-", ">/dev/full 2>&1"])
+@only_python
+def test_a_closed_or_full_stream_does_not_cost_the_training(words_txt, redirection):
+    result = shell(f'"$@" {redirection}', "words.txt", 300, "--explain", 1, "--model", "bpeModel")
+    # the explanation is lost if there is no room for it
+    assert result.returncode == (redirection == ">/dev/full 2>&1"), result.stderr
+    assert Path("bpeModel/merges.txt").read_text().startswith("#version: 0.2\ns t\n")
+    if redirection == "<&-":
+        failure = shell('"$@" <&-', "-", 300)
+        assert failure.returncode == 2 and one_line(failure.stderr)
+
+
+@pytest.mark.parametrize("make", [lambda: None, object, io.StringIO, lambda: open(os.devnull, "w")])  # noqa: SIM115
+def test_a_closed_or_replaced_standard_error_does_not_cost_the_training(words_txt, monkeypatch, make):
+    expected, stream = bpe.train_bpe("words.txt", 300, [END]), make()
+    if hasattr(stream, "close"):
+        stream.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(warnings, "showwarning", warnings.showwarning)  # main replaces it
+        patched.setattr(sys, "stderr", stream)
+        assert bpe.train_bpe("words.txt", 300, [END], progress=True) == expected
+        assert bpe.main(["words.txt", "300"]) == 0
+    assert model_in("bpeModel") == expected
+
+
+@only_python
+@pytest.mark.parametrize("options", [["--explain", "3", "--model", "bpeModel"]])
+def test_a_closed_pipe_does_not_cost_the_training(words_txt, options):
+    reading, writing = os.pipe()
+    os.close(reading)  # as `head -1` does, only earlier
+    with open(writing, "wb") as pipe:
+        result = subprocess.run(command("words.txt", 300, *options), stdout=pipe, stderr=subprocess.PIPE, timeout=60)
+    assert result.returncode == 0 and b"roken pipe" not in result.stderr and b"saved" in result.stderr
+    assert len(model_in("bpeModel")[1]) == 16
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+@pytest.mark.parametrize("doing, name", [
+    ("counting", "SIGINT"), ("counting", "SIGTERM"), ("counting", "SIGKILL"), ("learning", "SIGINT"),
+    ("encoding", "SIGINT"), ("encoding", "SIGTERM"), ("learning", "SIGTERM"),
+])  # fmt: skip
+def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, engine, doing, name):
+    """Workers have the same standard error, so it ends when all of them have ended."""
+    text, size = CORPUS.read_bytes() * 100, "30000"
+    if doing == "learning":  # one long word: a merge changes many places, so no call into C is short by itself
+        table = bytes(97 + byte % 26 for byte in range(256))
+        text, size = random.Random(1).randbytes(8_000_000 if engine == "c" else 1_000_000).translate(table), "100000"
+    arguments = [*["text.txt"] * (1 if doing == "learning" else 400), size, "--model", "out"]
+    if doing == "encoding":
+        train_and_save(tmp_path / "model", part, 600, [END])
+        arguments = [*["text.txt"] * 400, "--encode", "ids.npy", "--model", "model"]
+    (tmp_path / "text.txt").write_bytes(text)
+    program = f"""
+        import os, sys
+        sys.path.insert(0, {str(ROOT)!r})
+        import bpe
+        def note(event, arguments):
+            if event == "open" and str(arguments[0]).endswith("text.txt"):
+                os.close(os.open(f"{{os.getpid()}}.pid", os.O_CREAT))
+        sys.addaudithook(note)
+        def learn(*arguments, learn=bpe.learn):
+            yield next(merges := learn(*arguments))
+            os.close(os.open("learning.pid", os.O_CREAT))
+            yield from merges
+        bpe.learn = learn
+        bpe.SLICE_BYTES = bpe.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
+        sys.exit(bpe.main())
+    """
+    arguments += ["--workers", "2", "--quiet", "--engine", engine]
+    command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
+    before = sorted(path for path in tmp_path.rglob("*"))
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
+    begun = {
+        "counting": lambda: len(list(tmp_path.glob("*.pid"))) == (3 if engine == "python" else 1),
+        "learning": (tmp_path / "learning.pid").exists,
+        "encoding": lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")),
+    }[doing]  # fmt: skip
+    try:
+        wait_for(begun)
+        assert process.poll() is None
+        start = time.perf_counter()
+        if name == "SIGKILL":  # to this process alone: its workers end by themselves
+            process.kill()
+        else:
+            os.killpg(process.pid, getattr(signal, name))  # to its group, as a terminal does
+        _, errors = process.communicate(timeout=20)
+        assert time.perf_counter() - start < 1
+    finally:
+        process.kill()
+    status, line = {"SIGINT": (130, "interrupted\n"), "SIGTERM": (143, "terminated\n"), "SIGKILL": (-9, "")}[name]
+    assert process.returncode == status and errors.decode() == line
+    assert sorted(path for path in tmp_path.rglob("*") if path.suffix != ".pid" and path.name != "log") == before

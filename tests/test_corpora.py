@@ -1,0 +1,442 @@
+"""Part IX: reading, workers, and encoding files."""
+
+import concurrent.futures
+import errno
+import functools
+import io
+import itertools
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import regex
+
+import bpe
+from shared import BAD_UTF8, pipe_of, read_ids, wait_for
+from test_bpe import (
+    CORPORA,
+    CORPUS,
+    CUSTOM,
+    END,
+    FIXTURE,
+    GPT2,
+    PART,
+    ROOT,
+    SPECIALS,
+    call_in_script,
+    files_of,
+    need,
+    nested,
+    only_c,
+    only_python,
+    oracle,
+    train_and_save,
+    trained,
+)
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", BAD_UTF8)
+@pytest.mark.parametrize("place", [0, 3000, None])
+def test_bytes_that_are_not_utf8_are_named_by_file_and_offset_with_a_hint(train, cut, bad, place):
+    cut(3000)
+    text = b"word and word. " * 700
+    data = text + bad if place is None else text[:place] + bad + text[place:] + b"\xff"  # the first one is reported
+    workers = 2 if bad == b"\xff" else 1  # one case with workers, which take time to start
+    with pytest.raises(UnicodeDecodeError) as expected:
+        data.decode()
+    found = rf"byte {expected.value.start} \(0x{data[expected.value.start]:02x}, {expected.value.reason}\)$"
+    with pytest.raises(ValueError, match=rf"text\.txt: not valid UTF-8 at {found}"):
+        train(data, 300, workers=workers)
+    assert train(data, 300, errors="replace", workers=workers) == train(data.decode(errors="replace"), 300, workers=1)
+
+
+NOISE = random.Random(0).randbytes(4_000_000)
+
+
+@pytest.mark.parametrize("by", ["file", "pipe", "command line"])
+def test_a_corpus_that_is_not_text_is_an_error_at_once(words_txt, error, by):
+    Path("data.bin").write_bytes(NOISE)
+    start = time.process_time()
+    if by == "command line":
+        assert "data.bin: not valid UTF-8 at byte 0 " in error("data.bin", 300) and not os.path.exists("bpeModel")
+    for pattern, special_tokens in ("gpt2", [END]), (CUSTOM, []), ("o200k", ["a a", "aa"]):
+        with subprocess.Popen(["cat", "data.bin"], stdout=subprocess.PIPE) as cat:
+            path = "data.bin" if by == "file" else f"/dev/fd/{cat.stdout.fileno()}"
+            with pytest.raises(ValueError, match="not valid UTF-8 at byte 0 "):
+                bpe.count_words(path, special_tokens, pattern=pattern, workers=1)
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize("text", ["\0" * 6, "\ufeffab", "a\r\nb"])
+def test_odd_characters_are_text_like_any_other(train, recwarn, text):
+    assert train(text, 300) == oracle(text, 300)
+    assert all("tokens, not 300" in str(warning.message) for warning in recwarn.list)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_path, monkeypatch, workers, cut):
+    class Broken(io.FileIO):
+        def read(self, *size):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    broken = tmp_path / "broken.txt"
+    broken.write_text("low lower\n" * 1000)
+    opens = lambda path, *rest, **more: (Broken if str(path) == str(broken) else open)(path, *rest, **more)  # noqa: E731
+    monkeypatch.setattr(bpe, "open", opens, raising=False)
+    tokenizer, paths = bpe.Tokenizer(*trained(300)), [CORPUS, broken]
+    for slice_bytes in (1 << 20, 3000):  # read by a worker alone; searched for cuts before
+        cut(slice_bytes)
+        for call in (lambda: tokenizer.encode_files(paths, tmp_path / "ids.npy", workers=workers),
+                     lambda: bpe.count_words(paths, workers=workers)):  # fmt: skip
+            with pytest.raises(OSError, match=r"Input/output error: .*broken\.txt") as caught:
+                call()
+            assert caught.value.filename == str(broken)
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path):
+    (tmp_path / "file").write_text("x")
+    encode = bpe.Tokenizer(*trained(300)).encode_files
+    for call in (lambda paths: bpe.train_bpe(paths, 300, []), lambda paths: encode(paths, tmp_path / "ids.npy")):
+        for paths, text in (([CORPUS, "missing.txt"], "missing.txt"), (tmp_path, "folder|directory")):
+            with pytest.raises((ValueError, OSError), match=text):
+                call(paths)
+    for call, text in (
+        (lambda: bpe.Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
+        (lambda: encode(CORPUS, tmp_path / "file" / "ids.npy"), "file"),
+        *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.bin", "")],
+    ):  # fmt: skip
+        with pytest.raises((ValueError, OSError), match=text):
+            call()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs another user's rights")
+def test_no_permission(tmp_path):
+    (tmp_path / "secret.txt").write_text("x")
+    (tmp_path / "locked").mkdir()
+    for path, mode in ((tmp_path / "secret.txt", 0), (tmp_path / "locked", 0o555), *zip(tmp_path.parents, [0o755] * 2)):
+        path.chmod(mode)
+    user = os.geteuid()
+    try:
+        os.seteuid(user or 65534)  # root may read and write everything
+        with pytest.raises(PermissionError):
+            bpe.train_bpe(tmp_path / "secret.txt", 300)
+        with pytest.raises(PermissionError):
+            bpe.Tokenizer({}, []).save(tmp_path / "locked" / "x")
+    finally:
+        os.seteuid(user)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path, monkeypatch, cut):
+    cut(1000)
+    path, opened = tmp_path / "text.txt", itertools.count()
+    path.write_bytes(b"low lower\n" * 1000)
+    shorten = lambda *arguments: (next(opened) == 4 and os.truncate(path, 5000), open(*arguments))[1]  # noqa: E731, SIM115
+    monkeypatch.setattr(bpe, "open", shorten, raising=False)
+    with pytest.raises(ValueError, match="text.txt.*(changed|fewer bytes)"):
+        bpe.count_words(path, [], workers=1)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
+def test_a_file_that_does_not_know_its_size_is_read():
+    assert os.path.getsize("/proc/self/status") == 0
+    assert bpe.count_words("/proc/self/status", [])[b"Name"] == 1
+
+
+def test_a_pipe_that_does_not_wait_is_read_to_its_end():
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)  # nothing has arrived yet, which would seem to be its end
+    threading.Timer(0.1, lambda: os.write(writing, b"low lower") and os.close(writing)).start()
+    with os.fdopen(reading, "rb"):
+        assert bpe.count_words(f"/dev/fd/{reading}", []) == {b"low": 1, b" lower": 1}
+
+
+@only_python
+def test_a_stream_is_cut_into_pieces_that_grow():
+    """The first ids come at once; later pieces are larger, since each search for a cut takes time."""
+    pieces = bpe.cut_stream([b"low lower "] * 4000, bpe.Options(), 1000, 8000)
+    assert [round(len(piece), -3) for piece in pieces] == [1000, 2000, 4000, 8000, 8000, 8000, 8000, 1000]
+
+
+# --- workers ---------------------------------------------------------------------------------------------------------
+
+
+def test_no_more_workers_than_cores_run_at_once(words_txt, monkeypatch, engine, cut):
+    name, numbers = "ThreadPoolExecutor" if engine == "c" else "ProcessPoolExecutor", []
+    pool = getattr(concurrent.futures, name)
+    recorded = lambda workers, *rest, **options: numbers.append(workers) or pool(workers, *rest, **options)  # noqa: E731
+    monkeypatch.setattr(concurrent.futures, name, recorded)
+    cut(5, 20)
+    assert bpe.count_words("words.txt", [], workers=100_000)[b" newest"] == 5
+    assert len(numbers) == 1 and 1 < numbers[0] <= max(os.cpu_count(), 2)
+
+
+def test_many_small_files_take_little_time(tmp_path):
+    paths = [tmp_path / f"{number}.txt" for number in range(200)]
+    for number, path in enumerate(paths):
+        path.write_text(f"low lower {number % 5}\n" * 30)
+    tokenizer = bpe.Tokenizer(*trained(300))
+    start = time.perf_counter()
+    for pattern in ("gpt2", CUSTOM):
+        assert bpe.count_words(paths, [], pattern=pattern, workers=2)[b"low"] >= 200
+    assert tokenizer.encode_files(paths, tmp_path / "ids.npy", workers=2) > 6000
+    assert time.perf_counter() - start < 3
+
+
+@only_python
+@pytest.mark.parametrize("mishap", ["raise MemoryError", "die()"])
+def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
+    result = call_in_script(tmp_path, f"""
+        import os, signal, bpe
+        def die():
+            os.kill(os.getpid(), signal.SIGKILL)
+        def find_words(*arguments):
+            {mishap}
+            return ["word"]
+        bpe.SLICE_BYTES = bpe.WINDOW_BYTES = 1000
+        bpe.find_words = find_words
+        if __name__ == "__main__":
+            try:
+                bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2, engine="python")
+            except (RuntimeError, MemoryError) as error:
+                print(isinstance(error, MemoryError))
+    """)
+    assert (result.stdout, result.stderr) == (f"{'Memory' in mishap}\n".encode(), b""), result
+
+
+@only_python
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again, which needs its guard")
+def test_workers_start_alike_whatever_imports_the_module(tmp_path):
+    """On Linux they never load the script, so it may lack a guard or come from standard input; it ignores SIGTERM."""
+    (tmp_path / "text.txt").write_text("low lower\n" * 1000)
+    by_path = f"""
+        spec = importlib.util.spec_from_file_location("tokens_of_a_student", {str(ROOT / "bpe.py")!r})
+        bpe = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(bpe)
+    """
+    for load, arguments in (("import bpe", ["script.py"]), ("import bpe", ["-"]), (by_path, ["-"])):
+        script = f"import importlib.util, signal, sys\nsys.path.insert(0, {str(ROOT)!r})\n{textwrap.dedent(load)}\n"
+        script += "forks = []\nsys.addaudithook(lambda event, _: forks.append(event) if event == 'os.fork' else None)\n"
+        script += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nbpe.SLICE_BYTES = bpe.WINDOW_BYTES = 3000\n"
+        script += "print(bpe.count_words('text.txt', [], workers=2, engine='python')[b' lower'], len(forks) > 0)"
+        (tmp_path / "script.py").write_text(script)
+        options = {"input": script, "capture_output": True, "text": True, "cwd": tmp_path, "timeout": 60}
+        result = subprocess.run([sys.executable, *arguments], **options)
+        assert (result.returncode, result.stdout, result.stderr) == (0, "1000 True\n", ""), result
+
+
+@only_python
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
+def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enough_for_several(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(CORPUS.read_bytes() * 40)
+    corpus = bpe.Corpus(path, None, bpe.Options((END,)))
+    assert 4 <= len(list(corpus.slices(bpe.SLICE_BYTES))) <= 6  # 4.3 MB
+    task = functools.partial(bpe.count_texts, options=corpus.options)
+    results = corpus.map(task, in_threads=False, slice_bytes=bpe.SLICE_BYTES, label="")
+    assert next(results)[1] and len(multiprocessing.active_children()) > 1
+    results.close()
+    assert not multiprocessing.active_children()
+    with pytest.raises(KeyboardInterrupt) as kept:  # a notebook keeps the last traceback
+
+        def interrupt(counts):
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(bpe.WordTable, "update", lambda *arguments: interrupt(arguments))
+            bpe.count_words(path)
+    assert kept.value and not multiprocessing.active_children()
+
+
+@only_python
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
+def test_a_module_without_an_entry_in_sys_modules_counts_in_its_process(tmp_path):
+    """A worker process could not find its functions by name, and the pool would wait for it forever."""
+    (tmp_path / "text.txt").write_text("low lower\n" * 1000)
+    result = call_in_script(tmp_path, f"""
+        import importlib.util
+        spec = importlib.util.spec_from_file_location("anything", {str(ROOT / "bpe.py")!r})
+        bpe = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(bpe)
+        bpe.SLICE_BYTES = bpe.WINDOW_BYTES = 3000
+        print(bpe.count_words("text.txt", workers=2, engine="python")[b" lower"])
+    """, cwd=tmp_path)
+    assert (result.stdout, result.stderr) == (b"1000\n", b"")
+
+
+@only_python
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
+    """Before Python 3.12, functools.cached_property holds one lock for all objects, which the child can't get."""
+    first, second = (bpe.Tokenizer(*trained(300)) for _ in range(2))
+    making, go_on = threading.Event(), threading.Event()
+
+    def slow_items():
+        making.set()
+        go_on.wait(20)
+        return ()
+
+    first.rules = type("Slow", (), {"__iter__": lambda self: iter(slow_items())})()
+    thread = threading.Thread(target=lambda: first.encoder)
+    thread.start()
+    assert making.wait(20)
+    child = os.fork()
+    if not child:
+        os._exit(second.encode("low") != list(b"low"))
+    ended = []
+    wait_for(lambda: ended.append(os.waitpid(child, os.WNOHANG)) or any(ended[-1]), seconds=10)
+    if not any(ended[-1]):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    go_on.set()
+    thread.join()
+    assert ended[-1] == (child, 0)
+
+
+# --- encoding files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM])
+@pytest.mark.parametrize("special_tokens", SPECIALS)
+def test_encoding_a_file_equals_encoding_its_text(words_txt, cut, pattern, special_tokens):
+    rng = random.Random(repr((pattern, special_tokens)))
+    tokenizer = bpe.Tokenizer(*trained(600, pattern), special_tokens, pattern)
+    for _ in range(12):
+        text = nested(rng, special_tokens) + " and " + nested(rng, special_tokens)
+        Path("words.txt").write_bytes(text.encode())
+        cut(rng.choice([1, 7, 50]), rng.choice([15, 30, 64]))
+        ids = tokenizer.encode(text)
+        assert tokenizer.encode_files("words.txt", "ids.npy", workers=1) == len(ids)
+        assert read_ids("ids.npy") == ("u2", ids)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
+    other, text = tmp_path / "other.txt", "  one more text  "
+    other.write_text(text)
+    cut(7000)
+    tokenizer = bpe.Tokenizer(*trained(2000), [END])
+    ids = tokenizer.encode(PART) + tokenizer.encode(text) + tokenizer.encode(PART)
+    with pipe_of(PART.encode()) as pipe:
+        n_ids = tokenizer.encode_files(iter([pipe, other, str(part)]), tmp_path / "ids.npy", workers=workers)
+    assert read_ids(tmp_path / "ids.npy") == ("u2", ids) and n_ids == len(ids)
+    assert sorted(os.listdir(tmp_path)) == ["ids.npy", "other.txt"]
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
+@pytest.mark.parametrize("texts", [["low ", " low", "", f"lower{END}", "字"], []])
+def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
+    tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
+    ids = [token_id for text in texts for token_id in tokenizer.encode(text)]
+    assert tokenizer.encode_files(None, tmp_path / "ids.npy", texts=iter(texts)) == len(ids)
+    assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
+
+
+@pytest.mark.parametrize("largest, kind", [(2**16 - 1, "u2"), (2**16, "u4"), (2**32 - 2, "u4")])
+def test_ids_take_two_bytes_if_all_fit(tmp_path, part, largest, kind):
+    vocab, merges = trained(300)
+    shifted = {token_id + largest - 299: token for token_id, token in vocab.items()}
+    tokenizer, ids = bpe.Tokenizer(shifted, merges, [END]), tmp_path / "ids.npy"
+    tokenizer.encode_files(part, ids)
+    assert read_ids(ids) == (kind, tokenizer.encode(PART))
+    if largest < 2**16:
+        (tmp_path / "new.txt").write_text("<new>")
+        bpe.Tokenizer(shifted, merges, ["<new>"]).encode_files(tmp_path / "new.txt", ids)
+        assert read_ids(ids) == ("u4", [2**16])
+
+
+def test_numpy_opens_encoded_files(tmp_path):
+    numpy, tokenizer = need("numpy"), bpe.Tokenizer(*trained(600), [END])
+    ids = tokenizer.encode(FIXTURE)
+    for name, paths, n_ids in (("ids.npy", CORPUS, len(ids)), ("empty.npy", [os.devnull] * 2, 0)):
+        assert tokenizer.encode_files(paths, tmp_path / name) == n_ids
+    data = numpy.load(tmp_path / "ids.npy", mmap_mode="r")
+    assert data.dtype == numpy.uint16 and data.tolist() == ids and numpy.load(tmp_path / "empty.npy").shape == (0,)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
+def test_text_that_cannot_be_encoded_is_an_error_and_leaves_the_earlier_file(tmp_path, cut, workers, pattern):
+    cut(9000)
+    data = bytearray(b"word and word. " * 2000)
+    data[20_000] = data[12_345] = 0xFF
+    path, output = tmp_path / "text.txt", tmp_path / "ids.npy"
+    path.write_bytes(data)
+    output.write_bytes(b"earlier")
+    tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
+    with pytest.raises(ValueError, match=r"text\.txt: not valid UTF-8 at byte 12345 \(0xff, [a-z ]+\)$"):
+        tokenizer.encode_files(path, output, workers=workers)
+    without_d = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [], [], pattern)
+    with pytest.raises(ValueError, match=r"text\.txt, bytes 0 to \d+: .* the byte b'd'"):
+        without_d.encode_files(path, output, workers=workers, errors="replace")
+    assert output.read_bytes() == b"earlier" and sorted(os.listdir(tmp_path)) == ["ids.npy", "text.txt"]
+    tokenizer.encode_files(path, output, workers=workers, errors="replace")
+    assert read_ids(output) == ("u2", tokenizer.encode(data.decode(errors="replace")))
+
+
+@pytest.mark.parametrize("break_at", [1, 5, "the rename"])
+def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, monkeypatch, break_at, cut):
+    def texts():
+        for number in range(6):
+            if number == break_at:
+                raise KeyboardInterrupt
+            yield "low lower\n" * 300
+        monkeypatch.setattr(os, "replace", None)
+
+    cut(3000)
+    (tmp_path / "ids.npy").write_bytes(b"earlier")
+    with pytest.raises((KeyboardInterrupt, TypeError)):
+        bpe.Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
+    assert files_of(tmp_path) == {"ids.npy": b"earlier"}
+
+
+@only_c
+@pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux counts it")
+def test_encoding_takes_little_memory(tmp_path):
+    """The ids alone take 205 MB."""
+    train_and_save(tmp_path / "model", CORPUS, 2000, [END])
+    (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 300)  # 32 MB
+    result = call_in_script(tmp_path, f"""
+        import bpe
+        tokenizer = bpe.Tokenizer.load({str(tmp_path / "model")!r})
+        n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 8, {str(tmp_path / "ids.npy")!r}, workers=2)
+        print(n_ids, *[int(line.split()[1]) // 1000 for line in open("/proc/self/status") if line.startswith("VmHWM")])
+    """)
+    n_ids, megabytes = map(int, result.stdout.split())
+    assert n_ids * 2 + 128 == (tmp_path / "ids.npy").stat().st_size > 200_000_000 and megabytes < 180
+    (tmp_path / "ids.npy").unlink()
+
+
+# --- large real texts, if BPE_CORPORA names a folder -----------------------------------------------------------------
+
+needs_corpora = pytest.mark.skipif(not CORPORA, reason="BPE_CORPORA names no folder with large texts")
+
+
+@needs_corpora
+@only_c
+@pytest.mark.parametrize("name, size", [
+    ("zh.txt", 1000), ("languages.txt", 1000), ("code.txt", 32_000), ("novels.txt", 10_000),
+])  # fmt: skip
+def test_workers_slices_and_engines_change_nothing_on_large_texts(name, size, cut):
+    path = Path(CORPORA) / name
+    pieces = path.read_bytes().decode().split(END)
+    counts = Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, pieces)))
+    words = {word.encode(): count for word, count in counts.items()}
+    for slice_bytes, workers in itertools.product((100_000, 3 << 20), (1, 2, 7)):
+        cut(slice_bytes)
+        assert bpe.count_words(path, [END], workers=workers) == words
+    cut(1 << 20)
+    assert bpe.count_words(path, [END], engine="python") == words
+    in_python = bpe.train_from_counts(words, size, [END], engine="python")
+    assert bpe.train_from_counts(words, size, [END], engine="c") == in_python

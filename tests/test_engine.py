@@ -1,0 +1,345 @@
+"""Part X: what the C engine scans, how it is found and built, and what it can't do."""
+
+import array
+import concurrent.futures
+import contextlib
+import importlib.util
+import itertools
+import os
+import random
+import shutil
+import subprocess
+import sys
+import types
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import regex
+
+import bpe
+from shared import edit, one_line
+from test_bpe import (
+    CORPUS,
+    END,
+    GPT2,
+    HERE,
+    KNOWN,
+    NOT_IN_C,
+    ROOT,
+    TRICKY,
+    C,
+    naive_encoder,
+    naive_split,
+    need,
+    only_c,
+    only_python,
+    random_text,
+    summary,
+    trained,
+    with_merges,
+    words_in,
+    words_of_the_fixture,
+)
+
+
+def test_both_encoders_have_the_same_methods():
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    utf8 = f"The ferry was late. 字{END}".encode()
+    ids = naive_encoder(*trained(600), [END])(utf8.decode())
+    for encoder in (tokenizer.encoder, bpe.PythonEncoder(tokenizer)):
+        assert encoder.encode(utf8) == ids
+        for kind, code in (("u2", "H"), ("u4", "I")):
+            for texts in ([], [utf8], [utf8 * 50, b"", utf8]):
+                parts = [ids * (len(text) // len(utf8)) for text in texts]
+                assert encoder.encode_texts(texts) == parts
+                data, ends = encoder.encode_texts(texts, kind)
+                assert array.array(code, data).tolist() == list(itertools.chain(*parts))
+                assert list(ends) == list(itertools.accumulate(map(len, parts)))
+
+
+# --- scanning --------------------------------------------------------------------------------------------------------
+
+# Expressions with what C reads in its own way, and texts with their words, by hand.
+CUSTOM_WORDS = [
+    (r"\p{N}{1,2}|\p{L}+|\s", "12345 ab", "12|34|5| |ab"),
+    (r"\w+", "  a-b!", "  |a|-|b|!"),  # text between matches
+    (r"a|ab|.", "ab", "a|b"),  # the first alternative that matches, not the longest
+    (r"ab|a|.", "abab", "ab|ab"),
+    (r"a+?b|.", "aab", "aab"),  # lazy, but it has to go on
+    (r"a{2}?|.", "aaa", "aa|a"),
+    (r"\p{L}{2,}|.", "abc d", "abc| |d"),
+    (r"[^\s]+(?=!)|.", "ab!", "ab|!"),
+    (r"\s+(?!\S)|\s+|\w+", "a   b", "a|  | |b"),
+    (r"\w+|\s++$|\s", "a  b \n", "a| | |b| \n"),  # $ is the end, though it could be before the last newline, too
+    (r"(?i:s)|.", "ſSsK", "ſ|S|s|K"),
+    (r"(?i:s)+|.", "ſSsK", "ſSs|K"),
+    (r"x?+\p{L}\d|.", "a1x2", "a1|x|2"),  # not supported: x?+ takes the x, and x? gives it back
+    (r"[^\r\n\p{L}]?+\p{L}++|.", " ab!c1", " ab|!c|1"),
+    (r"'(?:ll|s)|'|\p{L}+", "'l'll's", "'|l|'ll|'s"),
+    (r"(?=b)\w\w|.", "abc", "a|bc"),
+    (r"\p{Lu}\p{Ll}+|\p{Lu}+(?!\p{Ll})|.", "HTMLParser", "HTML|Parser"),
+    (r".", "a\nb", "a|\n|b"),  # a newline is no match, but a word
+    (r"\s*[\r\n]|\s", "\n  x \n", "\n| | |x| \n"),
+]
+
+
+@pytest.mark.parametrize("pattern, text, words", CUSTOM_WORDS)
+def test_the_words_of_custom_patterns(engine, pattern, text, words):
+    assert naive_split(text, pattern) == words.split("|")
+    longer = text + " y" * 50 + text
+    for each in (text, longer, longer + "é字" * 40 + text):
+        assert words_in(each, pattern=pattern) == Counter(naive_split(each, pattern))
+
+
+OTHER_MODELS = ["Mistral", "Qwen 3.5", "StarCoder and SmolLM"]  # in docs/compatibility.md
+
+
+@only_c
+@pytest.mark.parametrize("number", range(len(OTHER_MODELS)), ids=OTHER_MODELS)
+def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
+    tokenizers, rng = need("tokenizers"), random.Random(number)
+    steps = tokenizers.pre_tokenizers
+    for name in ("compatibility.md", "compatibility.zh.md"):
+        expressions = regex.findall(r"(?m)^    (\S.*\|\\s\+)$", (HERE / "docs" / name).read_text(encoding="utf-8"))
+        pattern = expressions[number]
+    split = steps.Split(tokenizers.Regex(pattern), "isolated")
+    if OTHER_MODELS[number].startswith("StarCoder"):
+        gpt2 = steps.Split(tokenizers.Regex(bpe.JSON_PATTERNS["gpt2"]), "isolated")
+        split = steps.Sequence([steps.Digits(individual_digits=True), gpt2])
+    assert not C.pattern(pattern)[1]
+    for _ in range(500):
+        text = "".join(rng.choices([*TRICKY, *KNOWN[:0x3000], "12 ", "\u0663", "\u0e19\u0e49\u0e33"], k=rng.randint(1, 40)))
+        expected = [word for word, _ in split.pre_tokenize_str(text)]
+        assert words_in(text, pattern=pattern) == Counter(expected), text
+
+
+@only_c
+@pytest.mark.parametrize("pattern, why", [
+    (r"(a)b", r"\("), (r"(?<=a)b", r"\(\?<="), (r"(?P<x>a)", r"\(\?"), (r"\ba|a", r"\\b"), (r"^a|a", r"\^"), (r"a$|a", r"\$"),
+    (r"(a)\1", r"\("), (r"(?>a|ab)", r"\(\?>"), (r"(?i)a", r"\(\?"), (r"[a&&b]", r"\[a&&b\]"), (r"[[:alpha:]]", r"\["),
+    (r"(?=ab).", r"more than one character"), (r"(?!a|b).", r"more than one character"), (r"\X", r"\\X"), (r"a{2,}+ab", "possessive"),
+    (r"a*", "match nothing"), (r"(?:a?)+b", "can match nothing"), (r"\w{1,501}", "more than 500 characters"),
+    (r"a*b|a", "the same text again"), (r"\w|\s+$|\s", "the same text again"), (r"(?!\s)\s", "no way to match"),
+    (r"(?:a|b)*a(?:a|b){9}", "the same text again|more than 500 states"),
+])  # fmt: skip
+def test_what_c_does_not_scan_is_named(pattern, why):
+    assert regex.search(why, C.pattern(pattern)[1])
+    assert words_in("aab b", pattern=pattern) == Counter(naive_split("aab b", pattern))
+
+
+@only_c
+def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
+    options = bpe.Options(pattern=NOT_IN_C)
+    assert bpe.engine_for(options, scanning=True) is None and bpe.engine_for(options) is not None
+    assert C.pattern(NOT_IN_C)[1] == "("
+
+
+@only_c
+@pytest.mark.parametrize("pattern", bpe.PATTERNS)
+def test_the_automaton_proves_that_words_end_where_text_is_cut(pattern):
+    """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
+    make = vars(sys.modules[type(C).__module__]) if type(C).__module__ in sys.modules else C.check.__globals__
+    classes, rows = make["automaton_of"](bpe.PATTERNS[pattern])
+    pairs, everything = make["places_to_cut"](rows), "".join(map(chr, range(0x110000)))
+    before = {classes[match.start()] for match in regex.finditer(r"[\p{L}\p{N}]", everything)}
+    after = {classes[match.start()] for match in regex.finditer(r"[^\p{L}\p{N}\p{M}']", everything)}
+    assert before and after and pairs >= set(itertools.product(before, after))
+    assert len(pairs) < (max(classes) + 1) ** 2 / 2  # it proves not everything
+
+
+BOUNDARY = "\ue000\ue001"
+
+
+def assert_scanned_as_regex_does(texts):
+    """Count the words of all texts at once, separated by a special token, and compare with regex on each."""
+    expected = Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, texts)))
+    assert words_in(BOUNDARY.join(texts), [BOUNDARY]) == expected
+
+
+@only_c
+def test_the_scanner_supports_every_code_point():
+    points = "".join(chr(c) for c in range(0x110000) if not 0xD800 <= c < 0xE002)  # except surrogates and BOUNDARY
+    assert_scanned_as_regex_does([f"{point}a{point} {point}" for point in points[:0x3000]])
+    # runs of up to eight neighbors of one kind: no word may end inside a run
+    runs = regex.findall(r"\p{L}{1,8}|\p{N}{1,8}|\s{1,8}|[^\s\p{L}\p{N}]{1,8}", points)
+    assert "".join(runs) == points
+    assert_scanned_as_regex_does([f"{run}a{run}1{run}.{run} {run}" for run in runs])
+
+
+@only_c
+def test_the_scanner_on_all_short_strings_on_random_ones_and_around_the_end_of_a_window():
+    alphabet, rng = "a1's l\t\n\u00a0\u3000\u0301字😀<", random.Random(4)
+    for length in range(1, 5):
+        assert_scanned_as_regex_does(list(map("".join, itertools.product(alphabet, repeat=length))))
+    parts, texts = [*TRICKY, "'ve", "'re", "'t", "e", " "], []
+    assert_scanned_as_regex_does([random_text(rng, parts, rng.randint(0, 40)) for _ in range(10_000)])
+    for length, piece in itertools.product(range(40, 300), ["a", "1", " ", "\n", "\u3000", "字", ".", "é", "😀"]):
+        run, tail = piece * length, random_text(rng, TRICKY, 6)
+        texts += [run + tail, tail + run, " " + run, run[1:] + "'ll" + tail]
+    assert_scanned_as_regex_does(texts)
+
+
+@only_c
+def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monkeypatch):
+    expected = words_of_the_fixture()
+    monkeypatch.setattr(regex, "__version__", "0.0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        monkeypatch.setattr(C, "patterns", C.named_patterns())
+        assert bpe.count_words(CORPUS, [END]) == expected  # another version with the same classes
+    monkeypatch.setitem(C.check.__globals__, "digest", lambda data: "other")
+    monkeypatch.setattr(C, "words", None)
+    with pytest.warns(UserWarning, match="the C engine was built with regex"):
+        monkeypatch.setattr(C, "patterns", C.named_patterns())
+    assert bpe.count_words(CORPUS, [END]) == expected
+
+
+# --- finding and building it -----------------------------------------------------------------------------------------
+
+
+def test_a_copy_inside_a_package_trains_with_a_library_next_to_it_or_says_that_it_has_none(tmp_path, engine):
+    package = tmp_path / "course" / "basics"
+    package.mkdir(parents=True)
+    for file in [ROOT / "bpe.py"] + ([ROOT / "build_ffi.py", *ROOT.glob("_bpe_fast*.*")] if engine == "c" else []):
+        shutil.copy(file, package)
+    arguments = f"{str(CORPUS)!r}, 500, engine={engine!r}"
+    script = f"from course.basics.bpe import train_bpe; print(len(train_bpe({arguments})[1]))"
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, timeout=60)
+    assert result.stdout == b"244\n", result
+    command = [sys.executable, package / "bpe.py", CORPUS, "300", "--model", tmp_path / "model"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    why = "Python (build_ffi.py, which builds it, is not next to"
+    assert summary(result.stderr)["engine"].startswith("C" if engine == "c" else why)
+    if engine == "python":
+        result = subprocess.run([*command, "--engine", "c"], capture_output=True)
+        assert result.returncode == 2 and "engine 'c' is not available: build_ffi.py, which" in one_line(result.stderr)
+
+
+@only_python
+def test_a_notebook_cell_has_no_file_and_trains(tmp_path):
+    source = (ROOT / "bpe.py").read_text(encoding="utf-8").rpartition('\nif __name__ == "__main__":')[0]
+    script = f"\nprint(len(train_bpe({str(CORPUS)!r}, 300)[1]), Tokenizer.train({str(CORPUS)!r}, 260).encode('a'))"
+    (tmp_path / "cell").write_text(source + script, encoding="utf-8")
+    command = [sys.executable, "-c", "exec(open('cell', encoding='utf-8').read())"]
+    result = subprocess.run(command, capture_output=True, cwd=tmp_path)
+    assert (result.stdout, result.stderr) == (b"44 [97]\n", b""), result
+
+
+@pytest.fixture
+def program(words_txt):
+    """program("-c", ...) runs Python in a folder with copies of the sources and the library."""
+    library = f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    for name in ("bpe.py", "build_ffi.py", "bpe_fast.c", library):
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy(ROOT / name, words_txt)
+
+    def call(*arguments):
+        command = [sys.executable, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stderr
+
+    call.library = words_txt / library
+    return call
+
+
+TRAIN = ["bpe.py", "words.txt", "300"]
+
+
+@only_c
+def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(program):
+    no_cffi = "import sys; sys.modules['_cffi_backend'] = None; import bpe; sys.exit(bpe.main(sys.argv[1:]))"
+    assert "built, but cffi is missing: pip install cffi" in program("-c", no_cffi, *TRAIN[1:])
+    assert "cffi is missing" in program("-c", no_cffi, *TRAIN[1:], "--engine", "c").splitlines()[0]
+    assert summary(program(*TRAIN))["engine"] == "C"
+    edit(Path("bpe_fast.c"), lambda data: data + b"/* */")
+    assert "bpe_fast.c has changed" in program(*TRAIN)
+    assert "changed" not in program(*TRAIN, "--engine", "python")
+    edit(Path("build_ffi.py"), lambda data: data.replace(b"\nVERSION = ", b"\nVERSION = 1"))
+    assert "another version: python build_ffi.py" in summary(program(*TRAIN))["engine"]
+    program.library.write_bytes(b"")
+    assert "does not load" in summary(program(*TRAIN))["engine"]
+    program.library.unlink()
+    assert "not built: python build_ffi.py" in summary(program(*TRAIN))["engine"]
+
+
+@only_c
+def test_a_stray_module_does_not_stop_the_import_and_does_not_run(program):
+    program.library.unlink(missing_ok=True)
+    Path("bpe_fast.c").unlink()
+    for name in ("_bpe_fast.py", "build_ffi.py"):
+        Path(name).write_text("open('ran', 'w').close()\nraise SystemError('stray')")
+        assert summary(program(*TRAIN))["engine"].startswith("Python")
+        assert not os.path.exists("ran")
+
+
+@only_c
+def test_a_build_that_fails_says_why_in_one_line(program):
+    environment = {**os.environ, "CC": "no-such-compiler"}
+    result = subprocess.run([sys.executable, ROOT / "build_ffi.py"], env=environment, capture_output=True, timeout=60)
+    assert result.returncode != 0 and regex.search("a C compiler.*works without it", one_line(result.stderr))
+    script = "import cffi, shutil, build_ffi; cffi.FFI.compile = lambda self, tmpdir: 'module.so'\n"
+    script += "def refuse(*paths): raise PermissionError(13, 'Permission denied')\n"
+    stderr = program("-c", script + "shutil.copy = refuse\nbuild_ffi.build()")
+    assert "Permission denied" in one_line(stderr.encode())
+
+
+# --- what it cannot do -----------------------------------------------------------------------------------------------
+
+
+@only_c
+def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch):
+    """A failed allocation leaves no NULL handle that the next call would use."""
+    tokenizer = bpe.Tokenizer(with_merges([]), [])
+    assert tokenizer.encoder  # without a cache yet
+    failing = dict.fromkeys(("bpe_words_new", "bpe_cache_new"), lambda *arguments: C.lib.BPE_NO_MEMORY)
+    with monkeypatch.context() as without_memory:
+        names = {name: getattr(C.lib, name) for name in dir(C.lib)}
+        without_memory.setattr(C, "lib", types.SimpleNamespace(**names | failing))
+        failing |= dict.fromkeys(failing, lambda *arguments: names["BPE_NO_MEMORY"])
+        for call in (lambda: bpe.count_words(None, [], texts=["ab"]), lambda: tokenizer.encode("ab")):
+            with pytest.raises(MemoryError):
+                call()
+    assert bpe.count_words(None, [], texts=["ab"]) == {b"ab": 1} and tokenizer.encode("ab") == [97, 98]
+
+
+@only_c
+def test_tables_of_several_threads_are_merged_once():
+    """If that fails, because they have 2**63 bytes of words together, the tables are not used again."""
+    words, failing, *others = (bpe.find_engine()[0].words([], "gpt2") for _ in range(4))
+    words.scan(b"a b")
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        for total in (4, 6, 8):
+            executor.submit(words.scan, b"a b").result()
+            assert words.totals() == (2, total, total // 2 * 3)
+    for other in others:
+        other.add([(b"ab", 2**61)])
+        failing.tables.append(other.handle())
+    with pytest.raises(OverflowError):
+        failing.totals()
+    for use in (failing.copy, lambda: failing.scan(b"ab") or failing.totals(), lambda: failing.add([(b"a", 1)])):
+        with pytest.raises(ValueError, match="used up"):
+            use()
+
+
+@only_c
+def test_the_summary_names_the_engine_that_encoded(main):
+    vocab, merges = trained(300)
+    bpe.Tokenizer(vocab, merges, [END]).save("model")
+    bpe.Tokenizer(vocab, merges, [END], NOT_IN_C).save("custom")
+    for options, engine in (
+        (["--model", "model"], "C"), (["--model", "model", "--engine", "python"], "Python (as chosen)"),
+        (["--model", "custom"], "Python (C scans no pattern with ()"),
+    ):  # fmt: skip
+        assert summary(main("words.txt", "--encode", "ids.npy", *options)[2])["engine"] == engine
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bpe.find_engine()[0], "encoder", lambda tokenizer: None)
+        encoded = main("words.txt", "--encode", "ids.npy", "--model", "model")[2]
+    assert summary(encoded)["engine"] == "Python (C can't hold this vocabulary)"
+
+
+@only_c
+def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python(monkeypatch):
+    monkeypatch.setattr(bpe, "MAX_ID", 2**40)  # else no vocabulary is too large except one of 2**21 tokens
+    tokenizer = bpe.Tokenizer({**with_merges([]), 2**32: b"ab"}, [(b"a", b"b")])
+    assert isinstance(tokenizer.encoder, bpe.PythonEncoder) and tokenizer.encode("cab") == [99, 2**32]

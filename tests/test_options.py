@@ -1,0 +1,94 @@
+"""Part V: what each option refuses, and that each one arrives."""
+
+import dataclasses
+import functools
+import inspect
+
+import pytest
+import regex
+
+import bpe
+from test_bpe import CORPUS, END, only_python, trained
+
+
+@only_python
+def test_train_bpe_describes_each_option(words_txt):
+    described = set(regex.findall(r"(?m)^ *(\w+)   ", bpe.train_bpe.__doc__))
+    assert described == set(inspect.signature(bpe.train_bpe).parameters)
+    assert described - {"input_path", "texts"} == {field.name for field in dataclasses.fields(bpe.Options)} - {
+        "end", "kept", "normalized", "rest", "words_first"}  # fmt: skip
+    for call in (bpe.count_words, bpe.train_from_counts, bpe.Tokenizer.train, bpe.Tokenizer.encode_files):
+        assert regex.search(r"bpe\.train_bpe\b|Its docstring", call.__doc__), call
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ({"vocab_size": 100, "special_tokens": []}, r"size 100 is too small; the minimum is 256 \(256 bytes \+ 0 spe"),
+    ({"vocab_size": 256}, r"size 256 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
+    *[({"vocab_size": wrong}, f"vocab_size must be a positive integer, not {wrong!r}")
+      for wrong in (0, -5, "500", 500.0, None)],
+    ({"special_tokens": ["<a>", ""]}, r"special token 2 \(''\) must be"),
+    ({"special_tokens": ["<a>", "<b>", "<a>"]}, "duplicate special token among .*'<a>'"),
+    *[({"special_tokens": [wrong]}, r"special token 1 \(" + regex.escape(repr(wrong)) + r"\)")
+      for wrong in ("a", b"<a>", ["<a>"])],
+    *[({"special_tokens": [wrong]}, "surrogates not allowed") for wrong in ("\ud800x", "\ud83d\ude00")],
+    ({"pattern": "(["}, r"pattern '\(\[' is not a valid regular expression: unterminated"),
+    ({"pattern": "gtp2"}, r"unknown pattern 'gtp2'; the names are gpt2, cl100k, o200k, llama3, qwen2"),
+    ({"pattern": ""}, "gpt2, cl100k, o200k"), ({"pattern": None}, "pattern"), ({"pattern": ["gpt2"]}, "pattern"),
+    *[({name: wrong}, f"{name} must be a positive integer, not {wrong!r}")
+      for name in ("workers", "min_frequency", "min_word_count") for wrong in (0, 1.5)],
+    ({"color": 1}, r"^train_bpe\(\) got an unexpected keyword argument 'color'"),
+    ({"errors": "ignore"}, "errors must be .*'strict'.*'replace'.*'ignore'"),
+    ({"engine": "rust"}, "engine must be .*'rust'"), ({"progress": "yes"}, "progress must be .*'yes'"),
+    ({"input_path": None, "texts": ["a\ud800"]}, "position 1: surrogates not allowed"),
+    ({"input_path": None, "texts": ["a", "\ud83d"]}, r"texts\[1\]: .*surrogates not allowed; errors='replace' makes"),
+    *[({"input_path": None, "texts": ["a", wrong, "b"]}, f"must be a str, not {type(wrong).__name__}")
+      for wrong in (b"b", None, 5)],
+    ({"input_path": None, "texts": "hello"}, "texts must be an iterable of strings"),
+    ({"texts": ["a"]}, "pass either the path of a file or texts=..., and not both"), ({"input_path": None}, "pass either the path"),
+    *[({"vocab_size": 300, name: True}, f"{name} must be a positive integer, not True") for name in ("workers", "min_frequency")],
+    ({"min_frequency": 1.0}, "min_frequency must be a positive integer, not 1.0"),
+])  # fmt: skip
+def test_bad_arguments_are_errors_that_show_them(arguments, text):
+    with pytest.raises((ValueError, TypeError), match=text):
+        bpe.train_bpe(**{"input_path": CORPUS, "vocab_size": 300, "special_tokens": [END], **arguments})
+
+
+TRAINING = {"vocab_size": 300, "min_word_count": 2, "min_frequency": 3}
+RUNNING = {"engine": "python", "progress": True}
+READING = {"errors": "replace", "workers": 2}
+SPECIAL = {"special_tokens": ("<x>",)}
+PASSED_ON = {  # call -> what it works on; its options, with values that aren't the defaults
+    "train_bpe": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIAL, "pattern": "o200k"}),
+    "Tokenizer.train": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIAL, "pattern": "o200k"}),
+    "count_words": ({"paths": "words.txt"}, {**RUNNING, **READING, **SPECIAL, "pattern": "o200k"}),
+    "train_from_counts": ({"words": {b"ab": 9}}, {**TRAINING, **RUNNING, **SPECIAL}),
+    "tokenizer.encode_files": ({"paths": "words.txt", "output": "ids.npy"}, {**RUNNING, **READING, "end": "<t>"}),
+    "tokenizer.encode_batch": ({"texts": ["a"]}, READING),
+    "tokenizer.encode_arrays": ({"texts": ["a"]}, READING),
+    "tokenizer.encode_iterable": ({"iterable": ["a"]}, {"errors": "replace"}),
+}
+
+
+@only_python
+@pytest.mark.filterwarnings("ignore:.*no other pair")
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
+    """A call that forgets to pass an option on would work, with its default."""
+    tokenizer = bpe.Tokenizer(*trained(300), ["<t>"], "llama3")
+    call = getattr(tokenizer if "tokenizer" in name else functools.reduce(getattr, name.split(".")[:-1], bpe), name.split(".")[-1])
+    works_on, options = PASSED_ON[name]
+    parameters = inspect.signature(call).parameters
+    assert options.keys() == parameters.keys() - works_on.keys() - {"texts"}
+    for option, value in options.items():
+        assert parameters[option].default != value, option
+    expected = vars(bpe.Options()) | options
+    if name in ("tokenizer.encode_files", "tokenizer.encode_batch", "tokenizer.encode_arrays"):
+        specials = () if "end" in options else ("<t>",)  # with `end`, they are plain text
+        expected |= {"special_tokens": specials, "pattern": "llama3"}
+
+    arrived = []
+    monkeypatch.setattr(bpe.Options, "__post_init__", lambda self, check=bpe.Options.__post_init__: (check(self), arrived.append(self)))
+    call(**works_on, **options)
+    assert vars(arrived[0]) == expected
+    if name == "Tokenizer.train":
+        assert (arrived[-1].pattern, arrived[-1].special_tokens) == ("o200k", ("<x>",))  # of the new tokenizer

@@ -1,0 +1,100 @@
+"""The README and the pages in docs/: every block runs as printed, in order, and so do the examples in the docstrings."""
+
+import ast
+import contextlib
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+import regex
+
+import bpe
+from test_bpe import ENGINES, FIXTURES, HERE, ROOT
+
+
+def test_the_examples_in_the_docstrings():
+    import doctest
+
+    assert doctest.testmod(bpe).failed == 0 and doctest.testmod(bpe).attempted > 3
+
+
+def readme_blocks(name):
+    """[(required package or None, language, code), ...] for a README."""
+    text = (HERE / name).read_text(encoding="utf-8")
+    found = regex.findall(r"(?:<!-- needs (\w+) -->\n)?```(\w+)\n(.*?)```\n", text, regex.DOTALL)
+    return [(package or None, language, code) for package, language, code in found]
+
+
+NOT_RUN = ("pip install", "python build_ffi.py", ".venv/bin/pytest")  # this test already runs in the result
+INSTALLING = r"python3 -m venv .* && \.venv/bin/bpe-py"
+
+
+def without_measurements(text):
+    """Remove times and the engine, which differ between machines."""
+    return regex.sub(r"(?m)^ *[\d.]+ s  (engine\b.*)?", "", text).strip()
+
+
+def what_runs(language, code):
+    """Remove comments, installing, and the commands in NOT_RUN."""
+    if language == "python":
+        return ast.unparse(ast.parse(code))
+    code = regex.sub(INSTALLING, "python bpe.py", code)
+    return "".join(line for line in code.splitlines(keepends=True) if not line.startswith(NOT_RUN))
+
+
+def statements(code):
+    """[(statement, the comment after it), ...] for a block of Python."""
+    lines = code.encode().splitlines()  # the offsets are those of bytes
+    found = ((ast.unparse(part), lines[part.end_lineno - 1][part.end_col_offset :]) for part in ast.parse(code).body)
+    return [(statement, comment.decode().strip().lstrip("#").strip()) for statement, comment in found]
+
+
+def outputs_of_blocks(blocks, folder):
+    """Run blocks of (language, code); returns what each one prints, in Python for each statement."""
+    for path in (FIXTURES, ROOT / "bpe.py", ROOT / "build_ffi.py", ROOT / "bpe_fast.c", *ROOT.glob("_bpe_fast*.*")):
+        (folder / path.name).symlink_to(path)
+    variables, outputs = {}, []
+    for language, code in blocks:
+        if language == "sh":
+            result = subprocess.run(["sh", "-e", "-c", code], capture_output=True, text=True, timeout=60)
+            assert result.returncode == 0, (code, result.stderr)
+            outputs.append(result.stdout + result.stderr)
+        else:
+            outputs.append([])
+            for statement, _ in statements(code):
+                with contextlib.redirect_stdout(io.StringIO()) as printed:
+                    exec(statement, variables)
+                outputs[-1].append(printed.getvalue().strip())
+    return outputs
+
+
+PAGES = [f"{page}{zh}.md" for page in ("README", "docs/exercises", "docs/compatibility", "docs/cluster") for zh in ("", ".zh")]
+NOT_REQUIRED = ("gigatoken", "ray", "pyspark")  # no other test needs them, and the last two are large
+OUTPUTS = {}  # blocks -> their outputs; two READMEs with the same code run it once
+
+
+@pytest.mark.parametrize("engine", ENGINES[-1:], indirect=True)  # other tests show that both engines give the same
+@pytest.mark.parametrize("name", PAGES)
+def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}")
+    required = os.environ.get("BPE_REQUIRE_PACKAGES")
+    has = lambda package: (required and package not in NOT_REQUIRED) or importlib.util.find_spec(package)  # noqa: E731
+    found = [block for package, *block in readme_blocks(name) if not package or has(package)]
+    blocks = tuple((language, what_runs(language, code)) for language, code in found if language != "text")
+    if blocks not in OUTPUTS:
+        OUTPUTS[blocks] = outputs_of_blocks(blocks, tmp_path)
+    outputs, printed = iter(OUTPUTS[blocks]), ""
+    for language, code in found:
+        if language == "text":
+            assert without_measurements(printed) == without_measurements(code)
+            continue
+        output = next(outputs)
+        if language == "sh":
+            printed = output
+        else:
+            for shown, (statement, comment) in zip(output, statements(code)):
+                assert shown == comment if statement.startswith("print") else not shown, statement

@@ -1,0 +1,537 @@
+"""Part VII: encoding one text, batches and streams; decoding; threads and interruptions."""
+
+import array
+import concurrent.futures
+import copy
+import gc
+import itertools
+import os
+import pickle
+import random
+import sys
+import tracemalloc
+
+import pytest
+import regex
+
+import bpe
+from shared import split_anywhere
+from test_bpe import (
+    CUSTOM,
+    END,
+    FIXTURE,
+    PART,
+    SPECIALS,
+    TEXTS,
+    TRICKY,
+    C,
+    model_in,
+    naive_encoder,
+    need,
+    only_c,
+    only_python,
+    pairs,
+    random_text,
+    texts_and_ids,
+    trained,
+    with_merges,
+)
+
+# --- making a tokenizer ----------------------------------------------------------------------------------------------
+
+
+@only_python
+@pytest.mark.parametrize("vocab, merges, special_tokens, text", [
+    ({0: b"a", 1: b"a"}, "", [], "the token b'a' has two ids, 0 and 1"),
+    ({0: b"a", 1: b"b"}, "a b", [], "merge .* is not in the vocabulary"),
+    ({0: b"a", 1: b"ab"}, "a b", [], "merge .* b'b'.* is not in the vocabulary"),
+    ({0: b"a", 1: b"aa"}, "a a, a a", [], r"merge 1 \(from 0\).* repeats an earlier one"),
+    ({0: b"a"}, "", ["<x>", "<x>"], "duplicate special token among .*'<x>'"),
+    # two ids would have the same bytes, and tokenizers can't load such a file
+    (None, "a b, ab c", ["ab"], "merge.*special token.*'ab'|special token 'ab'.*merge"),
+    (None, "a b, ab c", ["x y", "abc"], "merge.*special token.*'abc'|special token 'abc'.*merge"),
+    ({b"a": 0}, "", [], "vocab maps ids .* to bytes"), ({0: "a"}, "", [], "vocab maps ids from 0 to .* to bytes.*from_files"),
+    ({"a": 0}, "", [], "vocab maps ids .* to bytes.*from_files"), ({1.5: b"a"}, "", [], "1.5|'float' object"),
+    *[({0: b"a", bad: b"ab"}, "", [], f"vocab maps ids .* not {bad} to b'ab'") for bad in (-1, 2**32 - 1, 2**32, 2**40, 10**30)],
+])  # fmt: skip
+def test_a_vocabulary_and_merges_that_contradict_each_other(vocab, merges, special_tokens, text):
+    merges = pairs(merges) if merges else []
+    with pytest.raises((TypeError, ValueError), match=text):
+        bpe.Tokenizer(vocab or with_merges(merges), merges, special_tokens)
+
+
+def test_an_error_about_thousands_of_special_tokens_is_one_short_line():
+    tokens = [f"<{number}>" for number in range(3700)]
+    merges = [(token[:1].encode(), token[1:].encode()) for token in tokens]
+    with pytest.raises(ValueError, match=r"^merges make 3,700 special tokens, too: \['<0>', '<1>'") as caught:
+        bpe.Tokenizer(with_merges(merges), merges, tokens)
+    assert len(str(caught.value)) < 300
+
+
+def test_ids_may_be_any_numbers(tmp_path):
+    vocab, merges = trained(600)
+    ids = random.Random(2).sample(range(2**31), 599) + [2**32 - 2]
+    tokenizer = bpe.Tokenizer({ids[token_id]: token for token_id, token in vocab.items()}, merges, [END])
+    text = FIXTURE[:20_000] + vocab[599].decode()
+    expected = [ids[token_id] for token_id in bpe.Tokenizer(vocab, merges, [END]).encode(text)]
+    assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
+    tokenizer.save(tmp_path)
+    assert bpe.Tokenizer.load(tmp_path).encode(text) == expected and max(expected) == 2**32 - 2
+
+
+def test_integers_of_numpy_are_numbers(tmp_path):
+    numpy = need("numpy")
+    options = {"min_frequency": numpy.int16(2), "min_word_count": numpy.uint64(2)}
+    counts = {b"ab": numpy.int64(2), b"cd": numpy.uint8(1)}
+    assert bpe.train_from_counts(counts, numpy.uint16(300), **options)[1] == [(b"a", b"b")]
+    small = {b"ab": numpy.uint8(200), b"abc": numpy.uint8(100), b"xy": numpy.uint8(90)}  # 300 is too large for a uint8
+    assert bpe.train_from_counts(small, 257)[1] == [(b"a", b"b")]
+    small_characters = {"lolo": numpy.uint8(200), "lo": numpy.uint8(100)}  # the pair l o</w> occurs 300 times
+    assert bpe.learn_characters(small_characters, 1) == [("l", "o</w>")]
+    with pytest.raises(ValueError, match="vocab_size"):
+        bpe.train_from_counts(counts, numpy.float64(300))
+    (vocab, merges), text = trained(300), f"the ferry{END}<new>"
+    tokenizer = bpe.Tokenizer({numpy.uint16(number): vocab[number] for number in vocab}, merges, [END, "<new>"])
+    ids = tokenizer.encode(text)
+    assert ids == bpe.Tokenizer(vocab, merges, [END, "<new>"]).encode(text) and {type(n) for n in ids} == {int}
+    assert tokenizer.decode(numpy.array(ids)) == text
+    tokenizer.save(tmp_path)
+    assert bpe.Tokenizer.load(tmp_path).encode(text) == ids
+
+
+class OwnTokenizer(bpe.Tokenizer):
+    pass
+
+
+@pytest.mark.parametrize("kind", [bpe.Tokenizer, OwnTokenizer])
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k", CUSTOM])
+def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
+    tokenizer = kind(*trained(600), [END, "<new>"], pattern)
+    text = f"Some words{END}and <new> 字"
+    ids = tokenizer.encode(text)
+    for clone in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer), copy.copy(tokenizer)):
+        assert clone.encode(text) == ids and vars(clone.options) == vars(tokenizer.options)
+        assert clone.vocab == tokenizer.vocab and clone.merges == tokenizer.merges
+        assert type(clone) is kind
+
+
+# --- encoding --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "o200k", CUSTOM])
+@pytest.mark.parametrize("special_tokens", SPECIALS[1:])
+def test_encode_ordinary_takes_special_tokens_for_text(pattern, special_tokens):
+    tokenizer = bpe.Tokenizer(*trained(400, pattern), special_tokens, pattern)
+    encode = naive_encoder(*trained(400, pattern), (), bpe.PATTERNS.get(pattern, pattern))
+    for text, ids in texts_and_ids(pattern, tuple(special_tokens))[:50]:
+        assert tokenizer.encode_ordinary(text) == encode(text), text
+        assert tokenizer.encode(text) == ids and tokenizer.decode(tokenizer.encode_ordinary(text)) == text
+    assert not set(tokenizer.special_ids.values()) & set(tokenizer.encode_ordinary("".join(special_tokens)))
+
+
+def test_anything_but_text_is_an_error():
+    tokenizer = bpe.Tokenizer(*trained(300), [END])
+    stream = lambda text: list(tokenizer.encode_iterable(["a", text]))  # noqa: E731
+    for encode in (tokenizer.encode, tokenizer.encode_ordinary, stream):
+        for wrong in (b"abc", b"", None, 5, ["abc"]):
+            with pytest.raises((TypeError, ValueError), match=f"text must be a str, not {type(wrong).__name__}$"):
+                encode(wrong)
+        for wrong in ("\ud800", "a\udfffb", "\ud83d\ude00", END + "\ud83d"):
+            with pytest.raises(ValueError, match="surrogates not allowed"):
+                encode(wrong)
+    with pytest.raises(ValueError):
+        list(tokenizer.encode_iterable(["\ud83d", "\ude00"]))
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "\udfff\ud83d b", "x\ude00\ud83dy"])
+def test_lone_surrogates_become_the_replacement_character_if_wanted(text):
+    expected = regex.sub("[\ud800-\udfff]", "\ufffd", text)
+    assert bpe.count_words(texts=[text], errors="replace") == bpe.count_words(texts=[expected])
+    tokenizer = bpe.Tokenizer(*trained(300))
+    assert list(tokenizer.encode_iterable(iter(text), errors="replace")) == tokenizer.encode(expected)
+    assert tokenizer.encode_batch([text, "b"], errors="replace") == [tokenizer.encode(expected), [98]]
+    for call in (tokenizer.encode_batch, lambda texts: list(tokenizer.encode_iterable(texts))):
+        with pytest.raises(ValueError, match=r"^texts\[1\]: .*surrogates not allowed; errors='replace' makes it U\+FFFD"):
+            call(["a", text])
+    with pytest.raises(ValueError, match="errors must be one of .*'ignore'"):
+        tokenizer.encode_iterable([text], errors="ignore")  # at the call, not at the first id
+
+
+def test_two_surrogates_of_a_character_become_it_if_wanted():
+    """As JSON decoders may leave them. In a stream, they may come in two strings, but in two texts they are two."""
+    tokenizer, thumb = bpe.Tokenizer(*trained(300)), list("\U0001f44d".encode())
+    assert tokenizer.encode_batch(["\ud83d\udc4d", "a\ud83d", "\udc4d"], errors="replace") == [
+        thumb, tokenizer.encode("a\ufffd"), tokenizer.encode("\ufffd")]  # fmt: skip
+    for strings, expected in [
+        (["a\ud83d", "\udc4db"], "a\U0001f44db"), (["\ud83d", "\udc4d"], "\U0001f44d"), (["\ud83d"], "\ufffd"),
+        (["\ud83d", "", "\udc4d"], "\U0001f44d"), (["\ud83d\ud83d", "x"], "\ufffd\ufffdx"), (["\udc4d\ud83d"], "\ufffd\ufffd"),
+    ]:  # fmt: skip
+        assert list(tokenizer.encode_iterable(strings, errors="replace")) == tokenizer.encode(expected)
+    with pytest.raises(ValueError, match=r"^texts\[0\]: .*surrogates not allowed; errors='replace'"):
+        list(tokenizer.encode_iterable(["a\ud83d", "\udc4d"]))
+    with pytest.raises(ValueError, match=r"^texts\[1\]: text must be a str, not int"):
+        list(tokenizer.encode_iterable(["a\ud83d", 5], errors="replace"))
+
+
+def test_a_byte_without_a_token_is_named():
+    tokenizer = bpe.Tokenizer({0: b"a", 1: b" ", 2: b"b", 3: b"ab", 9: b"<x>"}, [(b"a", b"b")], ["<x>"])
+    assert tokenizer.encode("ab aab<x>b") == [3, 1, 0, 3, 9, 2]
+    for text in ("ab xab", "ab abx", "x", "a<x>x", "a" * 200 + "x"):
+        stream = lambda text: list(tokenizer.encode_iterable([text]))  # noqa: E731
+        for encode in (tokenizer.encode, tokenizer.encode_ordinary, stream):
+            with pytest.raises(ValueError, match="no token for the byte b'[x<]', in "):
+                encode(text)
+    assert tokenizer.encode("ab") == [3]  # and the tokenizer still works
+
+
+@pytest.mark.parametrize("largest", [2**20 - 1, 2**20, 2**32 - 2])
+def test_ids_of_any_size_are_encoded_alike(largest):
+    vocab = {**with_merges([(b"a", b"b")]), largest: b"abc"}
+    tokenizer = bpe.Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")])
+    assert tokenizer.encode("abcab" * 200) == [largest, 256] * 200
+
+
+@only_python
+def test_the_cache_of_words_is_bounded_and_has_no_long_words():
+    tokenizer = bpe.Tokenizer(with_merges([]), [])
+    cached = tokenizer.encoder.cached
+    assert cached.cache_info().maxsize < 1_000_000
+    assert len(tokenizer.encode("x" * 100)) == 100 and cached.cache_info().currsize == 0
+    assert len(tokenizer.encode("x y")) == 3 and cached.cache_info().currsize == 2
+
+
+@only_c
+def test_short_and_long_texts_have_the_same_ids_and_errors():
+    """C has two ways to encode, for texts below 4,000 bytes and for others."""
+    bytes_only = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
+    for n in (0, 1, 3997, 3998, 3999, 4000, 4001):
+        text = "é" * (n // 2) + "a" * (n % 2)
+        assert bytes_only.encode(text) == list(text.encode()), n
+        with pytest.raises(ValueError, match=r"the byte b'd', in 'd'$"):
+            bytes_only.encode(text + " d")
+        with pytest.raises(UnicodeDecodeError):
+            bytes_only.encoder.encode(text.encode() + b"\xff")
+    with pytest.raises(TypeError):
+        bytes_only.encoder.encode("no bytes")
+    assert bytes_only.encoder.encode_short(b"a" * 3998) == [97] * 3998  # the short way is taken
+    assert bytes_only.encoder.encode_short(b"a" * 3999) is None
+
+
+@only_c
+@pytest.mark.parametrize("seed", range(30))
+def test_long_words_in_pieces_have_the_ids_of_python(seed):
+    """C cuts a long word between characters that no token has within it: 今天天气很好 is 今天 | 天气 | 很好, for instance."""
+    rng = random.Random(seed)
+    characters = rng.sample("的一天气很好今是é字ñßя😀🎉𝒳abcd", rng.randint(3, 12))
+    tokens = [bytes([byte]) for byte in sorted(set("".join(characters).encode()))]
+    merges = []
+    for _ in range(rng.choice([5, 40, 150])):  # in random order: some tokens are made twice
+        pair = rng.choice(tokens), rng.choice(tokens)
+        if pair not in merges and len(b"".join(pair)) <= 30:
+            merges.append(pair)
+            tokens.append(b"".join(pair))
+    unused = set(range(256)) - set("".join(characters[1:]).encode()) - {byte for left, right in merges for byte in left + right}
+    vocab = dict(enumerate(dict.fromkeys([*map(bytes, zip(range(256))), *tokens])))
+    vocab = {number: token for number, token in vocab.items() if seed % 3 or token not in {bytes([b]) for b in unused}}
+    try:
+        tokenizer = bpe.Tokenizer(vocab, merges, ["".join(characters[:2]), "<|end|>"])
+    except ValueError:  # this order is refused; the other seeds have others
+        tokenizer = bpe.Tokenizer(vocab, [], ["<|end|>"])
+    in_python = bpe.PythonEncoder(tokenizer)
+    for _ in range(20):
+        texts = ["".join(rng.choices(characters, k=rng.choice([1, 8, 30, 300]))).encode() for _ in range(10)]
+        try:
+            expected = in_python.encode_texts(texts)
+        except ValueError as error:
+            with pytest.raises(ValueError, match="no token for the byte") as found:
+                tokenizer.encoder.encode_texts(texts)
+            assert found.value.number == error.number
+        else:
+            assert tokenizer.encoder.encode_texts(texts) == expected
+
+
+@only_c
+def test_a_long_word_that_is_a_token_is_not_cut_and_its_pieces_are_not_words():
+    """With ignore_merges, 今天天气很好 alone is one token, but " 今天天气很好" is merged, and so is the piece 天气."""
+    bytes_of = {number: bytes([number]) for number in range(256)}
+    vocab = bytes_of | {256: "今天天气很好".encode(), 257: "天气".encode()}
+    tokenizer = bpe.Tokenizer(vocab, bpe.WordsFirst([]), [])
+    for _ in range(2):
+        assert tokenizer.encode_batch(["今天天气很好", "天气", " 今天天气很好"])[:2] == [[256], [257]]
+        assert tokenizer.encode(" 今天天气很好") == list(" 今天天气很好".encode())
+        assert tokenizer.encode("今天天气很好天气") == list("今天天气很好天气".encode())
+
+
+@only_c
+def test_lists_share_the_numbers_of_ids_and_give_them_back():
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    numbers = tokenizer.encoder.numbers
+    before = [sys.getrefcount(number) for number in numbers]
+    lists = [tokenizer.encode(PART) for _ in range(3)]
+    assert {id(number) for ids in lists for number in ids} <= set(map(id, numbers))
+    for token_id in (300, 400, 599):
+        uses = sum(ids.count(token_id) for ids in lists)
+        assert sys.getrefcount(numbers[token_id]) == before[token_id] + uses > before[token_id]
+    del lists
+    assert [sys.getrefcount(number) for number in itertools.islice(numbers, 300, None)] == before[300:]
+    without_d = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
+    for _ in range(100):
+        with pytest.raises(ValueError, match="the byte b'd'"):
+            without_d.encode("abcd")
+    assert len(without_d.encoder.calls) == 1
+    ids = tokenizer.encode(PART)
+    del tokenizer.__dict__["encoder"], tokenizer
+    assert ids == bpe.PythonEncoder(bpe.Tokenizer(*trained(600), [END])).encode(PART.encode())  # lists outlive their encoder
+
+
+@only_c
+def test_encoding_takes_no_memory_that_stays():
+    tokenizer, memory = bpe.Tokenizer(*trained(600), [END]), []
+    tracemalloc.start()
+    for n in (1000, 100_000):
+        for _ in range(n):
+            tokenizer.encode("low lower")
+        memory.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert memory[1] < memory[0] + 1000
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["python", "c"])
+def test_documents_cannot_forge_their_end(tmp_path, engine):
+    if engine == "c" and not C:
+        pytest.skip("no C engine")
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    documents = [f"it quotes {END}", "", f"{END}{END}"]
+    expected = []
+    for text in documents:
+        expected += [*tokenizer.encode_ordinary(text), tokenizer.special_ids[END]]
+    paths = [tmp_path / str(number) for number in range(3)]
+    for path, text in zip(paths, documents):
+        path.write_text(text)
+    for arguments in ({"paths": paths}, {"paths": None, "texts": documents}):
+        n = tokenizer.encode_files(output=tmp_path / "ids.npy", end=END, engine=engine, **arguments)
+        ids = array.array("H", (tmp_path / "ids.npy").read_bytes()[128:]).tolist()
+        assert (n, ids) == (len(expected), expected)
+    for end in ("<other>", 5):
+        with pytest.raises(ValueError, match="end must be a special token"):
+            tokenizer.encode_files(paths, tmp_path / "ids.npy", end=end)
+
+
+def test_a_batch_gives_a_list_for_each_text_in_order():
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    texts = [PART[at : at + at % 97] + END * (at % 2) for at in range(0, 15_000, 50)]  # several parts of 64 texts
+    for workers in (None, 1, 2):
+        assert tokenizer.encode_batch(iter(texts), workers=workers) == [tokenizer.encode(text) for text in texts]
+        assert tokenizer.ordinary.encode_batch(texts, workers) == [tokenizer.encode_ordinary(text) for text in texts]
+    assert tokenizer.encode_batch([]) == [] and tokenizer.ordinary.special_ids == {}
+    for bad in (5, "\ud800", b"low"):
+        with pytest.raises(ValueError, match=r"^texts\[201\]: "):
+            tokenizer.encode_batch([*texts[:201], bad, *texts])
+    with pytest.raises(ValueError, match="workers must be a positive integer, not 0"):
+        tokenizer.encode_batch(texts, workers=0)
+
+
+@only_c
+def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
+    """No word reaches across the end of a text: "low" and "er" are not "lower", nor do halves make a special token."""
+    tokenizer = bpe.Tokenizer(*trained(2000), [END])
+    half = len(END) // 2
+    texts = ["low", "er", "", END[:half], END[half:], END, "", "a" * 63, "字" * 30, PART[:5000], " ", "'", "s", "low " * 40]
+    alone = [bpe.PythonEncoder(tokenizer).encode(text.encode()) for text in texts]
+    assert tokenizer.encode_batch(texts) == tokenizer.encode_batch(texts) == alone
+    rng = random.Random(1)
+    for _ in range(300):
+        order = rng.choices(range(len(texts)), k=rng.choice([1, 2, 70, 200]))
+        assert tokenizer.encode_batch([texts[i] for i in order]) == [alone[i] for i in order]
+
+
+def test_an_error_names_the_text_of_a_batch_and_leaves_the_collector_as_it_was(monkeypatch):
+    monkeypatch.setattr(bpe, "BATCH_BYTES", 1000)
+    tokenizer = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
+    texts = ["abc"] * 10_000
+    for number in (0, 7, 9_999):
+        bad = [*texts[:number], "abcd", *texts[number + 1 :]]
+        for encode in (tokenizer.encode_batch, tokenizer.encode_arrays):
+            for enabled in (True, False):
+                (gc.enable if enabled else gc.disable)()
+                try:
+                    with pytest.raises(ValueError, match=rf"^texts\[{number}\]: the vocabulary has no token for the byte b'd'"):
+                        encode(bad)
+                    assert gc.isenabled() == enabled
+                    assert len(tokenizer.encode_batch(texts)) == len(texts) and gc.isenabled() == enabled
+                finally:
+                    gc.enable()
+
+
+def test_arrays_of_a_batch_are_the_lists_of_it():
+    numpy = pytest.importorskip("numpy")
+    for tokenizer, kind in (
+        (bpe.Tokenizer(*trained(600), [END]), "uint16"), (bpe.Tokenizer({0: b"a", 70_000: b" ", 5: b"b"}, []), "uint32"),
+    ):  # fmt: skip
+        for texts in ([], [""], ["a b", "", "ab " * 500_000, "b"]):
+            lists = [tokenizer.encode(text) for text in texts]
+            ids, offsets = tokenizer.encode_arrays(iter(texts), workers=2)
+            ids, offsets = numpy.asarray(ids), numpy.asarray(offsets)
+            assert (ids.dtype, offsets.dtype, len(offsets)) == (kind, "uint64", len(texts) + 1)
+            assert [ids[start:stop].tolist() for start, stop in zip(offsets, offsets[1:])] == lists
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM])
+@pytest.mark.parametrize("special_tokens", SPECIALS)
+def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
+    tokenizer = bpe.Tokenizer(*trained(600, pattern), special_tokens, pattern)
+    if engine == "python":  # compare words, since different words can have the same ids
+        encoder = bpe.PythonEncoder(tokenizer)
+        encoder.cached = encoder.encode_word = lambda word: (word,)
+    rng = random.Random(repr((pattern, special_tokens)))
+    parts = [*TRICKY, *special_tokens, "'LL", "'v", "e", "ABCDEFGHIJKL", "中國", "ʰ", "don", "123", "\n\n", "!!", "ſ"]
+    parts += ["<a>", "<b>", "<c>", "x", "y"]
+    texts = [*TEXTS, "中ABCDEFGHIJKLm", "e\u0301ABCDEFGHIJKLMNx"]
+    texts += [random_text(rng, parts, rng.randint(0, 60)) for _ in range(40)]
+    for text in texts:
+        whole = tokenizer.encode(text)
+        assert list(tokenizer.encode_iterable(text)) == whole, text  # one character at a time
+        for _ in range(3):
+            assert list(tokenizer.encode_iterable(split_anywhere(rng, text))) == whole, text
+
+
+def test_a_stream_is_lazy_and_takes_little_memory():
+    tokenizer, seen = bpe.Tokenizer(*trained(600), [END]), []
+    ids = tokenizer.encode_iterable(seen.append(1) or "some words and more words\n" for _ in itertools.count())
+    assert [next(ids) for _ in range(5)] and len(seen) < 50  # about 1 KB
+    tracemalloc.start()
+    for _ in itertools.islice(ids, 1_000_000):
+        pass
+    assert tracemalloc.get_traced_memory()[1] < 2_500_000  # the text alone, or a list of the ids, takes more
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("size", [1000, 65_536])
+def test_a_stream_with_a_custom_pattern_is_cut_at_the_next_special_token(size):
+    """The search for a cut must not skip special tokens between two attempts."""
+    tokenizer, text, taken = bpe.Tokenizer(with_merges([]), [], [END], CUSTOM), ("ab cd " * 25_000 + END) * 5, []
+    blocks = (taken.append(size) or text[start : start + size] for start in range(0, len(text), size))
+    most = max(len(taken) * size - number for number, _ in enumerate(tokenizer.encode_iterable(blocks)))
+    assert most < 300_000
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+
+def test_ids_that_are_no_ids_are_named():
+    tokenizer = bpe.Tokenizer(*trained(300), [END])
+    decoders = (tokenizer.decode, tokenizer.decode_bytes, lambda ids: list(tokenizer.decode_iterable(ids)))
+    for decode in (*decoders, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)):
+        with pytest.raises(TypeError, match="ids must be an iterable of token ids, not 5"):
+            decode(5)
+        for ids, place in (([[1, 2]], r"\[1, 2\] at index 0"), ([1, 10**9], "1000000000 at index 1"), ([1, None], "None at index 1")):
+            for kind in (list, iter):
+                with pytest.raises(ValueError, match=f"unknown token id {place}"):
+                    decode(kind(ids))
+
+    def broken():
+        yield 1
+        raise TypeError("of the caller")
+
+    for decode in decoders:
+        with pytest.raises(TypeError, match="of the caller"):
+            decode(broken())
+
+
+def test_text_comes_as_soon_as_its_characters_are_complete():
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    ids = [229, 164, 169, 97, 256, 229, 164]  # the bytes of 天, a, the special token, and a part of a character
+    ids = [tokenizer.ids[bytes([byte])] if byte < 256 else 256 for byte in ids]
+    given = []
+    parts = tokenizer.decode_iterable(given.append(token_id) or token_id for token_id in ids)
+    assert (next(parts), len(given)) == ("天", 3) and (next(parts), len(given)) == ("a", 4)
+    assert list(parts) == [END, "\ufffd"]
+    assert list(tokenizer.decode_iterable(ids, skip_special_tokens=True)) == ["天", "a", "\ufffd"]
+
+
+@only_python
+def test_ids_decoded_one_by_one_give_the_same_text():
+    rng = random.Random(5)
+    tokenizer = bpe.Tokenizer(*trained(600), [END, "<x>"], kept=["<x>"])
+    broken = [tokenizer.ids[bytes([byte])] for byte in b"\xf0\x9f\x98\x80\xe5\xa4\xa9\xed\xa0\xc0\xff\xe1\x80a"]
+    for _ in range(10_000):
+        ids = [rng.choice(rng.choice([broken, range(601)])) for _ in range(rng.randint(0, 12))]
+        for skip in (False, True):
+            parts = list(tokenizer.decode_iterable(iter(ids), skip_special_tokens=skip))
+            assert "".join(parts) == tokenizer.decode(ids, skip_special_tokens=skip) and "" not in parts
+
+
+# --- threads, signals, interruptions ---------------------------------------------------------------------------------
+
+
+def test_threads_share_a_tokenizer_and_a_folder(tmp_path):
+    tokenizer = bpe.Tokenizer(*trained(2000), [END])
+    texts = PART.split(END)
+    expected = list(map(bpe.Tokenizer(*trained(2000), [END]).encode, texts))
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(tokenizer.encode, texts * 5)) == expected * 5
+        assert list(pool.map(bpe.Tokenizer({0: b"a"}, []).save, [tmp_path] * 60)) == [None] * 60
+    assert not list(tmp_path.glob("*.tmp")) and model_in(tmp_path) == ({0: b"a"}, [])
+
+
+def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrupts():
+    """A handler, or __del__, can run between any two lines; a trace function runs between all of them."""
+    tokenizer, text = bpe.Tokenizer(*trained(2000), [END]), f"The ferry was late again.{END}"
+    expected, interruptions, tracer = tokenizer.encode(text), [], sys.gettrace()
+
+    def interrupt(frame, event, argument):
+        if os.path.basename(frame.f_code.co_filename) not in ("bpe.py", "build_ffi.py"):
+            return None
+        interruptions.append(tokenizer.encode("12345 " * 20))
+        return interrupt
+
+    for encode in (tokenizer.encode, lambda text: list(tokenizer.encode_iterable([text]))):
+        sys.settrace(interrupt)
+        try:
+            ids = encode(text)
+        finally:
+            sys.settrace(tracer)
+        assert ids == expected and len(interruptions) > 3
+
+
+@only_c
+@pytest.mark.parametrize("batch", [False, True])
+def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_same_ids(batch):
+    """C never points to a cache that Python may free: the next short text would be looked up in freed memory."""
+    tokenizer, texts, tracer = bpe.Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]], sys.gettrace()
+    expected = list(map(tokenizer.encode, texts))
+    encoder = tokenizer.encoder
+    interrupted = 0
+
+    def interrupt(frame, event, argument):
+        nonlocal left
+        if os.path.basename(frame.f_code.co_filename) not in ("bpe.py", "build_ffi.py"):
+            return None
+        frame.f_trace_opcodes = True
+        left -= event == "opcode"
+        if not left:
+            raise KeyboardInterrupt
+        return interrupt
+
+    for first in itertools.count(1):
+        left = first
+        try:
+            sys.settrace(interrupt)
+            tokenizer.encode_batch(texts) if batch else tokenizer.encode(texts[1])
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(tracer)
+        kept = [call.cache for call in encoder.calls]
+        assert encoder.for_lists.cache in [C.ffi.NULL, *kept], f"instruction {first}"
+        assert gc.isenabled(), f"instruction {first}"
+        assert list(map(tokenizer.encode, texts)) == expected
+        if left > 0:
+            break
+    assert interrupted > 100

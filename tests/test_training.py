@@ -1,0 +1,236 @@
+"""Part VI: training from files, texts and counts, in all cases that differ."""
+
+import random
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import bpe
+from shared import naive_counts
+from test_bpe import (
+    CUSTOM,
+    END,
+    FIXTURE,
+    PART,
+    contents,
+    letters,
+    model_in,
+    naive_merge,
+    naive_train,
+    naive_words,
+    only_c,
+    pairs,
+    summary,
+    trained,
+)
+
+
+def test_the_smallest_vocabulary_has_no_merges(main):
+    expected = dict(enumerate([bytes([byte]) for byte in range(256)] + [b"<one>", b"<two>"])), []
+    assert bpe.train_bpe(None, 258, ["<one>", "<two>"], texts=["aa aa"]) == expected
+    assert bpe.train_from_counts({b"aa": 2}, 258, ["<one>", "<two>"]) == expected
+    assert main("words.txt", 257, "--model", "model")[0] == 0 and model_in("model")[1] == []
+
+
+def test_min_frequency(train):
+    """With the limit, in every round the oracle chooses the merge that was made; in the end it finds none."""
+    text = FIXTURE[:6000]
+    merges = train(text, 10_000, min_frequency=9)[1]
+    assert len(merges) > 20
+    words = naive_words(text)
+    for merge in [*merges, None]:
+        counts = {pair: n for pair, n in naive_counts(words).items() if n >= 9}
+        assert merge == max(counts, key=lambda pair: (counts[pair], pair), default=None)
+        if merge:
+            words = {naive_merge(word, merge): count for word, count in words.items()}
+
+
+def test_no_text_is_an_error_and_an_empty_one_is_not():
+    used_up = (text for text in ["low"])
+    bpe.train_bpe(None, 257, texts=used_up)
+    for train in (bpe.train_bpe, bpe.Tokenizer.train):
+        with pytest.raises(ValueError, match="no text: texts= is empty"):
+            train(None, 257, texts=used_up)
+    for words in ({}, [], iter(())):
+        with pytest.raises(ValueError, match="no words to learn from"):
+            bpe.train_from_counts(words, 257)
+    for words in (None, 5):
+        with pytest.raises(TypeError, match=rf"a mapping of words to counts, or pairs \(word, count\), not {words}$"):
+            bpe.train_from_counts(words, 257)
+    for call in (lambda: bpe.train_bpe([], 300), lambda: bpe.count_words([]),
+                 lambda: bpe.Tokenizer({}, []).encode_files([], "ids.npy")):  # fmt: skip
+        with pytest.raises(ValueError, match="no file: the list of paths is empty"):
+            call()
+    assert bpe.train_bpe(None, 256, texts=[""])[1] == [] and bpe.Tokenizer({}, []).encode_batch([]) == []
+
+
+def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
+    calls = [
+        lambda size: bpe.train_bpe("words.txt", size), lambda size: bpe.Tokenizer.train("words.txt", size),
+        lambda size: bpe.train_from_counts(bpe.count_words("words.txt"), size),
+    ]  # fmt: skip
+    for call in calls:
+        call(272)  # 256 bytes and 16 merges, see test_the_summary_says_what_the_vocabulary_is_made_of
+        assert not recwarn.list
+        call(273)
+        assert "272 tokens, not 273: no other pair has a count of 1 or more" in str(recwarn.pop(UserWarning).message)
+
+
+def test_json_is_a_warning_in_python_too(words_txt):
+    Path("rows.jsonl").write_text('{"text": "low"}')
+    with pytest.warns(UserWarning, match="JSON is read as plain text, with its braces"):
+        bpe.train_bpe(["words.txt", "rows.jsonl"], 257)
+
+
+@pytest.mark.parametrize("least", [1, 2, 3, 100, 2**80])
+def test_rare_words_are_left_out_of_learning(main, least):
+    text, size = FIXTURE[:8000], 400
+    Path("text.txt").write_bytes(text.encode())
+    words = naive_words(text, [END])
+    kept = {word: count for word, count in words.items() if count >= least}
+    expected = naive_train(kept, size, [END])
+    assert bpe.train_bpe("text.txt", size, [END], min_word_count=least) == expected
+    counts = {b"".join(word): count for word, count in words.items()}
+    assert bpe.train_from_counts(counts, size, [END], min_word_count=least) == expected
+    status, _, stderr = main("text.txt", size, "--min-word-count", least)
+    if not kept:
+        assert status == 2 and "no words" in stderr
+        return
+    assert status == 0 and model_in("bpeModel") == expected
+    share = 1 - sum(kept.values()) / sum(words.values())
+    left_out = f"{len(words) - len(kept):,} words, {share:.2%} of pre-tokens"
+    assert summary(stderr).get("left out") == (left_out if least > 1 else None)
+
+
+@pytest.mark.parametrize("number", [2**61, 2**61 + 1, 2**63, 2**64, 2**64 + 1, 2**80])
+def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
+    words, both = {b"ab": 2**61, b"cd": 5}, [(b"a", b"b"), (b"c", b"d")]
+    assert bpe.train_from_counts(words, 300, [], min_frequency=number)[1] == both[: number <= 2**61]
+    if bpe.find_engine()[0]:
+        assert bpe.train_from_counts(words, number)[1] == both
+    else:  # at once, not after an hour
+        with pytest.raises(ValueError, match="the Python engine has only 1,114,112 non-special ids"):
+            bpe.train_from_counts(words, number)
+    words = {b"ab": 2**59, b"cd": 2**59 + 1, b"ef": 2**59 - 1, b"xef": 2**59}
+    assert bpe.train_from_counts(words, 300)[1] == pairs("e f, c d, x ef, a b")  # e f occurs 2**60 - 1 times
+
+
+@only_c
+@pytest.mark.parametrize("words", [
+    {b"ab": 2**61, b"xabc": 2**60}, {b"aaa": 2**62}, {b"a": 2**63}, {b"a": 2**63 - 1, b"b": 1}, {b"ab": 2**70},
+])  # fmt: skip
+def test_an_overflow_is_reported_and_not_wrapped(words):
+    with pytest.raises(OverflowError):
+        bpe.train_from_counts(words, 300)
+
+
+def test_texts_need_no_path():
+    texts = ["low lower", "lowest"]
+    expected = bpe.train_bpe(None, 260, texts=texts)
+    assert bpe.train_bpe(texts=texts, vocab_size=260) == expected
+    assert contents(bpe.Tokenizer.train(texts=texts, vocab_size=260))[:2] == expected
+    assert bpe.count_words(texts=texts) == {b"low": 1, b" lower": 1, b"lowest": 1}
+    for call in (bpe.train_bpe, bpe.Tokenizer.train):
+        with pytest.raises(ValueError, match="vocab_size must be a positive integer, not None"):
+            call(texts=texts)
+
+
+def test_texts_are_separate_and_used_as_they_come(tmp_path, cut):
+    expected = naive_train(naive_words("ab  ") + naive_words(" ab ab") + naive_words("ab"), 262)
+    assert bpe.train_bpe(None, 262, texts=iter(["ab  ", " ab ab", "", "ab"])) == expected
+    assert bpe.count_words(None, ["<x>"], texts=["a<x>b", "c"]) == {b"a": 1, b"b": 1, b"c": 1}
+    assert bpe.count_words(None, [], texts=iter([])) == {}
+    cut(10_000)
+    tokenizer = bpe.Tokenizer(*trained(600))
+    texts = lambda: ("low " * 1000 for _ in range(200))  # noqa: E731 (800 KB)
+    tracemalloc.start()
+    assert bpe.count_words(None, [], texts=texts(), workers=1)[b" low"] == 200 * 999
+    n_ids = tokenizer.encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
+    assert tracemalloc.get_traced_memory()[1] < 500_000 and n_ids > 200_000
+    tracemalloc.stop()
+
+
+# --- counts ----------------------------------------------------------------------------------------------------------
+
+
+def test_counts_of_parts_add_up_to_those_of_the_whole(part, tmp_path):
+    """Parts can be counted on several machines and trained on together; counts can be used for several sizes."""
+    for options in ({"pattern": "gpt2"}, {"pattern": "cl100k"}, {"pattern": CUSTOM}):
+        total = Counter()
+        for number in range(3):
+            (tmp_path / "part.txt").write_bytes(END.join(PART.split(END)[number::3]).encode())
+            total.update(bpe.count_words(tmp_path / "part.txt", [END], **options))
+        assert total == bpe.count_words(part, [END], **options)
+        for size in (300, 500):
+            assert bpe.train_from_counts(total, size, [END]) == bpe.train_bpe(part, size, [END], **options)
+
+
+def test_counts_may_be_zero_or_of_other_types_but_not_negative_and_words_are_bytes():
+    """Zeros come from Counters that were subtracted; empty words are ignored."""
+    words = {b"abcd": 0, b"ab": 5, b"cd": True, b"": 3}
+    assert bpe.train_from_counts(words, 300, [])[1] == [(b"a", b"b"), (b"c", b"d")]
+    with pytest.raises(ValueError, match="counts not negative, not b'ab': -1"):
+        bpe.train_from_counts({b"ab": -1}, 300, [])
+    for count in (1.5, "2"):
+        with pytest.raises(TypeError, match="as an integer"):
+            bpe.train_from_counts({b"ab": count}, 300, [])
+    for wrong in ({"ab": 2}, {b"ab": 1, "cd": 1}, {"": 1}, {"é": 0}, {("a", "b"): 2}):
+        with pytest.raises(ValueError, match="words must be bytes"):
+            bpe.train_from_counts(wrong, 300, [])
+
+
+@pytest.mark.parametrize("n_words", [5, 25_000])  # some, and several batches of the C engine
+def test_counts_may_be_pairs_and_those_of_a_word_that_comes_twice_are_added(n_words):
+    rng = random.Random(n_words)
+    pairs = [(bytes(rng.choices(b"abcd", k=rng.randint(0, 9))), rng.randint(0, 5)) for _ in range(n_words)]
+    added = Counter()
+    for word, count in pairs:
+        added[word] += count
+    options = {"vocab_size": 300, "special_tokens": [END], "min_word_count": 3}  # of the sums
+    words = {letters(word): count for word, count in added.items() if count >= 3}
+    expected = naive_train(words, 300, [END])
+    for given in (added, pairs, iter(pairs), (list(pair) for pair in pairs), added.items(), zip(added, added.values())):
+        assert bpe.train_from_counts(given, **options) == expected
+    assert bpe.train_from_counts([(b"ab", 1), (b"cd", 2), (b"ab", 2)], 257)[1] == [(b"a", b"b")]
+
+
+@pytest.mark.parametrize("bad, error, text", [
+    (("ab", 2), ValueError, "words must be bytes and counts not negative, not 'ab': 2$"),
+    ((b"ab", -1), ValueError, "words must be bytes and counts not negative, not b'ab': -1$"),
+    ((b"ab", 1.5), TypeError, r"^\(b'ab', 1.5\) is not a pair \(word, count\): .* as an integer$"),
+    ((b"ab", None), TypeError, r"^\(b'ab', None\) is not a pair"), ((b"ab",), TypeError, r"^\(b'ab',\) is not a pair"),
+    ((b"ab", 1, 2), TypeError, r"^\(b'ab', 1, 2\) is not a pair"), (b"ab", ValueError, "must be bytes .* not 97: 98$"),
+    (b"abc", TypeError, "^b'abc' is not a pair"), (5, TypeError, "^5 is not a pair"), (None, TypeError, "^None is not a"),
+])  # fmt: skip
+def test_an_error_names_the_pair(bad, error, text):
+    """The pair is the first bad one, wherever it is, and the pairs are read no further."""
+    for before in (0, 1, 12_000):
+        pairs = iter([*[(b"low", 1)] * before, bad, "not read"])
+        with pytest.raises(error, match=text):
+            bpe.train_from_counts(pairs, 300)
+        assert list(pairs) == ["not read"]
+
+
+def test_an_error_of_the_callers_generator_stays_as_it_is():
+    def words():
+        yield b"low", 1
+        raise TypeError("the caller's")
+
+    with pytest.raises(TypeError, match="^the caller's$"):
+        bpe.train_from_counts(words(), 300)
+
+
+@only_c
+def test_a_count_too_large_for_c_is_named():
+    with pytest.raises(OverflowError, match=r"2\*\*64 occurrences of a word or more: \(b'cd', 18446744073709551616\)$"):
+        bpe.train_from_counts([(b"ab", 1), (b"cd", 2**64)], 300)
+
+
+def test_pairs_need_no_memory_of_python_in_c(engine):
+    """A million pairs, each word twice: a dict of half a million words alone takes 40 MB."""
+    tracemalloc.start()
+    bpe.train_from_counts(((b"%d" % (n % 500_000), 1) for n in range(1_000_000)), 257)
+    assert (tracemalloc.get_traced_memory()[1] < 10_000_000) == (engine == "c")
+    tracemalloc.stop()

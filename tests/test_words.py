@@ -1,0 +1,192 @@
+"""Part IV: patterns, special tokens, and where text may be cut."""
+
+import functools
+import operator
+import random
+import time
+import unicodedata
+from collections import Counter
+
+import pytest
+
+import bpe
+from shared import BAD_UTF8, FORMS, MANY, pipe_of
+from test_bpe import (
+    CUSTOM,
+    END,
+    TRICKY,
+    naive_split,
+    naive_words,
+    need,
+    only_python,
+    random_text,
+    trained,
+    with_merges,
+    words_in,
+)
+
+# --- patterns --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", [
+    r"\d+", r"[a-z]+", r" ?[^\s\d]+", r"\n", r"(a)(b)", "a*", "1*|b", r"(?=[A-Z])", r"(?<=\s)", r"\b", r"\s*", "x?",
+])  # fmt: skip
+def test_a_custom_pattern_gives_the_words_of_a_split_with_isolated(pattern):
+    tokenizers, rng = need("tokenizers"), random.Random(pattern)
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    for length in range(120):
+        text = random_text(rng, "aab1x AB \n.é字", length % 40)
+        expected = [text[start:end] for _, (start, end) in split.pre_tokenize_str(text)]
+        assert words_in(text, pattern=pattern) == Counter(expected), text
+
+
+@only_python
+def test_a_pattern_whose_matches_are_not_in_order_is_refused():
+    """(?r) searches backward: in "abbb ab" it finds the last b first."""
+    with pytest.raises(ValueError, match="not in the order of the text"):
+        bpe.find_words("abbb ab", "(?r)b+")
+    for call in (lambda: bpe.count_words(texts=["abbb ab"], pattern="(?r)b+"), lambda: bpe.Tokenizer({}, [], None, "(?r)b+")):
+        with pytest.raises(ValueError, match="searches backward"):
+            call()
+
+
+# --- special tokens --------------------------------------------------------------------------------------------------
+
+
+def test_special_tokens_are_a_list_and_not_a_set_or_a_dict(part):
+    """The order of a set differs from run to run, and so would the ids."""
+    expected = bpe.train_bpe(part, 300, ["<a>", END])
+    for specials in (("<a>", END), (token for token in ("<a>", END))):
+        assert bpe.train_bpe(part, 300, specials) == expected
+    for wrong in ({"<a>", END}, frozenset(["<a>"]), {"<a>": 0}, "<a>", b"<a>"):
+        for call in (functools.partial(bpe.train_bpe, part, 300), functools.partial(bpe.Tokenizer, *trained(300))):
+            with pytest.raises((TypeError, ValueError), match="special_tokens must be a list of strings"):
+                call(wrong)
+
+
+@only_python
+@pytest.mark.parametrize("special, options, text", [
+    ("x\ufffd", {}, "special token 2 "), ("\ufffd", {"errors": "replace"}, "special token 2 "),
+])  # fmt: skip
+def test_special_tokens_that_reading_could_change_are_refused(words_txt, special, options, text):
+    """Bytes that are not UTF-8 become U+FFFD with errors="replace"."""
+    with pytest.raises(ValueError, match=text):
+        bpe.count_words("words.txt", ["<b>", special], **options)
+    with pytest.raises(ValueError, match=text):
+        bpe.train_bpe("words.txt", 300, ["<b>", special], **options)
+
+
+@pytest.mark.parametrize("length", [1000, 10_000])
+def test_a_long_special_token_that_almost_matches_everywhere_costs_little(length):
+    """Version 0.4.0 tried every length from the longest down: 99 s for the longer one."""
+    tokenizer = bpe.Tokenizer(with_merges([]), [], ["<|" + "y" * length, "<|", "<|y"])
+    start = time.process_time()
+    assert tokenizer.decode(tokenizer.encode("<|" * 10_000 + "<|yy")) == "<|" * 10_000 + "<|yy"
+    assert tokenizer.encode("<|<|y<|" + "y" * length) == [257, 258, 256]
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize("special_tokens, piece", [
+    (["a a"], "a "), (["a a", *(f"a a{n}" for n in range(100))], "a "), (["aa ", "a a"], "a "),
+], ids=["one", "many", "two"])  # fmt: skip
+def test_special_tokens_that_overlap_take_linear_time(tmp_path, cut, special_tokens, piece):
+    path, text = tmp_path / "text.txt", piece * 10_000
+    path.write_text(text)
+    tokenizer = bpe.Tokenizer(with_merges([]), [], special_tokens)
+    cut(8000)
+    start = time.process_time()
+    counts = bpe.count_words(path, special_tokens, workers=1)
+    ids, small = tokenizer.encode(text), [text[at : at + 1000] for at in range(0, 20_000, 1000)]
+    assert list(tokenizer.encode_iterable([text])) == list(tokenizer.encode_iterable(small)) == ids
+    assert time.process_time() - start < 1
+    assert counts == {b"".join(word): count for word, count in naive_words(text, special_tokens).items()}
+
+
+# --- where text may be cut -------------------------------------------------------------------------------------------
+
+SPECIAL_SETS = [
+    [], ["\r\n"], ["<x>\r"], [END], ["a a"], ["<a>", "<a><b>"], [" \n", "\n\n"], ["aa", "a\n", "\r\n\r\n"], ["\n<x>"],
+    ["字字", "1 1", " 's"], ["é é"], ["<a>", "x<a>y"], ["[x]", "(.*)", "a|b", "\\d+", "$$", "字", "😀"],
+    ["x" * n for n in range(2, 30)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM, r"(a)(b)|\s+x", r"\S+|\s+", "\ufffd|a+|.", r"[^\n]*\n|[^\n]+"])
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_cuts_change_nothing(tmp_path, cut, pattern, errors):
+    rng, path = random.Random(repr((pattern, errors))), tmp_path / "text.txt"
+    options = {"pattern": pattern, "errors": errors, "workers": 1}
+    bad = [*BAD_UTF8, b"\x97", b"\xf0\x9f"] if errors == "replace" else []
+    for specials in 2 * SPECIAL_SETS:
+        parts = [part.encode() for part in [*TRICKY, *specials[:9], *specials[:9], "a ", "ab\n", "\r\n"]] + bad
+        data = b"".join(rng.choices(parts, k=rng.randint(0, 200)))
+        if specials and rng.random() < 0.2:  # a window may begin inside one, or inside a character
+            data = rng.randint(0, 12) * b"x" + specials[0][:2].encode() * rng.randint(0, 200)
+        path.write_bytes(data)
+        text = data.decode(errors=errors)
+        words = naive_words(text, specials, bpe.PATTERNS.get(pattern, pattern))
+        expected = {b"".join(word): count for word, count in words.items()}
+        sizes = rng.sample([(1, 20), (7, 30), (50, 40), (100, 90), (1 << 20, 64)], 2)  # of slices and windows
+        with pipe_of(data) as pipe:
+            for source, (slice_bytes, window_bytes) in zip((path, pipe), sizes):
+                cut(slice_bytes, window_bytes)
+                assert bpe.count_words(source, specials, **options) == expected, (data, specials)
+
+
+@pytest.mark.parametrize("text, pattern, specials, n_slices", [
+    ("one two three four " * 10, "gpt2", [], 8), ("one two three four " * 10, "cl100k", [], 8),
+    ("one two three four " * 10, r"\w+", ["three"], 4), ("one two three four " * 10, r"\w+", [], 1),
+    ("a a" * 99, CUSTOM, ["a a"], 4),  # it overlaps itself: only between two of them, counted from the left
+])  # fmt: skip
+def test_the_tests_of_cutting_do_cut(tmp_path, monkeypatch, cut, text, pattern, specials, n_slices):
+    cut(1, 20)
+    (tmp_path / "text.txt").write_text(text)
+    slices, kind = [], bpe.Slice
+    monkeypatch.setattr(bpe, "Slice", lambda *fields: slices.append(fields) or kind(*fields))
+    bpe.count_words(tmp_path / "text.txt", specials, pattern=pattern, workers=1)
+    assert len(slices) >= n_slices
+
+
+@only_python
+def test_a_cut_is_the_last_place_and_slices_have_the_size_that_was_asked_for(tmp_path, cut):
+    assert bpe.last_cut(b"one two three four", "gpt2", ()) == len("one two three")
+    assert bpe.last_cut(b"xxxxxx<a>yyyy<a>zzzzzz", r"\w+", ("<a>",)) == len("xxxxxx<a>yyyy")
+    cut(100, 40)
+    (tmp_path / "text.txt").write_text("one two three four " * 100)
+    slices = list(bpe.slices_of_file(str(tmp_path / "text.txt"), 100, bpe.Options()))
+    sizes = [piece.end_byte - piece.start_byte for piece in slices]
+    assert sum(sizes) == 1900 and max(sizes) <= 180 and min(sizes[:-1]) >= 100
+
+
+@only_python
+def test_only_letters_and_marks_are_ever_joined_to_the_character_before_them():
+    """What cuts of text rely on that is normalized afterwards, for each code point of this Python."""
+    for character in map(chr, range(0x110000)):
+        parts = unicodedata.decomposition(character).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            first, second = (chr(int(part, 16)) for part in parts)
+            assert unicodedata.category(second)[0] in "LM"
+            if unicodedata.category(first)[0] not in "LNM" and unicodedata.normalize("NFC", first + second) == character:
+                assert unicodedata.category(character)[0] not in "LNM"
+        if unicodedata.combining(character):
+            assert unicodedata.category(character)[0] == "M"
+
+
+@only_python
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_text_that_is_normalized_later_is_cut_where_its_words_stay(form):
+    rng, cuts = random.Random(form), 0
+    for normalized in ((), ("1 2", "b.a", "<EOT>")):
+        for _ in range(5 * MANY):
+            text = random_text(rng, [*FORMS, *"ab.1 '<>=", "\u3099", "\u0338", "b.", "1 2", "<EOT>"], rng.randint(5, 40))
+            for name in ("gpt2", "cl100k", "o200k", "llama3"):
+                place = bpe.last_cut(text.encode(), (form, name), normalized, normalized)
+                parts = [part.decode() for part in (text.encode()[:place], text.encode()[place:])]
+                words = [naive_split(unicodedata.normalize(form, part), bpe.PATTERNS[name]) for part in parts]
+                whole = unicodedata.normalize(form, text)
+                assert functools.reduce(operator.iadd, words, []) == naive_split(whole, bpe.PATTERNS[name])
+                cuts += place > 0
+                n = len(unicodedata.normalize(form, parts[0]))
+                for token in normalized:
+                    assert all(token not in whole[at : at + len(token)] for at in range(max(n - len(token) + 1, 0), n)), (text, place)
+    assert cuts > MANY

@@ -132,6 +132,9 @@ def scan(engine, pattern, texts, how):
 
 def split(pattern, text):
     """The matches that regex finds, and the text between them."""
+    words = EXPRESSIONS[pattern].findall(text)
+    if "".join(words) == text:  # nothing is between them; this takes half the time
+        return list(filter(None, words))
     places = [0, *itertools.chain.from_iterable(match.span() for match in EXPRESSIONS[pattern].finditer(text)), len(text)]
     return [text[start:end] for start, end in zip(places, places[1:]) if start < end]
 

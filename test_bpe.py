@@ -1,4 +1,4 @@
-"""The promises of bpe.py, in the order and with the numbers of its parts. Run `pytest test_bpe.py`; it takes a minute.
+"""The promises of bpe.py, in the order and with the numbers of its parts. Run `pytest test_bpe.py` (half a minute).
 
 Expected values come from a hand calculation, a published example, another program, or from the oracle below.
 Everything else that must hold is in tests/, a file for each part of bpe.py. `python test_bpe.py` writes the expected

@@ -287,7 +287,7 @@ def test_compare_says_what_kind_of_file_it_reads(main, error):
 
 
 def test_compare_reads_what_subword_nmt_writes(tmp_path):
-    need("subword_nmt.learn_bpe")
+    need("subword_nmt")
     from subword_nmt.learn_bpe import learn_bpe
 
     with (tmp_path / "codes.txt").open("w") as codes:

@@ -367,7 +367,7 @@ def test_an_error_names_the_text_of_a_batch_and_leaves_the_collector_as_it_was(m
 
 
 def test_arrays_of_a_batch_are_the_lists_of_it():
-    numpy = pytest.importorskip("numpy")
+    numpy = need("numpy")
     for tokenizer, kind in (
         (bpe.Tokenizer(*trained(600), [END]), "uint16"), (bpe.Tokenizer({0: b"a", 70_000: b" ", 5: b"b"}, []), "uint32"),
     ):  # fmt: skip

@@ -1,63 +1,33 @@
 /*
- * bpe_fast.c: the same results as bpe.py, as fast as the machine allows.
+ * bpe_fast.c: the merge loop. Words and their counts go in, merges come out, the same as in Part II of bpe.py.
  *
- * The Python engine in bpe.py is the definition; read it first, then the interface below, then Parts 1 to 3 in order:
+ * Read Part II first, then the interface below, then the rest in order. bpe_text.c counts words and encodes; it uses
+ * the table of this file. An example, with `low` 5 times and `newest` 6 times:
  *
- *     bpe_words_new("<|endoftext|>", (size_t[]){13}, 1, &bpe_patterns[0], seed, &words);
- *     bpe_words_scan(words, texts, ends, n_texts);               once per slice; a thread has a table for itself
- *     bpe_learner_new(words, 32000, 1, &learner);                uses the words up
+ *     bpe_learner_new("lownewest", (uint64_t[]){3, 6}, (uint64_t[]){5, 6}, 2, 32000, 1, seed, &learner);
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
- *         ...                                                    `made` merges, and after BPE_DONE the last ones
- *     bpe_encoder_new(ids, n_ids, rows, n_merges, specials, lengths, 1, special_ids, &bpe_patterns[0], seed, &encoder);
- *     bpe_encoder_know(encoder, words, lengths, ids, n, 0);      words that are tokens; with 1, they stay whole
- *     bpe_cache_new(encoder, &cache);                            one per thread
- *     bpe_encode(cache, texts, ends, n_texts, ids, NULL);        once per slice
+ *         ...                                       `made` merges, and after BPE_DONE the last ones
+ *     bpe_learner_free(learner);
  *
- * A slice is any number of texts, concatenated, and the end of each. No word reaches across an end. An example with three
- * texts, the second one empty, and a vocabulary with a token for each word:
- *     texts  "low lower" "" "newest"      ends   9 9 15      after bpe_encode:   ids  low, _lower, newest   ends  2 2 3
+ * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits.
+ * With -DCHECKED, assertions check the invariants.
  *
- * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits. With
- * -DCHECKED, assertions check the invariants.
+ * Part II keeps a set of words for each pair. Here, all words are in one array, and each pair has an ascending list
+ * of places in it. The array has a slot for each byte, and an empty slot (.) between two words. The id of a token is
+ * in its first and in its last slot; the slots inside are empty:
+ *     seq   . n e w e s t . ...     after (e, st) -> est:   . n e w est . est . ...
+ * So the neighbors of a token at p are seq[p - 1] and seq[p + length], and no word is ever moved.
  *
- * THE TABLE  One type of open-addressing table holds words, special tokens, pairs, and cached words. A slot has 32
- * bytes; half of them are the key:
- *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length, 6
- *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
- *     key    left id, right id, 8 bytes | 1        a pair
- *     value  count           | offset of a long word in the arena; for a pair, its count and its list
- *     value  n = 2 | new | est | . . . .           the ids of a cached word, if it is short and they fit
- * The hash has a secret seed, so keys that collide can't be constructed.
+ * A list is not corrected when a later merge takes one of its tokens. After (e, s) -> es, the list of (s, t) still
+ * has the place of `s` in `newest`; but that slot no longer holds the id of s. In general, the pair (a, b) is still
+ * at p if seq[p] is a and seq[p + length of a] is b: a token that has taken a or b is newer, so it has another id.
  *
- * PART 1, WORDS, fills a table with words and counts, or gives them to Part 3. It knows patterns only as tables, which
- * build_ffi.py makes from their text. The scanner reads windows of 64 bytes with a machine of 16 states that marks where
- * words begin: each byte is one step, and one shuffle of a register. Where the machine can't decide, which is rare,
- * walk_word reads one word with the automaton, which goes back to the last place at which the word might end.
+ * A merge (a, b) -> c reads its list once. For each distinct neighbor x on the left, it sums up how often (x, a)
+ * became (x, c); for each y on the right, how often (b, y) became (c, y). Then it updates the table once per sum.
  *
- * PART 2, LEARNING, takes a table of words and knows nothing of text. One array holds all distinct words, a slot for
- * each byte, with empty slots (.) between the words. The id of a token is in its first and in its last slot; the slots
- * inside are empty, so the neighbors of a token at p are seq[p - 1] and seq[p + length]:
- *     seq   . n e w e s t . ...   after  e+st -> est:   . n e w est . est . ...      (st before it)
- * Words with the same count share blocks of the array, so a count per block is enough. Each pair has an ascending list
- * of places: the first slots of the left token when the list was made. Lists are not corrected when a later merge takes
- * one of the tokens. Comparing ids shows whether the pair (a, b) is still at p: any token that has taken a or b is
- * newer, so it has another id, in its first and in its last slot. And if a is still at p, b begins at p + the length of
- * a.
- * A merge (a, b) -> c reads its list once. For each left neighbor x and right neighbor y it sums up how much the pairs
- * (x, a) and (b, y) lose and (x, c) and (c, y) gain. Then it updates the table of pairs once per distinct neighbor.
- * struct bpe_learner says which pairs are in the table and in the heap.
- *
- * PART 3, ENCODING, needs only Part 1. It merges the pair of lowest rank, the leftmost of equal ones, until no pair has
- * a rank. Each distinct word is merged once, and then cached. Most of the time for a new word goes into looking up
- * ranks, so their table is compact, and the bytes of a character become its token at once if that is safe (see
- * index_merges).
- *
- * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words; while a table grows, there are two.
- *         Learner: 4 bytes for each byte of distinct words and the slot after each, up to 512 for each distinct count,
- *         as much again for the first lists, 12 per place of the most frequent pair, and 32 per slot of the table of
- *         pairs. When the block of lists is full, those of pairs that are no longer in the table are removed. Encoder:
- *         24 bytes per merge, 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the longest word, while it is
- *         merged.
+ * Memory: 4 bytes for each byte of the words and for the slot after each word, up to 512 for each distinct count, as
+ * much again for the first lists, 12 per place of the most frequent pair, 32 per slot of the table of pairs; and 24
+ * per word during bpe_learner_new. When the block of lists is full, lists of dead pairs are removed.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)
@@ -71,72 +41,25 @@
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
-#if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)
-#include <immintrin.h>
-#define SSE2 1 /* all processors of this kind have it */
-#elif defined(__GNUC__) && defined(__AARCH64EL__) && !defined(PLAIN_C)
-#include <arm_neon.h>
-#define NEON 1 /* all processors of this kind have it */
-#endif
 
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
 enum bpe_status {
     BPE_OK,
-    BPE_NO_MEMORY, /* an allocation failed; words are used up, a learner or an encoder can only be freed */
-    BPE_BAD_UTF8,  /* the text is not UTF-8 */
-    BPE_NO_TOKEN,  /* the vocabulary has no token for a byte of the text */
-    BPE_OVERFLOW,  /* 2^63 bytes of words or more, counting all occurrences */
-    BPE_USED_UP,   /* the words have gone into a learner, or an earlier call failed: they can only be freed */
-    BPE_TOO_MANY_WORDS,  /* for a learner: its array would have 2^32 slots or more */
-    BPE_TOO_MANY_TOKENS, /* for an encoder: 2^21 or more */
-    BPE_LONG_WORD,       /* for an encoder: 2^32 bytes or more */
-    BPE_DONE       /* no pair is left to merge, or no more merges are wanted */
+    BPE_NO_MEMORY,      /* an allocation failed */
+    BPE_OVERFLOW,       /* 2^63 bytes of words or more, counting all occurrences */
+    BPE_TOO_MANY_WORDS, /* the array would have 2^32 slots or more */
+    BPE_DONE            /* no pair is left to merge, or no more merges are wanted */
 };
 
-/* A pattern, which build_ffi.py makes from its text and explains. State 0 of the automaton can't match any more, and state
-   1 begins a word. A cell is 4 * the next state, + 1 if a word may end before this character, + 2 if it ends there in any
-   case; then the next state is that of the next word, of which this is the first character. */
-typedef struct {
-    const uint16_t *blocks; /* of 256 code points each: the number of their block of classes */
-    const uint8_t *classes;
-    const uint16_t *cells;  /* by state: one for each class, and one for the end of the text */
-    const uint16_t *ascii;  /* the same by state and byte, for the bytes below 128 */
-    const uint8_t *rows;    /* of the machine, by byte: see find_starts */
-    const uint8_t *cuts;    /* by the classes of two characters: whether any text can be cut between them */
-    uint32_t n_classes;
-    uint32_t ideographs_are_one_class; /* 1 if U+4E00 to U+9FFF all are in one */
-} bpe_pattern;
-extern const bpe_pattern bpe_patterns[5]; /* gpt2, cl100k, o200k, llama3, qwen2, with the classes of bpe_regex_version */
-
-typedef struct bpe_words bpe_words;     /* distinct words and how often each occurs */
-typedef struct bpe_learner bpe_learner; /* takes over the words and produces merges, a batch at a time */
-typedef struct bpe_encoder bpe_encoder; /* vocabulary and merges; never changes, so threads can share one */
-typedef struct bpe_cache bpe_cache;     /* the ids of words that an encoder has met; each thread has one */
-
-/* Create an empty table for text with n different special tokens, concatenated, each of two bytes or more. The pattern has
-   to stay as long as the table; it can be NULL if no text is scanned. The seed should be a secret. Functions that create something write a handle, or NULL, even after an error: free it. */
-int bpe_words_new(const uint8_t *specials, const size_t *lengths, size_t n, const bpe_pattern *pattern,
-                  const uint64_t seed[2], bpe_words **words);
-void bpe_words_free(bpe_words *w);
-
-/* Count the words of n texts, concatenated; ends[i] is the end of text i, and each is at or after the one before. */
-int bpe_words_scan(bpe_words *w, const uint8_t *texts, const uint64_t *ends, size_t n);
-
-/* Add n words and their counts. The words are concatenated. The table gets room for n new words at once. */
-int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n);
-
-/* Write the words that occur at least min_count times, concatenated in any order, with their lengths and counts, and
-   sum them up: distinct words and their bytes, and all occurrences. With NULL for the three arrays, only sum up. */
-typedef struct { uint64_t words, bytes, all_words, all_bytes; } bpe_totals;
-int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
-                  bpe_totals *totals);
-
+typedef struct bpe_learner bpe_learner;
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
-/* Take over all words of a table, which is used up afterwards. The ids of bytes are 0 to 255; the first merge makes the
-   token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. */
-int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency, bpe_learner **learner);
+/* Take n words, concatenated, which can be freed afterwards; a word may be given twice. The ids of bytes are 0 to 255;
+   the first merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. The
+   seed is two random numbers, kept secret. Writes a handle, or NULL, even after an error: free it. */
+int bpe_learner_new(const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n,
+                    uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner);
 
 /* Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
    and BPE_OK before that: after `most` merges, or after about 0.1 s, so that the caller can show progress and react to
@@ -145,90 +68,22 @@ int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
 
-/* The vocabulary has n_ids tokens with these ids, first the 256 bytes, UINT32_MAX for a byte without a token. `tokens` has
-   the bytes of all others, concatenated, and token_lengths the length of each. merges are rows of (left, right, new token)
-   by rank, as indexes into ids; no pair is given twice, and no merge uses a byte without a token. The
-   special tokens are given as to bpe_words_new, special_ids in the same order. */
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
-                    const uint32_t *merges, size_t n_merges, const uint8_t *specials, const size_t *lengths,
-                    size_t n_specials, const uint32_t *special_ids, const bpe_pattern *pattern, const uint64_t seed[2],
-                    bpe_encoder **encoder);
-void bpe_encoder_free(bpe_encoder *e);
-
-/* Add n different words, concatenated, that are tokens, with their ids. A word that merges make differently is left out;
-   but with stay_whole, it stays whole. No cache may exist yet. */
-int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
-                     int stay_whole);
-
-/* Create a cache of words for an encoder, which has to stay as long as the cache. */
-int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
-void bpe_cache_free(bpe_cache *c);
-
-/* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for two
-   ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, and `ids` is
-   scratch space. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with an error: for
-   BPE_NO_TOKEN, the first byte without a token. The cache can be used again after any error. One word of 40 MB takes
-   about 10 s. */
-int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow);
-
-/* Find the last place in a window of text at which it can be cut without changing its words; 0 if there is none. No place
-   is next to bytes that are not UTF-8. */
-size_t bpe_last_cut(const bpe_pattern *pattern, const uint8_t *window, size_t length);
-
-extern const char bpe_regex_version[]; /* of the package that the classes are from */
-extern const char bpe_class_digest[];
-extern const char bpe_source_digest[]; /* of this file */
-
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
 
 #ifndef HUGE_FROM
 #define HUGE_FROM ((size_t)2 << 20) /* the size of blocks, in bytes, from which on they get huge pages */
 #endif
-#ifndef CACHE_WORDS
-#define CACHE_WORDS ((size_t)3 << 18) /* in a cache at most: 32 MB of slots, */
-#endif
-#define CACHE_BYTES (CACHE_WORDS * 42) /* and as much for its arena */
 
-#ifndef RAISE_FROM
-#define RAISE_FROM ((size_t)1 << 18) /* pairs in the table from which on rare ones may be dropped; 0: tried at once */
-#endif
-
-enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
-enum { PIECE = 64 };                       /* a bit of that byte, changed for the pieces of a word */
-enum { IDS_IN_SLOT = 3 };
-enum { FIRST_SLOTS = 1 << 8 };             /* of a new table, a power of two */
-enum { BYTES_PER_WORD = 20 };              /* of text: how many words a table gets room for before it is scanned, */
-enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slots */
-enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
-enum { SHORT = 16 };                       /* bytes: less text is read by walk_word alone */
-enum { STATE = 15, BEGINS = 16, BEFORE = 32, STOP = 64, STOPPED = 16 }; /* see find_starts */
-enum { BATCH = 64 };                       /* words that are looked up together */
-enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
-enum { AHEAD = 48 };                       /* how many places of a pair ahead memory is fetched; 16 or 96 do, too */
-enum { FEW_AHEAD = 8 };                    /* the same for pairs and words, with more in between; so are 4 and 16 */
+enum { FIRST_SLOTS = 1 << 8 }; /* of a new table, a power of two */
+enum { AHEAD = 48 };           /* how many places ahead memory is fetched; 16 or 96 do, too */
+enum { FEW_AHEAD = 8 };        /* the same for words and pairs, with more work in between; 4 or 16 do, too */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
 #if defined(__GNUC__) && !defined(PLAIN_C) /* PLAIN_C is for tests of what other compilers get */
-#define LIKELY(x) __builtin_expect(!!(x), 1)
 #define PREFETCH(p) __builtin_prefetch(p)
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define NOINLINE __attribute__((noinline))
-static inline unsigned lowest_bit(uint64_t x) { return (unsigned)__builtin_ctzll(x); }
-static inline unsigned highest_bit(uint64_t x) { return 63u - (unsigned)__builtin_clzll(x); }
 #else
-#define LIKELY(x) (x)
 #define PREFETCH(p) ((void)(p))
-#define ALWAYS_INLINE static inline
-#define NOINLINE
-static inline unsigned highest_bit(uint64_t x)
-{
-    unsigned i = 0;
-    for (unsigned half = 32; half; half /= 2)
-        i += x >> (i + half) ? half : 0;
-    return i;
-}
-static inline unsigned lowest_bit(uint64_t x) { return highest_bit(x & (~x + 1)); }
 #endif
 
 #define TRY(call) /* return the status of a call unless it is BPE_OK */ \
@@ -237,23 +92,6 @@ static inline unsigned lowest_bit(uint64_t x) { return highest_bit(x & (~x + 1))
         if (status_of_call != BPE_OK) \
             return status_of_call; \
     } while (0)
-
-static inline uint64_t load8(const void *p)
-{
-    uint64_t x;
-    memcpy(&x, p, 8);
-    return x;
-}
-
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#define little(x) __builtin_bswap64(x) /* a number whose first byte in memory is its lowest, or back */
-#else
-#define little(x) (x)
-#endif
-
-static inline uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
-
-static inline uint64_t bits_below(unsigned n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
 /* the exclusive or of both halves of the product, of 128 bits: a good hash as long as a factor is secret */
 static inline uint64_t fold(uint64_t a, uint64_t b)
@@ -309,13 +147,13 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint64_t key[2]; /* key[1] is 0 in an empty slot, and only there */
+    uint64_t key[2]; /* for a pair, the two ids, and 1; key[1] is 0 in an empty slot, and only there */
     union {
         struct {
-            uint64_t count, where; /* where: the offset of a long word in the arena, or of a pair in the lists */
+            uint64_t count, where; /* where: the index of a pair's list */
         };
-        struct { /* of a cached word; if it is long, or the ids don't fit here, `where` replaces ids[1] and ids[2] */
-            uint32_t n_ids, ids[IDS_IN_SLOT];
+        struct { /* in bpe_text.c, where keys are words: the ids of a cached word, or `where` if there are more */
+            uint32_t n_ids, ids[3];
         };
     };
 } slot;
@@ -324,8 +162,8 @@ typedef struct {
     slot *slots;
     size_t capacity, used; /* capacity is a power of two */
     unsigned shift;        /* 64 - log2(capacity) */
-    uint64_t seed[2];      /* of the hash, a secret */
-    uint8_t *arena;
+    uint64_t seed[2];      /* 100,000 words with chosen hashes took 83 s instead of 0.13: so the hash has a secret */
+    uint8_t *arena;        /* in bpe_text.c, the bytes of long words */
     size_t arena_size, arena_capacity;
 } table;
 
@@ -347,7 +185,9 @@ static int make_room(table *t, uint64_t n)
         return BPE_OK;
     if (!(slots = allocate(capacity, sizeof *slots)))
         return BPE_NO_MEMORY;
-    t->shift = 64 - highest_bit(capacity);
+
+    for (t->shift = 64; capacity >> (64 - t->shift) > 1; t->shift--)
+        ;
     for (const slot *s = old; s < old_end; s++)
         if (s->key[1]) {
             size_t i = home_of(t, s->key[0], s->key[1]);
@@ -361,21 +201,10 @@ static int make_room(table *t, uint64_t n)
     return BPE_OK;
 }
 
-/* Put a key that is not in the table into the empty slot that was found for it. */
-static void use_slot(table *t, slot *s, const uint64_t key[2])
+static int new_table(table *t, const uint64_t seed[2])
 {
-    assert(!s->key[1]);
-    t->used++;
-    memcpy(s->key, key, sizeof s->key);
-}
-
-/* Append bytes to the arena. */
-static int keep_bytes(table *t, const void *bytes, size_t n)
-{
-    TRY(grow(&t->arena, &t->arena_capacity, t->arena_size + n, 1));
-    memcpy(t->arena + t->arena_size, bytes, n);
-    t->arena_size += n;
-    return BPE_OK;
+    memcpy(t->seed, seed, sizeof t->seed);
+    return make_room(t, 0);
 }
 
 static void free_table(table *t)
@@ -385,744 +214,106 @@ static void free_table(table *t)
     memset(t, 0, sizeof *t);
 }
 
-/* Make a seed of any two numbers, also small ones, whose bits look random. The constants are digits of pi. */
-static void mix_seed(uint64_t mixed[2], const uint64_t seed[2])
+/* Put a key that is not in the table into the empty slot that was found for it. */
+static void use_slot(table *t, slot *s, const uint64_t key[2])
 {
-    mixed[0] = fold(seed[0] ^ 0x243f6a8885a308d3u, seed[1] ^ 0x13198a2e03707344u);
-    mixed[1] = fold(seed[0] ^ 0xa4093822299f31d0u, seed[1] ^ 0x082efa98ec4e6c89u);
+    assert(!s->key[1]);
+    t->used++;
+    memcpy(s->key, key, sizeof s->key);
 }
 
-static int new_table(table *t, const uint64_t seed[2])
+/* Find the slot with this key, or the empty slot for it. */
+static inline slot *find_slot(const table *t, uint64_t key0, uint64_t key1)
 {
-    mix_seed(t->seed, seed);
-    return make_room(t, 0);
-}
-
-/* Make the key of a word of up to INLINE_MAX bytes, from 16 bytes that begin with it. */
-static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
-{
-    static const uint8_t keep[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
-    const uint8_t *mask = keep + 16 - length;
-    key[0] = load8(word) & load8(mask);
-    key[1] = (load8(word + 8) & load8(mask + 8)) | little((uint64_t)length << 56);
-}
-
-/* Make the key of a longer word: a hash and the length. Since words can have the same key, find_word compares them. */
-static void long_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
-{
-    const uint8_t *p = word;
-    key[0] = 0;
-    key[1] = little((uint64_t)LONG_WORD << 56 | length);
-    for (size_t rest = length; rest; rest -= rest < 16 ? rest : 16, p += 16) {
-        p = rest < 16 ? word + length - 16 : p; /* the last 16 bytes, some of them once more */
-        key[0] = fold(key[0] ^ load8(p) ^ t->seed[0], load8(p + 8) ^ t->seed[1]);
-    }
-}
-
-/* Make the key of a word of any length. */
-static void make_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
-{
-    uint8_t copy[INLINE_MAX + 1] = {0};
-    if (length > INLINE_MAX)
-        long_key(t, word, length, key);
-    else
-        short_key(memcpy(copy, word, length), length, key);
-}
-
-/* Find the slot of a word with this key, or the empty slot for it. */
-static inline slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
-{
-    for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
+    for (size_t i = home_of(t, key0, key1);; i = (i + 1) & (t->capacity - 1)) {
         slot *s = t->slots + i;
-        if (!s->key[1] || (LIKELY(s->key[0] == key[0] && s->key[1] == key[1]) &&
-                           (length <= INLINE_MAX || !memcmp(t->arena + s->where, word, length))))
+        if (!s->key[1] || (s->key[0] == key0 && s->key[1] == key1))
             return s;
     }
 }
 
-/* Add to the count of a word with this key. */
-static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
+/* Empty a slot. A search for a key that is stored after its home would end at the hole: such keys move back. */
+static void drop_slot(table *t, slot *s)
 {
-    slot *s;
-    TRY(make_room(t, (uint64_t)t->used + 1));
-    s = find_word(t, key, word, length);
-    if (!s->key[1]) {
-        if (length > INLINE_MAX)
-            TRY(keep_bytes(t, word, length));
-        use_slot(t, s, key);
-        s->where = t->arena_size - length; /* nobody reads it if the word is short */
-    }
-    s->count += count;
-    return BPE_OK;
-}
-
-/* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
-static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
-{
-    const uint8_t *bytes = (const uint8_t *)s->key;
-    *length = bytes[15] == LONG_WORD ? (size_t)(little(s->key[1]) & bits_below(56)) : bytes[15];
-    return bytes[15] == LONG_WORD ? t->arena + s->where : bytes;
-}
-
-/* ---- 1. words: windows of text ----------------------------------------------------------------------------------- */
-
-/* Find the bytes of the window at p that are first to first + n - 1 once the bits of `with` are set in them; all of
-   that range is on one side of 128. Wider vectors (AVX2, AVX-512), chosen at run time, made whole trainings 0 to 5 %
-   faster. */
-#if defined(NEON)
-ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
-{
-    const uint8x16_t weights = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u)); /* a bit for each of 8 bytes */
-    uint8x16_t part[4], sum;
-    for (unsigned i = 0; i < 4; i++) {
-        uint8x16_t v = vorrq_u8(vld1q_u8(p + 16 * i), vdupq_n_u8((uint8_t)with));
-        v = vsubq_u8(v, vdupq_n_u8((uint8_t)first));
-        part[i] = vandq_u8(vcltq_u8(v, vdupq_n_u8((uint8_t)n)), weights);
-    }
-    sum = vpaddq_u8(vpaddq_u8(part[0], part[1]), vpaddq_u8(part[2], part[3])); /* of neighbors, three times */
-    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(sum, sum)), 0);
-}
-#elif defined(SSE2)
-ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
-{
-    const __m128i set = _mm_set1_epi8((char)with), shift = _mm_set1_epi8((char)(first - 128));
-    const __m128i limit = _mm_set1_epi8((char)(n - 128)); /* comparisons are signed, so the range moves to -128 */
-    uint64_t bits = 0;
-    for (unsigned i = 0; i < WINDOW; i += 16) {
-        __m128i v = _mm_or_si128(_mm_loadu_si128((const void *)(p + i)), set);
-        bits |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpgt_epi8(limit, _mm_sub_epi8(v, shift))) << i;
-    }
-    return bits;
-}
-#else
-ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first, unsigned n)
-{
-    const uint64_t ones = 0x0101010101010101u, tops = ones * 0x80, flip = first < 128 ? 0 : tops;
-    uint64_t bits = 0;
-    for (unsigned i = 0; i < WINDOW; i += 8) {
-        uint64_t v = (little(load8(p + i)) | ones * with) ^ flip;
-        uint64_t from = (v | tops) - ones * (first & 127);     /* the top bit stays where byte >= first */
-        uint64_t to = (v | tops) - ones * ((first & 127) + n); /* and here where byte >= first + n */
-        bits |= ((from & ~to & ~v & tops) >> 7) * 0x0102040810204080u >> 56 << i; /* eight bits side by side */
-    }
-    return bits;
-}
-#endif
-
-typedef unsigned machine(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states);
-
-/* Take a step of the machine for each byte of a window: its key is the number of a row, and a row has the next state and
-   its marks for each of 16 states. Writes all these bytes; returns the last state. A byte is its own key in ASCII. */
-#if !defined(NEON)
-static unsigned run_plain(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states)
-{
-    for (unsigned i = 0; i < WINDOW; i++)
-        states[i] = rows[(unsigned)keys[i] << 4 | (i ? states[i - 1] & STATE : state)];
-    return states[WINDOW - 1] & STATE;
-}
-#endif
-
-/* The same with a row in a register: one shuffle is a step. All 16 bytes of `now` are the state. */
-#if defined(SSE2)
-__attribute__((target("avx"))) static unsigned run_fast(const uint8_t *rows, const uint8_t *keys, unsigned state,
-                                                        uint8_t *states)
-{
-    __m128i now = _mm_set1_epi8((char)state);
-    for (unsigned i = 0; i < WINDOW; i += 16) {
-        __m128i last = now; /* the last 16 states, in order */
-#pragma GCC unroll 16
-        for (unsigned k = i; k < i + 16; k++) {
-            now = _mm_shuffle_epi8(_mm_loadu_si128((const void *)(rows + ((size_t)keys[k] << 4))), now);
-            last = _mm_alignr_epi8(now, last, 1);
+    const size_t mask = t->capacity - 1;
+    size_t hole = (size_t)(s - t->slots);
+    for (size_t i = (hole + 1) & mask; t->slots[i].key[1]; i = (i + 1) & mask)
+        if (((i - home_of(t, t->slots[i].key[0], t->slots[i].key[1])) & mask) >= ((i - hole) & mask)) {
+            t->slots[hole] = t->slots[i];
+            hole = i;
         }
-        _mm_storeu_si128((void *)(states + i), last);
-    }
-    return states[WINDOW - 1] & STATE;
-}
-#elif defined(NEON)
-static unsigned run_fast(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states)
-{
-    uint8x16_t now = vdupq_n_u8((uint8_t)state);
-    for (unsigned i = 0; i < WINDOW; i += 16) {
-        uint8x16_t last = now;
-#pragma GCC unroll 16
-        for (unsigned k = i; k < i + 16; k++) {
-            now = vqtbl1q_u8(vld1q_u8(rows + ((size_t)keys[k] << 4)), vandq_u8(now, vdupq_n_u8(STATE)));
-            last = vextq_u8(last, now, 1);
-        }
-        vst1q_u8(states + i, last);
-    }
-    return states[WINDOW - 1] & STATE;
-}
-#endif
-
-static machine *fastest_machine(void)
-{
-#if defined(SSE2)
-    return __builtin_cpu_supports("avx") ? run_fast : run_plain;
-#elif defined(NEON)
-    return run_fast;
-#else
-    return run_plain;
-#endif
+    t->slots[hole] = (slot){.key = {0, 0}, .count = 0};
+    t->used--;
 }
 
-/* ---- 1. words: special tokens ------------------------------------------------------------------------------------ */
+/* ---- learning: tokens, the heap, and the table of pairs ---------------------------------------------------------- */
 
-typedef struct { /* how text is cut into words */
-    const bpe_pattern *pattern;
-    machine *run;
-    table specials;             /* the special tokens; the count of each is 1 + its index */
-    size_t *lengths;            /* their different lengths, longest first, then 0 */
-    unsigned least[2], most[2]; /* of their first and second bytes */
-    uint8_t begins[1 << 16];    /* by two bytes: whether a special token begins with them */
-} rules;
-
-static inline unsigned first_two(const uint8_t *token) { return (unsigned)token[0] << 8 | token[1]; }
-
-static int new_rules(rules *r, const uint8_t *token, const size_t *lengths, size_t n, const bpe_pattern *pattern,
-                     const uint64_t *seed)
-{
-    r->pattern = pattern;
-    r->run = fastest_machine();
-    TRY(new_table(&r->specials, seed));
-    if (!(r->lengths = calloc(n + 1, sizeof *r->lengths)))
-        return BPE_NO_MEMORY;
-    for (size_t i = 0; i < n; token += lengths[i++]) {
-        uint64_t key[2];
-        make_key(&r->specials, token, lengths[i], key);
-        assert(lengths[i] > 1 && !find_word(&r->specials, key, token, lengths[i])->key[1]);
-        TRY(put_word(&r->specials, key, token, lengths[i], i + 1));
-        for (unsigned k = 0; k < 2; k++) {
-            r->least[k] = i && r->least[k] < token[k] ? r->least[k] : token[k];
-            r->most[k] = r->most[k] > token[k] ? r->most[k] : token[k];
-        }
-        r->begins[first_two(token)] = 1;
-        size_t moved = lengths[i];
-        for (size_t *place = r->lengths; *place != moved; place++) {
-            const size_t here = *place;
-            *place = here > moved ? here : moved;
-            moved = here > moved ? moved : here;
-        }
-    }
-    return BPE_OK;
-}
-
-static void free_rules(rules *r) { free_table(&r->specials), free(r->lengths); }
-
-/* Find the longest special token that begins at text. Returns its length, or 0, and writes 1 + its index. */
-static NOINLINE size_t special_at(const rules *r, const uint8_t *text, const uint8_t *end, size_t *special)
-{
-    for (const size_t *length = r->lengths; *length; length++) {
-        uint64_t key[2];
-        if (*length > (size_t)(end - text))
-            continue;
-        make_key(&r->specials, text, *length, key);
-        if ((*special = (size_t)find_word(&r->specials, key, text, *length)->count))
-            return *length;
-    }
-    return 0;
-}
-
-/* Find the first special token from text on, or the end. Writes its length and 1 + its index, or 0 for both. */
-ALWAYS_INLINE const uint8_t *find_special(const rules *r, const uint8_t *text,
-                                          const uint8_t *end, size_t *length, size_t *special)
-{
-    const unsigned least = r->least[0], next = r->least[1], most = r->most[0], next_most = r->most[1];
-    const int ranges = (least ^ most) < 128 && (next ^ next_most) < 128; /* as in_range needs them */
-    while (r->specials.used && end - text > 1) {
-        const size_t rest = (size_t)(end - text) - 1;
-        const unsigned n = rest < WINDOW ? (unsigned)rest : WINDOW;
-        uint64_t places = bits_below(n);
-        if (ranges && rest > WINDOW && (places = in_range(text, 0, least, most - least + 1)))
-            places &= in_range(text + 1, 0, next, next_most - next + 1);
-        for (; places; places &= places - 1) {
-            const uint8_t *place = text + lowest_bit(places);
-            if (r->begins[first_two(place)] && (*length = special_at(r, place, end, special)))
-                return place;
-        }
-        text += n;
-    }
-    *length = *special = 0;
-    return end;
-}
-
-/* ---- 1. words: counts -------------------------------------------------------------------------------------------- */
-
-struct bpe_words {
-    table table; /* without slots when the words are used up */
-    rules rules;
-    uint64_t n_bytes; /* of all text and words that came in */
-};
-
-/* Count the bytes of text, or of a word that occurs `count` times, before they come in: below 2^63 in all. So no count
-   of words or pairs, and no sum of counts, can overflow. */
-static int admit(bpe_words *w, uint64_t length, uint64_t count)
-{
-    if (!w->table.slots)
-        return BPE_USED_UP;
-    if (length && count > (INT64_MAX - w->n_bytes) / length)
-        return BPE_OVERFLOW;
-    w->n_bytes += length * count;
-    return BPE_OK;
-}
-
-/* After an error the counts are incomplete: drop them all, so that the next call returns BPE_USED_UP. */
-static int finish_words(bpe_words *w, int status)
-{
-    if (status != BPE_OK)
-        free_table(&w->table);
-    return status;
-}
-
-void bpe_words_free(bpe_words *w)
-{
-    if (!w)
-        return;
-    free_table(&w->table);
-    free_rules(&w->rules);
-    free(w);
-}
-
-int bpe_words_new(const uint8_t *special_bytes, const size_t *lengths, size_t n, const bpe_pattern *pattern,
-                  const uint64_t seed[2], bpe_words **words)
-{
-    bpe_words *w = *words = calloc(1, sizeof *w);
-    if (!w)
-        return BPE_NO_MEMORY;
-    TRY(new_rules(&w->rules, special_bytes, lengths, n, pattern, seed));
-    return new_table(&w->table, seed);
-}
-
-int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
-{
-    int status = w->table.slots ? make_room(&w->table, (uint64_t)w->table.used + n) : BPE_USED_UP;
-    for (size_t i = 0; i < n && status == BPE_OK; bytes += lengths[i++]) {
-        uint64_t key[2];
-        status = admit(w, lengths[i], counts[i]);
-        if (status == BPE_OK && lengths[i] && counts[i]) {
-            make_key(&w->table, bytes, (size_t)lengths[i], key);
-            status = put_word(&w->table, key, bytes, (size_t)lengths[i], counts[i]);
-        }
-    }
-    return finish_words(w, status);
-}
-
-int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
-                  bpe_totals *totals)
-{
-    const table *t = &w->table;
-    memset(totals, 0, sizeof *totals);
-    for (const slot *s = t->slots; s && s < t->slots + t->capacity; s++) {
-        size_t length;
-        const uint8_t *word = word_of(t, s, &length);
-        if (!length || s->count < min_count)
-            continue;
-        if (bytes) {
-            memcpy(bytes + totals->bytes, word, length);
-            lengths[totals->words] = length;
-            counts[totals->words] = s->count;
-        }
-        totals->words++;
-        totals->bytes += length;
-        totals->all_words += s->count;
-        totals->all_bytes += s->count * length;
-    }
-    return t->slots ? BPE_OK : BPE_USED_UP;
-}
-
-/* ---- 1. words: scanning text ------------------------------------------------------------------------------------- */
-
-/* Decode the character at p. Returns its length in bytes, or 0 if it is not UTF-8 for Python's decoder. */
-static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *character)
-{
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    uint32_t c = p[0];
-    unsigned length = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
-    if ((c >= 0x80 && c < 0xC2) || c > 0xF4 || (size_t)(end - p) < length)
-        return 0;
-    c &= 0xFFu >> (length + (length > 1));
-    for (unsigned i = 1; i < length; i++) {
-        if ((p[i] & 0xC0) != 0x80)
-            return 0;
-        c = c << 6 | (p[i] & 0x3Fu);
-    }
-    *character = c;
-    return c >= least[length] && c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF) ? length : 0;
-}
-
-static inline unsigned class_of(const bpe_pattern *p, uint32_t character)
-{
-    return p->classes[(size_t)p->blocks[character >> 8] << 8 | (character & 0xFF)];
-}
-
-/* Get the cell of the character at `at`, whose length it writes. Bytes that are not UTF-8 are like the end. */
-ALWAYS_INLINE unsigned cell_at(const bpe_pattern *p, unsigned state, const uint8_t *at, const uint8_t *end,
-                               unsigned *length)
-{
-    uint32_t character = 0;
-    *length = 1;
-    if (LIKELY(at < end && *at < 0x80))
-        return p->ascii[state << 7 | *at];
-    *length = at < end ? decode(at, end, &character) : 0;
-    return p->cells[state * (p->n_classes + 1) + (*length ? class_of(p, character) : p->n_classes)];
-}
-
-/* Find the end of the match that begins at text: the last place at which it might end. Returns text if there is none. */
-static const uint8_t *end_of_match(const bpe_pattern *p, const uint8_t *text, const uint8_t *end)
-{
-    const uint8_t *at = text, *last = text;
-    for (unsigned state = 1, cell, length;; state = cell >> 2, at += length) {
-        cell = cell_at(p, state, at, end, &length);
-        last = cell & 1 ? at : last;
-        if (cell >> 2 == 0 || cell & 2)
-            return last;
-    }
-}
-
-/* Find the end of the word at text. Text that the pattern doesn't match is a word, too, up to the next match. Returns text
-   if it begins with bytes that are not UTF-8. */
-static const uint8_t *walk_word(const bpe_pattern *p, const uint8_t *text, const uint8_t *end)
-{
-    uint32_t character;
-    const uint8_t *at = end_of_match(p, text, end);
-    if (at > text)
-        return at;
-    for (unsigned length; at < end && (length = decode(at, end, &character)); at += length)
-        if (at > text && end_of_match(p, at, end) > at)
-            break;
-    return at;
-}
-
-size_t bpe_last_cut(const bpe_pattern *p, const uint8_t *window, size_t length)
-{
-    const uint8_t *const end = window + length, *next = end; /* next: the last character so far */
-    unsigned next_class = p->n_classes;                      /* n_classes: none, or not UTF-8 */
-    for (const uint8_t *at = end; at-- > window;) {
-        uint32_t character = 0;
-        if ((*at & 0xC0) == 0x80)
-            continue;
-        const unsigned size = decode(at, end, &character), class = size ? class_of(p, character) : p->n_classes;
-        if (at + size == next && class < p->n_classes && next_class < p->n_classes &&
-            p->cuts[class * p->n_classes + next_class])
-            return (size_t)(next - window);
-        next = at;
-        next_class = class;
-    }
-    return 0;
-}
-
-/* Make the keys of a window with characters beyond ASCII. The key of a character's first byte is the row of its class,
-   from C0 on; its other bytes, 80 to BF, have rows that change nothing. Returns the number of known bytes: n, or fewer if an
-   incomplete character or bytes that are not UTF-8 follow them. */
-static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, unsigned n, size_t rest, uint64_t high,
-                                   uint64_t tail, uint8_t *keys)
-{
-    uint64_t lead = p->ideographs_are_one_class ? in_range(window, 0, 0xE4, 6) : 0;
-    memcpy(keys, window, WINDOW); /* rows E4 to E9 are those of ideographs */
-    if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 and then B8 or more; two more bytes follow */
-        lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
-        high &= ~(lead | lead << 1 | lead << 2);
-    }
-    while (high) {
-        uint32_t character;
-        const unsigned i = lowest_bit(high);
-        const unsigned length = decode(window + i, window + (rest < READABLE ? rest : READABLE), &character);
-        if (!length || i + length > n) {
-            memset(keys + i, 0x80, WINDOW - i);
-            return i;
-        }
-        high &= ~(bits_below(length) << i);
-        keys[i] = (uint8_t)(0xC0 + class_of(p, character));
-    }
-    return n;
-}
-
-/* Run the machine over a window, of which `rest` bytes are text. Returns how many of its bytes were read, and sets a bit of
-   *starts for each byte at which a word begins. After each byte, the machine marks what is known by then, with a space as
-   dot, and the pattern ` ?\w+|\s+(?!\S)|\s`:
-       text     a  b  .  .  c
-       BEGINS   1  0  1  0  0
-       BEFORE   0  0  0  0  1     (a word begins one character before)      words: "ab", " ", " c"
-   *before is 1 if a word begins with the last character before the window. The state becomes STOPPED if more than one
-   character has to be given back; then walk_word reads on from the beginning of the last word. */
-ALWAYS_INLINE unsigned find_starts(const rules *r, const uint8_t *window, size_t rest, unsigned *state, uint64_t *starts,
-                                   unsigned *before)
-{
-    const unsigned all = rest < WINDOW ? (unsigned)rest : WINDOW;
-    const uint64_t high = in_range(window, 0, 0x80, 128) & bits_below(all);
-    uint8_t keys[WINDOW], states[WINDOW];
-    uint64_t tail = 0, stops, back;
-    unsigned n = all;
-    if (high) {
-        tail = in_range(window, 0, 0x80, 0x40) & bits_below(all);
-        n = make_keys(r->pattern, window, all, rest, high, tail, keys);
-    }
-    *state = r->run(r->pattern->rows, high ? keys : window, *state, states);
-    stops = in_range(states, 0xFF ^ STOP, 0xFF, 1) & bits_below(n);
-    /* "a\xFF": in the last window, the machine would read the a again and again, since its word may still go on */
-    if (stops || !n || (n < all && rest <= WINDOW)) {
-        n = stops ? lowest_bit(stops) : n;
-        *state = STOPPED;
-    }
-    back = in_range(states, 0xFF ^ BEFORE, 0xFF, 1) & bits_below(n);
-    *before = back & 1;
-    back >>= 1;
-    for (uint64_t moved; (moved = back & tail);) /* to the first byte of the character */
-        back = (back ^ moved) | moved >> 1;
-    *starts = (in_range(states, 0xFF ^ BEGINS, 0xFF, 1) & bits_below(n)) | back;
-    return n;
-}
-
-/* A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
-   slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan. For encoding, there are
-   marks between the words: a length of 0, and a key that no word has, (1 + the index of a special token, 1), or (0, 1)
-   for the end of a text. */
-typedef struct {
-    uint64_t key[2];
-    const uint8_t *word; /* in the text */
-    size_t length, home; /* home: the index of its slot, if no other has it */
-} pending;
-
-typedef struct batch batch;
-typedef int (*batch_sink)(void *state, const pending *words, size_t n);
-
-struct batch {
-    const uint8_t *text, *limit; /* the next word; bytes up to limit can be read */
-    const rules *rules;
-    const table *table;
-    batch_sink sink;
-    void *state;
-    int (*add_long)(batch *b, const uint8_t *word, size_t length); /* adds a word that is no key; NULL for counting */
-    pending *words; /* BATCH_ROOM of them */
-    size_t n;
-};
-
-static int end_batch(batch *b)
-{
-    const size_t n = b->n;
-    b->n = 0;
-    return b->sink(b->state, b->words, n);
-}
-
-static int add_mark(batch *b, size_t special)
-{
-    if (!b->add_long)
-        return BPE_OK; /* when words are counted, nothing between them matters */
-    b->words[b->n++] = (pending){.key = {special, 1}};
-    return b->n < BATCH ? BPE_OK : end_batch(b);
-}
-
-/* Make the key of a word, and prefetch its slot. `readable` has the bytes of the word and can be read for 16 bytes. */
-ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length)
-{
-    if (LIKELY(length <= INLINE_MAX))
-        short_key(readable, length, p->key);
-    else
-        long_key(t, word, length, p->key);
-    p->word = word;
-    p->length = length;
-    p->home = home_of(t, p->key[0], p->key[1]);
-    PREFETCH(t->slots + p->home);
-}
-
-ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *word, const uint8_t *readable,
-                           size_t length)
-{
-    int status;
-    if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) { /* long ASCII words come back */
-        prepare((*next)++, t, word, readable, length);
-        return BPE_OK;
-    }
-    b->n = (size_t)(*next - b->words);
-    status = b->add_long(b, word, length);
-    *next = b->words + b->n;
-    *t = *b->table;
-    return status;
-}
-
-/* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
-ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
-{
-    const uint8_t *at = b->text; /* the next window; the word at b->text begins there, or before it */
-    uint8_t copy[READABLE];
-    unsigned state = 0;
-    while (b->text < end) {
-        table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
-        const uint8_t *word = b->text, *from, *window;
-        pending *next = b->words + b->n;
-        uint64_t starts = 0;
-        unsigned n = 0, before = 0;
-        size_t offset;
-        if (b->limit - at < READABLE && end - word <= WINDOW) { /* then all of the word is in the copy */
-            at = word;
-            state = 0;
-        }
-        window = from = at; /* the same bytes, and READABLE of the window can be read */
-        if (b->limit - at < READABLE) {
-            memset(copy, 0, sizeof copy);
-            window = memcpy(copy, at, lesser((uint64_t)(end - at), READABLE));
-        }
-        if (end - at >= SHORT)
-            n = find_starts(b->rules, window, (size_t)(end - at), &state, &starts, &before);
-        if (at == word)
-            starts &= ~(uint64_t)1; /* it is known */
-        if (before) { /* in the window before */
-            const uint8_t *to = from - 1;
-            while ((*to & 0xC0) == 0x80)
-                to--;
-            TRY(add_word(b, &next, &t, word, word, (size_t)(to - word)));
-            word = to;
-        }
-        offset = word < from ? 0 : (size_t)((uintptr_t)window - (uintptr_t)from);
-        for (; starts; starts &= starts - 1) {
-            const uint8_t *const to = from + lowest_bit(starts);
-            TRY(add_word(b, &next, &t, word, word + offset, (size_t)(to - word)));
-            word = to;
-            offset = (size_t)((uintptr_t)window - (uintptr_t)from);
-        }
-        at = end - at < SHORT ? end : at + n;
-        if (!LIKELY(state != STOPPED && at < end)) {
-            do {
-                const uint8_t *const to = walk_word(b->rules->pattern, word, end);
-                b->text = word;
-                if (to == word)
-                    return BPE_BAD_UTF8;
-                TRY(add_word(b, &next, &t, word, word < from ? word : window + (word - from), (size_t)(to - word)));
-                word = to;
-            } while (at == end && from <= word && word < end && next < b->words + BATCH_ROOM);
-            at = word;
-            state = 0;
-        }
-        b->text = word;
-        b->n = (size_t)(next - b->words);
-        assert(b->text <= end && b->n <= BATCH_ROOM);
-        if (b->n >= BATCH)
-            TRY(end_batch(b));
-    }
-    return BPE_OK;
-}
-
-/* Give the words of one text, up to end, to the sink. */
-static int scan_text(batch *b, const uint8_t *end)
-{
-    while (b->text < end) {
-        size_t length, special;
-        TRY(scan_words(b, find_special(b->rules, b->text, end, &length, &special)));
-        if (special)
-            TRY(add_mark(b, special));
-        b->text += length;
-    }
-    return add_mark(b, 0);
-}
-
-/* Give the words of n texts, which begin at b->text, to the sink. It may replace the ends of texts whose marks it got. */
-static int scan_texts(batch *b, const uint64_t *ends, size_t n)
-{
-    const uint8_t *const texts = b->text;
-    int status = BPE_OK;
-    for (size_t i = 0; i < n && status == BPE_OK; i++)
-        status = scan_text(b, texts + ends[i]);
-    if (status == BPE_OK || status == BPE_BAD_UTF8) /* an earlier text can have an error that is found here */
-        TRY(end_batch(b));
-    return status;
-}
-
-/* the sink that counts */
-static int count_batch(void *state, const pending *words, size_t n)
-{
-    table *t = state;
-    for (const pending *p = words; p < words + n; p++) {
-        slot *s = t->slots + p->home;
-        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX))
-            s->count++;
-        else
-            TRY(put_word(t, p->key, p->word, p->length, 1));
-    }
-    return BPE_OK;
-}
-
-int bpe_words_scan(bpe_words *w, const uint8_t *texts, const uint64_t *ends, size_t n)
-{
-    const size_t length = n ? (size_t)ends[n - 1] : 0;
-    pending words[BATCH_ROOM];
-    batch b = {.text = texts, .limit = texts + length, .rules = &w->rules, .table = &w->table, .sink = count_batch,
-               .state = &w->table, .words = words};
-    int status = admit(w, length, 1);
-    if (status == BPE_OK)
-        status = make_room(&w->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS));
-    if (status == BPE_OK)
-        status = scan_texts(&b, ends, n);
-    return finish_words(w, status);
-}
-
-/* ---- 2. learning: the structures --------------------------------------------------------------------------------- */
-
-enum { NO_TOKEN, FIRST_ID, ROWS = FIRST_ID + 256 };         /* inside the learner, each id is the caller's + 1 */
-enum { BLOCK = 128 };                                       /* slots of the array that share a count */
-enum { WORK_PER_CALL = 1 << 20 };                           /* places; about 0.1 s */
-enum { LEFT, RIGHT, N_PLACES, PLACES };                     /* the header of a pair's list; its places follow */
+enum { NO_TOKEN, FIRST_ID, ROWS = FIRST_ID + 256 }; /* inside the learner, each id is the caller's + 1 */
+enum { BLOCK = 128 };                               /* slots of the array that share a count */
+enum { WORK_PER_CALL = 1 << 20 };                   /* places; about 0.1 s */
+enum { LEFT, RIGHT, N_PLACES, PLACES };             /* the header of a pair's list; its places follow */
 
 typedef struct { uint64_t key, count; } heap_entry;
 
 typedef struct { /* a pair that is not in the table yet: it is summed up, gets room for its list, and is listed */
     uint64_t count;
-    size_t list; /* the index in `lists` of its next place; 0 if the pair is not in the table */
+    size_t list; /* the index in `lists` of its next place; 0 if the pair is too rare for the table */
     uint32_t n;  /* number of places */
-} pair_sum;
+} new_pair;
 
 typedef struct {
     uint32_t length;
     size_t where;       /* offset of the bytes */
     uint64_t start;     /* the first 8 bytes as a number, padded with zeros: decides nearly all comparisons */
-    pair_sum beside[2]; /* the new pairs with this token on their LEFT and RIGHT; all zero between merges */
-} token;
+    new_pair beside[2]; /* during a merge, this token on the LEFT of the new one, and on its RIGHT; or zero */
+} token_info;
 
-typedef struct { uint32_t place, left, right; } replacement; /* of a pair: where, and its two neighbors */
+typedef struct { uint32_t place, left, right; } replacement; /* of a pair: its place and its two neighbors */
+typedef struct { uint32_t id, side; } neighbor;              /* a token on the LEFT or RIGHT of replaced pairs */
 
-/* Counts never rise: a merge takes occurrences away from other pairs, and all pairs that it adds contain its new token.
-   So rare pairs can wait, and pairs that are too rare for any of the wanted merges can be left out:
-     - `pairs` holds, between merges, exactly the pairs that occur at least `threshold` times and are not too long. A
-       pair leaves when its count falls below the threshold or when it is merged, and never comes back.
-     - `heap` has one entry for each of these pairs that occurs at least `level` times, with the count of the pair or an
-       earlier, larger one. Other entries are harmless: their pairs have left the table, or are rarer than `level`.
-   next_pair corrects the entry at the top until its count is right. Then no pair is better. */
+/* Most pairs are too rare to be merged. Counts never rise: a merge takes occurrences away from other pairs, and all
+   pairs that it adds contain its new token. So rare pairs can be left out, or wait outside the heap:
+     - `pairs` holds, between merges, exactly the pairs that occur at least `threshold` times. A pair leaves when its
+       count falls below the threshold or when it is merged, and never comes back.
+     - `heap` has one entry for each of these pairs that occurs at least `level` times. Its count is the count of the
+       pair or an earlier, larger one; next_pair corrects the entry at the top until it is right. */
 struct bpe_learner {
-    int status;      /* any other than BPE_OK is final */
-    uint64_t wanted; /* the most merges that may follow */
+    int status;           /* any other than BPE_OK is final */
+    uint64_t wanted;      /* the most merges that may follow */
     uint64_t threshold, level;
-    table pairs; /* the key is the pair, and 1; `where` is the index of its list */
+    table pairs;
     heap_entry *heap;
     size_t n_heap, heap_capacity;
-    uint32_t *lists; /* for each pair a header, then its places in ascending order */
+    uint32_t *lists;      /* for each pair a header, then its places in ascending order */
     size_t n_lists, lists_capacity;
-    uint32_t *seq; /* the array of all words */
+    uint32_t *seq;        /* the array of all words */
     size_t n_slots;
-    uint64_t *counts;     /* per block */
-    pair_sum *byte_pairs; /* a matrix of ROWS rows; used until the pairs of bytes are in the table */
-    token *tokens;
+    uint64_t *counts;     /* of the words in a block of the array */
+    new_pair *byte_pairs; /* a matrix of ROWS rows; used until the pairs of bytes are in the table */
+    token_info *tokens;
     size_t n_tokens, token_capacity;
-    uint8_t *bytes;
+    uint8_t *bytes;       /* of all tokens */
     size_t n_bytes, bytes_capacity;
-    uint32_t *met[2]; /* the distinct neighbors of the replaced pairs, on either side */
-    size_t n_met[2], met_capacity[2];
+    neighbor *met;        /* the distinct neighbors of the pairs that this merge has replaced */
+    size_t n_met, met_capacity;
     replacement *replaced;
     size_t replaced_capacity;
-    size_t next_raise; /* the number of pairs in the table at which the threshold may rise */
 };
 
-static uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
+static inline uint64_t pair_key(uint32_t left, uint32_t right) { return (uint64_t)left << 32 | right; }
+static inline uint32_t left_of(uint64_t key) { return (uint32_t)(key >> 32); }
+static inline uint32_t right_of(uint64_t key) { return (uint32_t)key; }
 
-/* Find the slot of a pair, or an empty slot, whose count is 0. Like a short word, it is its key: there is no text. */
+/* Find the slot of a pair, or an empty slot, whose count is 0. */
 static inline slot *find_pair(const bpe_learner *l, uint64_t key)
 {
-    return find_word(&l->pairs, (uint64_t[2]){key, 1}, NULL, 0);
+    return find_slot(&l->pairs, key, 1);
 }
 
-/* compare two tokens by their bytes: negative, 0 or positive */
+/* Compare two tokens by their bytes: negative, 0 or positive. */
 static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
 {
-    const token *x = l->tokens + a, *y = l->tokens + b;
+    const token_info *x = l->tokens + a, *y = l->tokens + b;
     int order;
     if (x->start != y->start)
         return x->start < y->start ? -1 : 1;
@@ -1130,17 +321,17 @@ static int compare_tokens(const bpe_learner *l, uint32_t a, uint32_t b)
     return order ? order : (x->length > y->length) - (x->length < y->length);
 }
 
-/* the order of merges: the larger count first, then the greater left token, then the greater right token */
+/* The order of merges: the larger count first, then the greater left token, then the greater right token. */
 static int is_better(const bpe_learner *l, const heap_entry *x, const heap_entry *y)
 {
     int order;
     if (x->count != y->count)
         return x->count > y->count;
-    order = compare_tokens(l, (uint32_t)(x->key >> 32), (uint32_t)(y->key >> 32));
-    return order ? order > 0 : compare_tokens(l, (uint32_t)x->key, (uint32_t)y->key) > 0;
+    order = compare_tokens(l, left_of(x->key), left_of(y->key));
+    return order ? order > 0 : compare_tokens(l, right_of(x->key), right_of(y->key)) > 0;
 }
 
-/* move the entry at the top down to its place */
+/* Move the entry at the top down to its place. */
 static void heap_down(bpe_learner *l)
 {
     const heap_entry moving = l->heap[0];
@@ -1155,7 +346,7 @@ static void heap_down(bpe_learner *l)
     l->heap[i] = moving;
 }
 
-/* put an entry into the heap */
+/* Put an entry into the heap. */
 static int heap_push(bpe_learner *l, heap_entry entry)
 {
     size_t i = l->n_heap;
@@ -1166,18 +357,16 @@ static int heap_push(bpe_learner *l, heap_entry entry)
     return BPE_OK;
 }
 
-/* add a token; its bytes are already in place, after all others */
+/* Add a token, whose bytes follow those of all others already. */
 static int add_token(bpe_learner *l, size_t length)
 {
-    const size_t n = l->n_tokens + 1, where = l->n_bytes;
+    const uint8_t *bytes = l->bytes + l->n_bytes;
     uint64_t start = 0;
-    assert(n < UINT32_MAX && length < UINT32_MAX); /* since the array is that small */
-    TRY(grow(&l->tokens, &l->token_capacity, n, sizeof *l->tokens));
-    TRY(grow(&l->met[LEFT], &l->met_capacity[LEFT], n, sizeof *l->met[LEFT]));
-    TRY(grow(&l->met[RIGHT], &l->met_capacity[RIGHT], n, sizeof *l->met[RIGHT]));
+    assert(l->n_tokens + 1 < UINT32_MAX && length < UINT32_MAX); /* since the array is that small */
+    TRY(grow(&l->tokens, &l->token_capacity, l->n_tokens + 1, sizeof *l->tokens));
     for (size_t i = 0; i < 8; i++)
-        start = start << 8 | (i < length ? l->bytes[where + i] : 0u);
-    l->tokens[l->n_tokens++] = (token){.length = (uint32_t)length, .where = where, .start = start};
+        start = start << 8 | (i < length ? bytes[i] : 0u);
+    l->tokens[l->n_tokens++] = (token_info){.length = (uint32_t)length, .where = l->n_bytes, .start = start};
     l->n_bytes += length;
     return BPE_OK;
 }
@@ -1202,115 +391,107 @@ static int make_room_for_lists(bpe_learner *l, size_t n)
     return grow(&l->lists, &l->lists_capacity, end + end / 2 + n, sizeof *l->lists);
 }
 
-/* Add a new pair to the table, unless it is too rare, and reserve its list, which the caller writes. */
-static int add_pair(bpe_learner *l, uint32_t left, uint32_t right, pair_sum *sum)
+/* Add a pair to the table, unless it is too rare, and reserve its list, which the caller writes. */
+static int add_pair(bpe_learner *l, uint64_t pair, new_pair *sum)
 {
-    const uint64_t key[2] = {pair_key(left, right), 1};
     slot *s;
-    if (left == NO_TOKEN || right == NO_TOKEN || sum->count < l->threshold)
+    if (left_of(pair) == NO_TOKEN || right_of(pair) == NO_TOKEN || sum->count < l->threshold)
         return BPE_OK;
     assert(l->n_lists + PLACES + sum->n <= l->lists_capacity);
     TRY(make_room(&l->pairs, (uint64_t)l->pairs.used + 1));
-    s = find_pair(l, *key);
-    use_slot(&l->pairs, s, key);
+    s = find_pair(l, pair);
+    use_slot(&l->pairs, s, (uint64_t[2]){pair, 1});
     s->count = sum->count;
     s->where = l->n_lists;
-    l->lists[l->n_lists + LEFT] = left;
-    l->lists[l->n_lists + RIGHT] = right;
+    l->lists[l->n_lists + LEFT] = left_of(pair);
+    l->lists[l->n_lists + RIGHT] = right_of(pair);
     l->lists[l->n_lists + N_PLACES] = sum->n;
     sum->list = l->n_lists + PLACES;
     l->n_lists = sum->list + sum->n;
-    return sum->count >= l->level ? heap_push(l, (heap_entry){*key, sum->count}) : BPE_OK;
+    return sum->count >= l->level ? heap_push(l, (heap_entry){pair, sum->count}) : BPE_OK;
 }
 
-/* remove a pair; later entries move back into the hole, so that no search ends too early */
-static void drop_pair(bpe_learner *l, slot *s)
+/* ---- learning: from words to pairs ------------------------------------------------------------------------------- */
+
+typedef struct { const uint8_t *bytes; uint64_t length, count; } counted_word;
+
+static inline void swap_words(counted_word *a, counted_word *b)
 {
-    table *t = &l->pairs;
-    const size_t mask = t->capacity - 1;
-    size_t hole = (size_t)(s - t->slots);
-    for (size_t i = (hole + 1) & mask; t->slots[i].key[1]; i = (i + 1) & mask)
-        if (((i - home_of(t, t->slots[i].key[0], 1)) & mask) >= ((i - hole) & mask)) {
-            t->slots[hole] = t->slots[i];
-            hole = i;
-        }
-    t->slots[hole] = (slot){.key = {0, 0}, .count = 0};
-    t->used--;
+    const counted_word copy = *a;
+    *a = *b;
+    *b = copy;
 }
 
-/* ---- 2. learning: from words to pairs ---------------------------------------------------------------------------- */
-
-/* Sort slots by descending count: a quicksort with three parts, for larger, equal and smaller counts. The slots are in
-   the order of a hash with a secret seed, so no choice of counts makes this slow. */
-static void sort_words(slot *s, size_t n)
+/* Sort words by descending count: a quicksort with three parts, for larger, equal and smaller counts. bpe_text.c gives
+   words in the order of a hash with a secret seed, so no choice of counts makes this slow, or the calls nested deep. */
+static void sort_words(counted_word *words, size_t n)
 {
-    while (n > 1) {
-        const uint64_t middle = s[n / 2].count;
-        size_t larger = 0, smaller = n;
-        for (size_t i = 0; i < smaller;) {
-            const slot one = s[i];
-            if (one.count > middle) {
-                s[i++] = s[larger];
-                s[larger++] = one;
-            } else if (one.count < middle) {
-                s[i] = s[--smaller];
-                s[smaller] = one;
-            } else
-                i++;
-        }
-        if (larger < n - smaller) { /* the shorter part first, so that few calls are nested */
-            sort_words(s, larger);
-            s += smaller;
-            n -= smaller;
-        } else {
-            sort_words(s + smaller, n - smaller);
-            n = larger;
-        }
+    uint64_t middle;
+    size_t larger = 0, smaller = n;
+    if (n < 2)
+        return;
+    middle = words[n / 2].count;
+    for (size_t i = 0; i < smaller;) {
+        if (words[i].count > middle)
+            swap_words(words + i++, words + larger++);
+        else if (words[i].count < middle)
+            swap_words(words + i, words + --smaller);
+        else
+            i++;
     }
+    sort_words(words, larger);
+    sort_words(words + smaller, n - smaller);
+}
+
+/* Add the bytes of a word that occurs `count` times to a total below 2^63. So no count of words or pairs, and no sum of
+   counts, can overflow. */
+static int add_bytes(uint64_t *total, uint64_t length, uint64_t count)
+{
+    if (length && count > (INT64_MAX - *total) / length)
+        return BPE_OVERFLOW;
+    *total += length * count;
+    return BPE_OK;
 }
 
 /* Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most
    frequent words of two bytes or more. A merge completes at most one word. So before each of the wanted merges, one
    of these words still has a pair that can be merged, and the best pair occurs at least as often. */
-static int new_array(bpe_learner *l, const table *words)
+static int new_array(bpe_learner *l, const counted_word *words, size_t n_words)
 {
-    uint64_t wanted = l->wanted, count = 0;
-    size_t n = 2 * BLOCK, length;
-    for (const slot *s = words->slots; s < words->slots + words->used; s++) {
-        (void)word_of(words, s, &length);
-        n += length + 1 + (s->count == count ? 0 : BLOCK);
-        count = s->count;
-        if (length > 1 && --wanted == 0 && count > l->threshold)
+    uint64_t wanted = l->wanted, total = 0, count = 0, n = 2 * BLOCK;
+    for (const counted_word *w = words; w < words + n_words; w++) {
+        TRY(add_bytes(&total, w->length, w->count));
+        n += w->length + 1 + (w->count == count ? 0 : BLOCK);
+        if (n >= UINT32_MAX)
+            return BPE_TOO_MANY_WORDS;
+        count = w->count;
+        if (w->length > 1 && --wanted == 0 && count > l->threshold)
             l->threshold = count;
     }
-    if (n >= UINT32_MAX)
-        return BPE_TOO_MANY_WORDS;
-    l->seq = allocate(n, sizeof *l->seq);
-    l->counts = allocate(n / BLOCK, sizeof *l->counts);
+    l->seq = allocate((size_t)n, sizeof *l->seq);
+    l->counts = allocate((size_t)n / BLOCK, sizeof *l->counts);
     l->byte_pairs = allocate(ROWS * ROWS, sizeof *l->byte_pairs);
     return l->seq && l->counts && l->byte_pairs ? BPE_OK : BPE_NO_MEMORY;
 }
 
-/* write sorted words into the array, which has room for them, and sum up their pairs */
-static void write_words(bpe_learner *l, const table *words)
+/* Write sorted words into the array, which has room for them, and sum up their pairs. Words with different counts don't
+   share a block, so one count per block is enough. */
+static void write_words(bpe_learner *l, const counted_word *words, size_t n_words)
 {
     uint64_t count = 0;
-    size_t p = BLOCK, length;
-    for (const slot *s = words->slots; s < words->slots + words->used; s++, p += length + 1) {
-        const uint8_t *word;
-        if (s + FEW_AHEAD < words->slots + words->used)
-            PREFETCH(word_of(words, s + FEW_AHEAD, &length));
-        word = word_of(words, s, &length);
-        if (s->count != count) /* words with different counts don't share a block */
+    size_t p = BLOCK;
+    for (const counted_word *w = words; w < words + n_words; p += (size_t)w++->length + 1) {
+        if (w + FEW_AHEAD < words + n_words)
+            PREFETCH(w[FEW_AHEAD].bytes);
+        if (w->count != count)
             p = (p + BLOCK - 1) / BLOCK * BLOCK;
-        assert(s->count <= count || !count);
-        count = s->count;
-        for (size_t block = p / BLOCK; block <= (p + length) / BLOCK; block++)
+        count = w->count;
+        for (size_t block = p / BLOCK; block <= (p + w->length) / BLOCK; block++)
             l->counts[block] = count;
-        for (size_t i = 0; i < length; i++)
-            l->seq[p + i] = word[i] + FIRST_ID;
-        for (size_t i = 1; i < length; i++) {
-            pair_sum *sum = l->byte_pairs + l->seq[p + i - 1] * ROWS + l->seq[p + i];
+        for (size_t i = 0; i < w->length; i++)
+            l->seq[p + i] = w->bytes[i] + FIRST_ID;
+        for (size_t i = 1; i < w->length; i++) {
+            new_pair *sum = l->byte_pairs + l->seq[p + i - 1] * ROWS + l->seq[p + i];
             sum->n++;
             sum->count += count;
         }
@@ -1318,14 +499,14 @@ static void write_words(bpe_learner *l, const table *words)
     l->n_slots = p;
 }
 
-/* add all pairs of bytes to the table, and list their places */
+/* Add all pairs of bytes to the table, and list their places. */
 static int index_byte_pairs(bpe_learner *l)
 {
     TRY(make_room_for_lists(l, l->n_slots + PLACES * ROWS * ROWS));
     for (uint32_t i = 0; i < ROWS * ROWS; i++)
-        TRY(add_pair(l, i / ROWS, i % ROWS, l->byte_pairs + i));
+        TRY(add_pair(l, pair_key(i / ROWS, i % ROWS), l->byte_pairs + i));
     for (size_t p = BLOCK; p + 1 < l->n_slots; p++) {
-        pair_sum *sum = l->byte_pairs + l->seq[p] * ROWS + l->seq[p + 1];
+        new_pair *sum = l->byte_pairs + l->seq[p] * ROWS + l->seq[p + 1];
         if (sum->list)
             l->lists[sum->list++] = (uint32_t)p;
     }
@@ -1334,14 +515,14 @@ static int index_byte_pairs(bpe_learner *l)
     return BPE_OK;
 }
 
-/* ---- 2. learning: merges ----------------------------------------------------------------------------------------- */
+/* ---- learning: merges -------------------------------------------------------------------------------------------- */
 
-/* count a neighbor of a replaced pair, on its LEFT or RIGHT */
+/* Count a neighbor of a replaced pair. */
 static inline void meet(bpe_learner *l, unsigned side, uint32_t id, uint64_t count)
 {
-    pair_sum *sum = &l->tokens[id].beside[side];
+    new_pair *sum = &l->tokens[id].beside[side];
     if (!sum->n++)
-        l->met[side][l->n_met[side]++] = id;
+        l->met[l->n_met++] = (neighbor){id, side};
     sum->count += count;
 }
 
@@ -1352,16 +533,15 @@ static inline void prefetch_place(const bpe_learner *l, uint32_t p, size_t lengt
     PREFETCH(l->counts + p / BLOCK);
 }
 
-/* Replace the pair (a, b) by c at the n places in a list, except outdated ones, and add the neighbors to l->met and
-   l->replaced. Returns how many were replaced; *weight is the sum of the counts. */
+/* Replace the pair (a, b) by c at the n places in a list, except outdated ones, and note the neighbors. Returns how
+   many were replaced; *weight is the sum of their counts. */
 static size_t replace_pairs(bpe_learner *l, const uint32_t *list, size_t n, uint32_t a, uint32_t b, uint32_t c,
                             uint64_t *weight)
 {
     uint32_t *seq = l->seq;
     const size_t length_a = l->tokens[a].length, length = l->tokens[c].length;
     size_t made = 0;
-    *weight = 0;
-    for (size_t i = 0; i < n && i < AHEAD; i++)
+    for (size_t i = 0; i < n && i < AHEAD; i++) /* most lists are shorter than AHEAD */
         prefetch_place(l, list[i], length);
     for (size_t i = 0; i < n; i++) {
         const uint32_t p = list[i];
@@ -1381,72 +561,62 @@ static size_t replace_pairs(bpe_learner *l, const uint32_t *list, size_t n, uint
     return made;
 }
 
-/* the pair of a token and its neighbor `id` on one side */
-static inline uint64_t pair_with(unsigned side, uint32_t id, uint32_t token_id)
+/* The pair of a neighbor on the LEFT and `first`, or of `last` and a neighbor on the RIGHT. */
+static inline uint64_t pair_beside(neighbor n, uint32_t first, uint32_t last)
 {
-    return side == LEFT ? pair_key(id, token_id) : pair_key(token_id, id);
+    return n.side == LEFT ? pair_key(n.id, first) : pair_key(last, n.id);
 }
 
-/* For each neighbor x on the left and y on the right, subtract what the pairs (x, a) and (b, y) lost, and add the pairs
-   (x, c) and (c, y). Two new tokens c can be next to each other: when a + a -> c in `aaaa`, the first replacement sees
-   the third a on its right and counts (c, a); the second turns that a into c, sees the first c on its left and counts
-   (c, c). So (c, a) is too large by the count of (c, c). */
+/* Add the pairs (x, c) and (c, y), then subtract the same counts from the pairs (x, a) and (b, y). In this order:
+   when a + a -> c in `aaaa`, the first replacement has an a on its right, and counts (c, a). The second one takes that
+   a; its left neighbor is c, so (c, a) loses what (c, c) gains, like any pair (x, a). */
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 {
-    size_t room = 0;
-    for (unsigned side = LEFT; side <= RIGHT; side++)
-        for (size_t i = 0; i < l->n_met[side]; i++)
-            room += PLACES + l->tokens[l->met[side][i]].beside[side].n;
-    TRY(make_room_for_lists(l, room));
-    for (unsigned side = LEFT; side <= RIGHT; side++) {
-        const uint32_t *met = l->met[side], inner = side == LEFT ? a : b;
-        for (size_t i = 0; i < l->n_met[side]; i++) {
-            const uint32_t id = met[i];
-            pair_sum *sum = &l->tokens[id].beside[side];
-            slot *lost = find_pair(l, pair_with(side, id, inner));
-            if (i + FEW_AHEAD < l->n_met[side])
-                PREFETCH(l->pairs.slots + home_of(&l->pairs, pair_with(side, met[i + FEW_AHEAD], inner), 1));
-            if (lost->key[1] && (lost->count -= sum->count) < l->threshold)
-                drop_pair(l, lost);
-            if (side == RIGHT && id == a)
-                sum->count -= l->tokens[c].beside[LEFT].count;
-            TRY(add_pair(l, side == LEFT ? id : c, side == LEFT ? c : id, sum));
-        }
+    for (size_t i = 0; i < l->n_met; i++)
+        TRY(add_pair(l, pair_beside(l->met[i], c, c), &l->tokens[l->met[i].id].beside[l->met[i].side]));
+    for (size_t i = 0; i < l->n_met; i++) {
+        const neighbor n = l->met[i];
+        slot *lost = find_pair(l, pair_beside(n, a, b));
+        if (i + FEW_AHEAD < l->n_met)
+            PREFETCH(l->pairs.slots + home_of(&l->pairs, pair_beside(l->met[i + FEW_AHEAD], a, b), 1));
+        if (lost->key[1] && (lost->count -= l->tokens[n.id].beside[n.side].count) < l->threshold)
+            drop_slot(&l->pairs, lost);
     }
     return BPE_OK;
 }
 
-/* fill the lists of the new pairs from the n places where c is now, and forget the neighbors */
+/* Fill the lists of the new pairs from the n places of c, and forget the neighbors. */
 static void list_new_pairs(bpe_learner *l, size_t n)
 {
     for (const replacement *one = l->replaced; one < l->replaced + n; one++) {
-        token *left = l->tokens + one->left, *right = l->tokens + one->right;
+        token_info *left = l->tokens + one->left, *right = l->tokens + one->right;
         if (left->beside[LEFT].list)
             l->lists[left->beside[LEFT].list++] = one->place - left->length;
         if (right->beside[RIGHT].list)
             l->lists[right->beside[RIGHT].list++] = one->place;
     }
-    for (unsigned side = LEFT; side <= RIGHT; side++)
-        while (l->n_met[side])
-            l->tokens[l->met[side][--l->n_met[side]]].beside[side] = (pair_sum){0, 0, 0};
+    for (const neighbor *met = l->met; met < l->met + l->n_met; met++)
+        l->tokens[met->id].beside[met->side] = (new_pair){0, 0, 0};
+    l->n_met = 0;
 }
 
-/* merge a pair, which leaves the table */
+/* Merge a pair, which leaves the table. */
 static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
-    const uint32_t a = (uint32_t)(pair->key[0] >> 32), b = (uint32_t)pair->key[0], c = (uint32_t)l->n_tokens;
-    const token left = l->tokens[a], right = l->tokens[b];
-    const size_t length = (size_t)left.length + right.length, end = l->n_bytes;
-    const size_t list = pair->where + PLACES;
-    size_t n = l->lists[pair->where + N_PLACES];
+    const uint32_t a = left_of(pair->key[0]), b = right_of(pair->key[0]), c = (uint32_t)l->n_tokens;
+    const token_info left = l->tokens[a], right = l->tokens[b];
+    const size_t length = (size_t)left.length + right.length, end = l->n_bytes, list = pair->where;
+    size_t n = l->lists[list + N_PLACES];
     *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->count, 0};
-    drop_pair(l, pair);
+    drop_slot(&l->pairs, pair);
     TRY(grow(&l->bytes, &l->bytes_capacity, end + length, 1));
-    TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
     memcpy(l->bytes + end, l->bytes + left.where, left.length);
     memcpy(l->bytes + end + left.length, l->bytes + right.where, right.length);
     TRY(add_token(l, length));
-    n = replace_pairs(l, l->lists + list, n, a, b, c, &merge->replaced);
+    TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
+    TRY(grow(&l->met, &l->met_capacity, 2 * l->n_tokens, sizeof *l->met));
+    n = replace_pairs(l, l->lists + list + PLACES, n, a, b, c, &merge->replaced);
+    TRY(make_room_for_lists(l, PLACES * l->n_met + 2 * n));
     TRY(update_pairs(l, a, b, c));
     list_new_pairs(l, n);
     return BPE_OK;
@@ -1465,37 +635,6 @@ static int fill_heap(bpe_learner *l)
         if (s->key[1] && s->count >= l->level)
             TRY(heap_push(l, (heap_entry){s->key[0], s->count}));
     return l->n_heap ? BPE_OK : BPE_DONE;
-}
-
-/* Raise the threshold to a power of two, and drop the pairs below it, if no wanted merge can be that rare. The proof: a
-   merge splits the counts of other pairs and makes none larger, so the wanted merges together replace at most `most`
-   pairs, the sum of as many of the largest counts. Each replaced pair takes at most 3 occurrences from pairs in the
-   table: its own, and one on either side. So if the counts from the threshold on exceed it by more than 3 * most in
-   all, one of them stays above it. The sum of the k largest counts is at most k * x plus all that exceeds x, for any x.
-   */
-static void raise_threshold(bpe_learner *l)
-{
-    uint64_t n[64] = {0}, excess[64] = {0}, most = INT64_MAX; /* by the highest bit of a count */
-    slot *const slots = l->pairs.slots;
-    unsigned bit;
-    for (size_t i = 0; i < l->pairs.capacity; i++)
-        if (slots[i].key[1]) {
-            bit = highest_bit(slots[i].count);
-            n[bit]++;
-            excess[bit] += slots[i].count - ((uint64_t)1 << bit);
-        }
-    for (bit = 63; bit-- > 0; n[bit] += n[bit + 1]) { /* now of all counts from 2^bit on */
-        excess[bit] += excess[bit + 1] + (n[bit + 1] << bit);
-        if (l->wanted < (uint64_t)INT64_MAX >> bit)
-            most = lesser(most, (l->wanted << bit) + excess[bit]);
-    }
-    for (bit = 62; bit > 0 && excess[bit] / 3 <= most; bit--)
-        ;
-    for (size_t i = 0; (uint64_t)1 << bit > l->threshold && i < l->pairs.capacity; i++)
-        while (slots[i].key[1] && slots[i].count < (uint64_t)1 << bit)
-            drop_pair(l, slots + i);
-    l->threshold = l->threshold >> bit ? l->threshold : (uint64_t)1 << bit;
-    l->next_raise = RAISE_FROM ? RAISE_FROM + l->pairs.used / 8 * 9 : 0;
 }
 
 /* Find the best pair of the table. */
@@ -1519,9 +658,9 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 {
     slot *pair;
     *made = 0;
+    if (l->byte_pairs && l->status == BPE_OK) /* not before the caller could free the words */
+        l->status = index_byte_pairs(l);
     for (size_t work = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
-        if (l->pairs.used > l->next_raise)
-            raise_threshold(l);
         l->status = l->wanted ? next_pair(l, &pair) : BPE_DONE;
         if (l->status == BPE_OK) {
             work += l->lists[pair->where + N_PLACES];
@@ -1533,27 +672,26 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
     return l->status;
 }
 
-/* ---- 2. learning: a learner -------------------------------------------------------------------------------------- */
+/* ---- learning: a learner ----------------------------------------------------------------------------------------- */
 
 void bpe_learner_free(bpe_learner *l)
 {
     if (!l)
         return;
     free_table(&l->pairs);
+    free(l->heap);
+    free(l->lists);
     free(l->seq);
     free(l->counts);
     free(l->byte_pairs);
     free(l->tokens);
     free(l->bytes);
-    free(l->met[LEFT]);
-    free(l->met[RIGHT]);
+    free(l->met);
     free(l->replaced);
-    free(l->lists);
-    free(l->heap);
     free(l);
 }
 
-/* add an empty token for NO_TOKEN, and the 256 single bytes */
+/* Add an empty token for NO_TOKEN, and the 256 single bytes. */
 static int add_first_tokens(bpe_learner *l)
 {
     TRY(grow(&l->bytes, &l->bytes_capacity, 256, 1));
@@ -1565,531 +703,36 @@ static int add_first_tokens(bpe_learner *l)
     return BPE_OK;
 }
 
-/* make the array and the pairs from a table of words, which is freed */
-static int take_words(bpe_learner *l, table *words)
+/* Write n words into the array, which are copied to be sorted. */
+static int take_words(bpe_learner *l, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
 {
-    slot *slots;
-    sort_words(words->slots, words->capacity); /* empty slots, whose count is 0, are the last */
-    if ((slots = realloc(words->slots, (words->used + 1) * sizeof *slots))) /* gives back a quarter of them, or more */
-        words->slots = slots;
-    TRY(add_first_tokens(l));
-    TRY(new_table(&l->pairs, words->seed));
-    TRY(new_array(l, words));
-    write_words(l, words);
-    free_table(words);
-    return index_byte_pairs(l);
+    int status;
+    counted_word *words = allocate(n, sizeof *words);
+    if (!words)
+        return BPE_NO_MEMORY;
+    for (size_t i = 0; i < n; bytes += lengths[i++])
+        words[i] = (counted_word){bytes, lengths[i], counts[i]};
+    sort_words(words, n);
+    status = new_array(l, words, n);
+    if (status == BPE_OK)
+        write_words(l, words, n);
+    free(words);
+    return status;
 }
 
-int bpe_learner_new(bpe_words *w, uint64_t merges_wanted, uint64_t min_frequency, bpe_learner **learner)
+int bpe_learner_new(const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n,
+                    uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner)
 {
     bpe_learner *l = *learner = calloc(1, sizeof *l);
-    int status = BPE_NO_MEMORY;
-    if (l) {
-        l->wanted = merges_wanted;
-        l->threshold = min_frequency ? min_frequency : 1;
-        l->level = UINT64_MAX; /* the heap is filled when it is first used */
-        l->next_raise = RAISE_FROM;
-        status = l->status = w->table.slots ? take_words(l, &w->table) : BPE_USED_UP;
-    }
-    free_table(&w->table);
-    return status;
-}
-
-/* ---- 3. encoding: the vocabulary --------------------------------------------------------------------------------- */
-
-/* In this part, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
-enum { ID_BITS = 21, RANK_BITS = 22, BUCKET = 8, NO_RANK = 1 << RANK_BITS, NO_ID = (1 << ID_BITS) - 1 };
-
-#define WHOLE ((uint64_t)1 << 32) /* added to the id of a word that merges would split */
-
-typedef struct { /* facts about a token so far; its bytes, if safe merges alone made it */
-    uint8_t was_left, was_right, n_bytes, bytes[3];
-} token_facts;
-
-struct bpe_encoder {
-    uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones if empty */
-    size_t n_buckets;
-    uint32_t *made;    /* by rank: the token that the merge makes */
-    uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
-    uint32_t *special_ids;
-    rules rules;
-    table known;      /* words that are tokens, with their ids as counts */
-    int stay_whole;   /* whether some of them may be WHOLE */
-    uint64_t seed[2]; /* of the table of pairs, of known words, and of each cache */
-    uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
-    uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
-    uint8_t neighbors[1 << 17];   /* a bit for each hash of two neighbors in a token; see are_neighbors */
-};
-
-static inline uint64_t pair_bits(uint32_t left, uint32_t right)
-{
-    return (uint64_t)left << (ID_BITS + RANK_BITS) | (uint64_t)right << RANK_BITS;
-}
-
-static inline size_t bucket_of(const bpe_encoder *e, uint64_t pair)
-{
-    return (size_t)((fold(pair >> RANK_BITS ^ e->seed[0], e->seed[1]) >> 32) * e->n_buckets >> 32);
-}
-
-/* the rank of a pair, or NO_RANK: where left and right are equal, the difference is the rank */
-static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t right)
-{
-    uint64_t pair = pair_bits(left, right);
-    for (size_t i = bucket_of(e, pair);; i = i + 1 < e->n_buckets ? i + 1 : 0) {
-        const uint64_t *b = e->pairs + i * BUCKET;
-        uint64_t x = lesser(lesser(b[0] ^ pair, b[1] ^ pair), lesser(b[2] ^ pair, b[3] ^ pair));
-        uint64_t y = lesser(lesser(b[4] ^ pair, b[5] ^ pair), lesser(b[6] ^ pair, b[7] ^ pair));
-        x = lesser(x, y);
-        if (LIKELY(x < NO_RANK || b[BUCKET - 1] == UINT64_MAX)) /* a bucket that is not full ends the search */
-            return (uint32_t)lesser(x, NO_RANK);
-    }
-}
-
-/* the same for a pair of units, as words begin with */
-static inline uint32_t first_rank(const bpe_encoder *e, uint32_t left, uint32_t right)
-{
-    return (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
-}
-
-/* A safe merge makes c of a and b. If only such merges make a character, note its token. */
-static void note_character(bpe_encoder *e, const token_facts *a, const token_facts *b, token_facts *c, uint32_t id)
-{
-    unsigned n = (unsigned)a->n_bytes + b->n_bytes;
-    uint32_t character = 0;
-    if (!a->n_bytes || !b->n_bytes || n > 3)
-        return;
-    memcpy(c->bytes, a->bytes, 3);
-    memcpy(c->bytes + a->n_bytes, b->bytes, b->n_bytes);
-    c->n_bytes = (uint8_t)n;
-    if (decode(c->bytes, c->bytes + n, &character) == n)
-        e->characters[character] = id;
-}
-
-/* Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
-   if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
-   Nor may an earlier merge use c, as (x, c) would: with c there too soon, it could take x before another merge does. */
-static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
-{
-    for (size_t i = 0; i < 1 << 16; i++)
-        e->byte_pairs[i] = NO_RANK;
-    for (unsigned i = 0; i < 256; i++)
-        facts[i] = (token_facts){0, 0, 1, {(uint8_t)i, 0, 0}};
-    memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
-    for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
-        const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
-        token_facts *a = facts + left, *b = facts + right, *c = facts + made;
-        size_t i = bucket_of(e, pair_bits(left, right)) * BUCKET;
-        while (e->pairs[i] != UINT64_MAX)
-            i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
-        e->pairs[i] = pair_bits(left, right) | rank;
-        if ((left | right) < 256)
-            e->byte_pairs[left << 8 | right] = rank;
-        if (a != b && !a->was_right && !b->was_left && !c->was_left && !c->was_right)
-            note_character(e, a, b, c, made);
-        a->was_left = 1;
-        b->was_right = 1;
-    }
-}
-
-/* Read the unit at p: a character that safe merges make, or a byte. Returns its length. */
-static inline size_t unit_at(const bpe_encoder *e, const uint8_t *p, const uint8_t *end, uint32_t *unit)
-{
-    uint32_t character = 0;
-    const unsigned length = *p < 0x80 ? 1 : decode(p, end, &character);
-    *unit = length > 1 && character <= UINT16_MAX ? e->characters[character] : 0;
-    if (*unit)
-        return length;
-    *unit = *p;
-    return 1;
-}
-
-/* Whether a token may have unit b after unit a within it; if not, a word can be cut between them. Where 天气, 今天 and 很好
-   are tokens, and 气很 is in none,
-       今天天气很好    is     今天 | 天气 | 很好    or rather    今天天气 | 很好    if 天天 is in a token
-   Whatever merges make has whole units, since safe merges can come first, and a token that reached across the place would
-   have both units within it. So each merge is on one side, and comes in the same order with and without the other. The
-   units of a token are those of any word around it: UTF-8 shows where a character begins. A bit can be set by other units
-   with the same hash; then the piece is longer, and its ids are the same. */
-static inline size_t neighbor_bit(const bpe_encoder *e, uint32_t a, uint32_t b)
-{
-    return (size_t)(fold(pair_bits(a, b) ^ e->seed[1], e->seed[0]) >> 44);
-}
-
-static inline int are_neighbors(const bpe_encoder *e, uint32_t a, uint32_t b)
-{
-    const size_t bit = neighbor_bit(e, a, b);
-    return e->neighbors[bit / 8] >> bit % 8 & 1;
-}
-
-static void index_neighbors(bpe_encoder *e, const uint8_t *at, const uint64_t *lengths, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const uint8_t *const end = at + lengths[i];
-        for (uint32_t unit = NO_ID; at < end;) {
-            const uint32_t before = unit;
-            at += unit_at(e, at, end, &unit);
-            const size_t bit = neighbor_bit(e, before, unit);
-            e->neighbors[bit / 8] |= (uint8_t)(before == NO_ID ? 0 : 1 << bit % 8);
-        }
-    }
-}
-
-void bpe_encoder_free(bpe_encoder *e)
-{
-    if (!e)
-        return;
-    free(e->pairs);
-    free(e->made);
-    free(e->outside);
-    free(e->special_ids);
-    free_rules(&e->rules);
-    free_table(&e->known);
-    free(e);
-}
-
-static uint32_t *copy_of(const uint32_t *ids, size_t n)
-{
-    uint32_t *copy = allocate(n, sizeof *copy);
-    return copy && n ? memcpy(copy, ids, n * sizeof *copy) : copy;
-}
-
-int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, const uint64_t *token_lengths,
-                    const uint32_t *merges, size_t n_merges, const uint8_t *special_bytes, const size_t *lengths,
-                    size_t n_specials, const uint32_t *special_ids, const bpe_pattern *pattern, const uint64_t seed[2],
-                    bpe_encoder **encoder)
-{
-    bpe_encoder *e = *encoder = calloc(1, sizeof *e);
-    token_facts *facts;
-    if (!e)
+    if (!l)
         return BPE_NO_MEMORY;
-    if (n_ids >= NO_ID || n_merges >= NO_ID)
-        return BPE_TOO_MANY_TOKENS;
-    assert(n_ids >= 256);
-    for (size_t i = 0; i < 3 * n_merges; i++)
-        assert(merges[i] < n_ids && (merges[i] > 255 || ids[merges[i]] != UINT32_MAX));
-    TRY(new_rules(&e->rules, special_bytes, lengths, n_specials, pattern, seed));
-    mix_seed(e->seed, seed);
-    TRY(new_table(&e->known, e->seed));
-    e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
-    e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
-    e->made = allocate(n_merges, sizeof *e->made);
-    e->outside = copy_of(ids, n_ids);
-    e->special_ids = copy_of(special_ids, n_specials);
-    facts = allocate(n_ids, sizeof *facts);
-    if (e->pairs && e->made && e->outside && e->special_ids && facts)
-        index_merges(e, merges, (uint32_t)n_merges, facts);
-    index_neighbors(e, tokens, token_lengths, n_ids - 256);
-    free(facts);
-    return e->pairs && e->made && e->outside && e->special_ids && facts ? BPE_OK : BPE_NO_MEMORY;
-}
-
-/* ---- 3. encoding: one word --------------------------------------------------------------------------------------- */
-
-enum { ON_STACK = 128 }; /* places of a word that needs no allocation */
-enum { FEW = 16 };       /* ids that merge_few can merge */
-
-typedef struct { uint32_t id, before, after; } place;
-
-/* Set the rank of the pair at a place. Each node of the tree is the lesser of its children, so node 1 is the least. */
-static inline void set_rank(uint64_t *tree, size_t places, uint32_t at, uint32_t rank)
-{
-    uint64_t key = tree[places + at] = (uint64_t)rank << 32 | at;
-    for (size_t i = places + at; i > 1; i /= 2)
-        tree[i / 2] = key = lesser(key, tree[i ^ 1]);
-}
-
-/* Merge up to FEW ids; return the number that remains. Comparing all ranks in a row takes less time than a tree. */
-static size_t merge_few(const bpe_encoder *e, uint32_t *ids, size_t n)
-{
-    uint32_t ranks[FEW + 1]; /* of the pair that begins with each id */
-    for (size_t i = 0; i + 1 < n; i++)
-        ranks[i] = first_rank(e, ids[i], ids[i + 1]);
-    while (n > 1) {
-        size_t best = 0;
-        for (size_t i = 1; i + 1 < n; i++)
-            best = ranks[i] < ranks[best] ? i : best;
-        if (ranks[best] >= NO_RANK)
-            break;
-        ids[best] = e->made[ranks[best]];
-        n--;
-        for (size_t i = best + 1; i < n; i++) {
-            ids[i] = ids[i + 1];
-            ranks[i] = ranks[i + 1];
-        }
-        if (best + 1 < n)
-            ranks[best] = rank_of(e, ids[best], ids[best + 1]);
-        if (best)
-            ranks[best - 1] = rank_of(e, ids[best - 1], ids[best]);
-    }
-    return n;
-}
-
-/* Merge ids, and change *n to the number that remains. They are linked, between two places with NO_ID, which is in no
-   pair. A tree has a leaf for each place: the rank of the pair that begins there and then the place, so that the least
-   is the leftmost pair of lowest rank. */
-static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
-{
-    const size_t places = *n + 2, last = *n + 1;
-    uint64_t small_tree[2 * ON_STACK], *tree = small_tree;
-    place small[ON_STACK], *p = small;
-    if (*n <= FEW) {
-        *n = merge_few(e, ids, *n);
-        return BPE_OK;
-    }
-    if (places >= UINT32_MAX)
-        return BPE_LONG_WORD;
-    if (places > ON_STACK) {
-        if (!(tree = allocate(places, 2 * sizeof *tree + sizeof *p)))
-            return BPE_NO_MEMORY;
-        p = (place *)(tree + 2 * places);
-    }
-    for (size_t i = 0; i <= last; i++)
-        p[i] = (place){i % last ? ids[i - 1] : NO_ID, (uint32_t)i - 1, (uint32_t)i + 1};
-    tree[places] = tree[places + *n] = tree[places + last] = UINT64_MAX;
-    for (size_t i = 1; i < *n; i++) {
-        tree[places + i] = (uint64_t)first_rank(e, ids[i - 1], ids[i]) << 32 | i;
-    }
-    for (size_t i = places - 1; i; i--)
-        tree[i] = lesser(tree[2 * i], tree[2 * i + 1]);
-    while (tree[1] >> 32 < NO_RANK) {
-        const uint32_t i = (uint32_t)tree[1], second = p[i].after, before = p[i].before, after = p[second].after;
-        const uint32_t id = p[i].id = e->made[tree[1] >> 32];
-        p[i].after = after;
-        p[after].before = i;
-        set_rank(tree, places, second, NO_RANK);
-        set_rank(tree, places, i, rank_of(e, id, p[after].id));
-        set_rank(tree, places, before, rank_of(e, p[before].id, id));
-    }
-    *n = 0;
-    for (size_t i = p[0].after; i < last; i = p[i].after)
-        ids[(*n)++] = p[i].id;
-    if (tree != small_tree)
-        free(tree);
-    return BPE_OK;
-}
-
-/* Encode a word, with room for `length` ids. After BPE_NO_TOKEN, *n is the offset of the byte without a token. */
-static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *ids, size_t *n)
-{
-    size_t n_ids = 0;
-    for (size_t i = 0; i < length;) {
-        uint32_t unit;
-        const size_t size = unit_at(e, word + i, word + length, &unit);
-        if (e->outside[unit] == UINT32_MAX) {
-            *n = i;
-            return BPE_NO_TOKEN;
-        }
-        ids[n_ids++] = unit;
-        i += size;
-    }
-    TRY(merge_ids(e, ids, &n_ids));
-    for (size_t i = 0; i < n_ids; i++)
-        ids[i] = e->outside[ids[i]];
-    *n = n_ids;
-    return BPE_OK;
-}
-
-/* "the" is a token: looking it up takes a fifth of the time of merging t, h and e, when it is met for the first time. */
-int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
-                     int stay_whole)
-{
-    uint32_t *made = NULL;
-    size_t room = 0;
-    int status = make_room(&e->known, n);
-    e->stay_whole = stay_whole;
-    for (size_t i = 0; i < n && status == BPE_OK; words += lengths[i], i++) {
-        const size_t length = (size_t)lengths[i];
-        uint64_t key[2];
-        size_t n_made;
-        int is_made;
-        if ((status = grow(&made, &room, length, sizeof *made)) != BPE_OK)
-            break;
-        status = merge_word(e, words, length, made, &n_made);
-        is_made = status == BPE_OK && n_made == 1 && made[0] == ids[i];
-        if (status == BPE_NO_TOKEN)
-            status = BPE_OK;
-        make_key(&e->known, words, length, key);
-        if (status == BPE_OK && (is_made || stay_whole))
-            status = put_word(&e->known, key, words, length, is_made ? ids[i] : ids[i] | WHOLE);
-    }
-    free(made);
-    return status;
-}
-
-/* ---- 3. encoding: text ------------------------------------------------------------------------------------------- */
-
-struct bpe_cache {
-    table table;
-    const bpe_encoder *encoder;
-    uint32_t *ids, *out;    /* the next id goes to *out; narrow ids of earlier batches have left `ids` */
-    uint16_t *narrow;
-    size_t n_narrow;        /* how many have left */
-    uint64_t *end;          /* of the ids of this text */
-    const uint8_t *no_token; /* the byte without a token, after BPE_NO_TOKEN */
-};
-
-void bpe_cache_free(bpe_cache *c)
-{
-    if (c)
-        free_table(&c->table);
-    free(c);
-}
-
-int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
-{
-    bpe_cache *c = *cache = calloc(1, sizeof *c);
-    if (!c)
-        return BPE_NO_MEMORY;
-    c->encoder = e;
-    return new_table(&c->table, e->seed);
-}
-
-static inline int fits_in_slot(size_t length, size_t n_ids) { return length <= INLINE_MAX && n_ids <= IDS_IN_SLOT; }
-
-/* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. A table that is full is emptied. */
-static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
-{
-    const size_t n_bytes = fits_in_slot(p->length, n) ? 0 : p->length + n * sizeof *ids;
-    slot *s;
-    if (n_bytes > CACHE_BYTES)
-        return;
-    if (t->used >= CACHE_WORDS || t->arena_size + n_bytes > CACHE_BYTES || make_room(t, t->used + 1) != BPE_OK) {
-        memset(t->slots, 0, t->capacity * sizeof *t->slots);
-        t->used = t->arena_size = 0;
-    }
-    if (n_bytes && (keep_bytes(t, p->word, p->length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
-        return;
-    s = find_word(t, p->key, p->word, p->length);
-    use_slot(t, s, p->key);
-    s->n_ids = (uint32_t)n;
-    if (n_bytes)
-        s->where = t->arena_size - n_bytes;
-    else
-        memcpy(s->ids, ids, n * sizeof *ids);
-}
-
-/* Encode a word whose ids are not in its home slot, or do what a mark says. */
-static NOINLINE int encode_other(bpe_cache *c, const pending *p)
-{
-    const slot *s;
-    size_t n;
-    if (!p->length) { /* a mark */
-        if (p->key[0])
-            *c->out++ = c->encoder->special_ids[p->key[0] - 1];
-        else
-            *c->end++ = c->n_narrow + (size_t)(c->out - c->ids);
-        return BPE_OK;
-    }
-    s = find_word(&c->table, p->key, p->word, p->length);
-    n = s->n_ids;
-    if (!s->key[1]) {
-        const uint64_t last = p->length <= INLINE_MAX ? p->length : LONG_WORD; /* the last byte of a word's key */
-        const int is_piece = little(p->key[1]) >> 56 != last;
-        const uint64_t key[2] = {p->key[0], is_piece ? p->key[1] ^ little((uint64_t)PIECE << 56) : p->key[1]};
-        const slot *known = find_word(&c->encoder->known, key, p->word, p->length);
-        int status = BPE_OK;
-        n = 1;
-        if (known->key[1] && !(is_piece && known->count & WHOLE)) /* a piece is no word, so it does not stay whole */
-            *c->out = (uint32_t)known->count;
-        else
-            status = merge_word(c->encoder, p->word, p->length, c->out, &n);
-        if (status == BPE_NO_TOKEN)
-            c->no_token = p->word + n;
-        TRY(status);
-        keep_ids(&c->table, p, c->out, n);
-    } else if (fits_in_slot(p->length, n))
-        memcpy(c->out, s->ids, n * sizeof *s->ids);
-    else
-        memcpy(c->out, c->table.arena + s->where + p->length, n * sizeof *s->ids);
-    c->out += n;
-    return BPE_OK;
-}
-
-/* the sink that encodes */
-static int encode_batch(void *state, const pending *words, size_t n)
-{
-    bpe_cache *c = state;
-    uint32_t *out = c->out;
-    for (const pending *p = words; p < words + n; p++) {
-        const slot *s = c->table.slots + p->home;
-        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && fits_in_slot(p->length, s->n_ids))) {
-            memcpy(out, s->ids, sizeof s->ids); /* always all: this avoids a loop */
-            out += s->n_ids;
-        } else {
-            c->out = out;
-            TRY(encode_other(c, p));
-            out = c->out;
-        }
-    }
-    if (c->narrow) { /* at once, since these ids are in the processor's cache */
-        const size_t n_ids = (size_t)(out - c->ids);
-        for (size_t i = 0; i < n_ids; i++)
-            c->narrow[c->n_narrow + i] = (uint16_t)c->ids[i];
-        c->n_narrow += n_ids;
-        out = c->ids;
-    }
-    c->out = out;
-    return BPE_OK;
-}
-
-/* Add a long word to a batch in pieces, which come back more often than it does. A piece has other keys than words. */
-static int add_pieces(batch *b, const uint8_t *word, size_t length)
-{
-    const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
-    const uint8_t *const end = word + length, *cuts[BATCH + 1];
-    uint32_t unit, before;
-    if (e->stay_whole) { /* a word that stays whole is not cut */
-        pending whole;
-        prepare(&whole, b->table, word, word, length);
-        if (find_word(&e->known, whole.key, word, length)->key[1]) {
-            if (b->n >= BATCH)
-                TRY(end_batch(b));
-            b->words[b->n++] = whole;
-            return BPE_OK;
-        }
-    }
-    for (const uint8_t *at = word + unit_at(e, word, end, &unit); word < end;) {
-        size_t n = 0;
-        while (at < end && n < BATCH) { /* without a branch for each cut, which is hard to predict */
-            before = unit;
-            cuts[n] = at;
-            at += unit_at(e, at, end, &unit);
-            n += !are_neighbors(e, before, unit);
-        }
-        if (at == end)
-            cuts[n++] = end;
-        for (size_t i = 0; i < n; word = cuts[i++]) {
-            if (b->n >= BATCH)
-                TRY(end_batch(b));
-            pending *p = b->words + b->n++;
-            p->word = word;
-            p->length = (size_t)(cuts[i] - word);
-            if (p->length > INLINE_MAX || b->limit - word <= INLINE_MAX)
-                make_key(b->table, word, p->length, p->key);
-            else
-                short_key(word, p->length, p->key);
-            p->key[1] ^= little((uint64_t)PIECE << 56);
-            p->home = home_of(b->table, p->key[0], p->key[1]);
-            PREFETCH(b->table->slots + p->home);
-        }
-    }
-    return BPE_OK;
-}
-
-int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow)
-{
-    const size_t length = n ? (size_t)ends[n - 1] : 0;
-    pending words[BATCH_ROOM];
-    batch b = {.text = texts, .limit = texts + length, .rules = &c->encoder->rules, .table = &c->table,
-               .sink = encode_batch, .state = c, .add_long = add_pieces, .words = words};
-    int status;
-    c->ids = c->out = ids;
-    c->narrow = narrow;
-    c->n_narrow = 0;
-    c->end = ends;
-    (void)make_room(&c->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS / 2)); /* or it stays as it is */
-    status = scan_texts(&b, ends, n);
-    if (status == BPE_NO_TOKEN || status == BPE_BAD_UTF8)
-        ends[0] = (uint64_t)((status == BPE_NO_TOKEN ? c->no_token : b.text) - texts);
-    return status;
+    l->wanted = merges_wanted;
+    l->threshold = min_frequency ? min_frequency : 1;
+    l->level = UINT64_MAX; /* the heap is filled when it is first used */
+    l->status = add_first_tokens(l);
+    if (l->status == BPE_OK)
+        l->status = new_table(&l->pairs, seed);
+    if (l->status == BPE_OK)
+        l->status = take_words(l, bytes, lengths, counts, n);
+    return l->status;
 }

@@ -1,7 +1,7 @@
 """Build the optional C engine of bpe.py, and wrap it for Python.
 
-`python build_ffi.py` compiles bpe_fast.c into a module next to this file. It requires a C compiler and
-`pip install regex cffi setuptools`. bpe.py calls load_engine(), which returns an Engine or raises ImportError.
+`python build_ffi.py` compiles bpe_fast.c and bpe_text.c into a module next to this file. It requires a C compiler
+and `pip install regex cffi setuptools`. bpe.py calls load_engine(), which returns an Engine or raises ImportError.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from typing import Any
 import regex
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCE = pathlib.Path(HERE, "bpe_fast.c")
+SOURCES = (pathlib.Path(HERE, "bpe_fast.c"), pathlib.Path(HERE, "bpe_text.c"))  # the second one uses the first
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns whose tables are built in
-VERSION = 23  # of the interface: a module built for another version is not used
+VERSION = 24  # of the interface: a module built for another version is not used
 
 
 class Engine:
@@ -128,8 +128,13 @@ class Engine:
         table = words if isinstance(words, Words) else self.words((), "gpt2")
         if not isinstance(words, Words):
             table.add(words.items())
+        handle = table.handle()
+        arrays = table.get(handle)
+        lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
+        limits = (min(n, 2**64 - 1) for n in (merges_wanted, min_frequency))
+        learner = self.create("learner", *arrays, len(arrays[1]), *limits, self.seed)
+        del arrays  # C has copied them
         made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
-        learner = self.create("learner", table.handle(), *(min(n, 2**64 - 1) for n in (merges_wanted, min_frequency)))
         tokens = [bytes([byte]) for byte in range(256)]
         status = lib.BPE_OK
         while status != lib.BPE_DONE:
@@ -145,8 +150,9 @@ class Words:
 
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
-        arguments = *engine.special_arguments(special_tokens), engine.pattern(pattern)[0], engine.seed
-        self.new_table = functools.partial(engine.create, "words", *arguments)
+        self.pattern, _ = engine.pattern(pattern)  # which the rules need
+        self.rules = engine.create("rules", *engine.special_arguments(special_tokens), self.pattern, engine.seed)
+        self.new_table = functools.partial(engine.create, "words", engine.seed)
         self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
         self.free = self.tables[:]  # the tables that no call is using
 
@@ -162,7 +168,7 @@ class Words:
             table = self.new_table()
             self.tables.append(table)
         ends = self.engine.ffi.from_buffer("uint64_t[]", array("Q", itertools.accumulate(map(len, texts))))
-        status = self.engine.lib.bpe_words_scan(table, b"".join(texts), ends, len(texts))
+        status = self.engine.lib.bpe_words_scan(table, self.rules, b"".join(texts), ends, len(texts))
         if status == self.engine.lib.BPE_BAD_UTF8:
             for data in texts:
                 data.decode("utf-8")  # one of them raises the error
@@ -257,13 +263,14 @@ class Encoder:
         tokens = list(map(tokenizer.vocab.__getitem__, others))
         token_lengths = engine.ffi.new("uint64_t[]", list(map(len, tokens)))
         ids += others
-        specials = engine.special_arguments(tokenizer.special_ids)
         ids = engine.ffi.new("uint32_t[]", ids)
         special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
         rows = engine.ffi.from_buffer("uint32_t[]", merges)
-        self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the handle needs
+        self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
+        specials = engine.special_arguments(tokenizer.special_ids)
+        self.rules = engine.create("rules", *specials, self.pattern, engine.seed)
         vocabulary = ids, len(ids), b"".join(tokens), token_lengths, rows, len(merges) // 3
-        self.handle = engine.create("encoder", *vocabulary, *specials, special_ids, self.pattern, engine.seed)
+        self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, engine.seed)
         words = tokenizer.words_first or dict(zip(tokens, others))
         lengths, word_ids = (engine.ffi.from_buffer(f"uint{8 * n.itemsize}_t[]", n)
                              for n in (array("Q", map(len, words)), array("I", words.values())))
@@ -352,8 +359,10 @@ def load_engine() -> Engine:
         raise ImportError(f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it") from None
     if module.lib.BPE_VERSION != VERSION:
         raise ImportError(f"the C engine is built, but for another version: {COMMAND} rebuilds it")
-    if SOURCE.exists() and digest(SOURCE.read_bytes()) != module.ffi.string(module.lib.bpe_source_digest).decode():
-        warnings.warn(f"bpe_fast.c has changed since the C engine was built: {COMMAND} rebuilds it", stacklevel=2)
+    digests = module.ffi.string(module.lib.bpe_source_digests).decode().split()
+    for file, then in zip(SOURCES, digests):
+        if file.exists() and digest(file.read_bytes()) != then:
+            warnings.warn(f"{file.name} has changed since the C engine was built: {COMMAND} rebuilds it", stacklevel=2)
     return Engine(module)
 
 
@@ -809,19 +818,25 @@ def digest(data: bytes) -> str:
 
 
 def prototypes() -> str:
-    """The functions and types that Python uses: the part of bpe_fast.c between two markers."""
-    _, interface, _ = re.split(r"/\* ---- (?:interface|end of the interface).*\n", SOURCE.read_text(encoding="utf-8"))
-    return f"enum {{ BPE_VERSION = {VERSION} }};\n{interface}"
+    """The functions and types that Python uses, of both C files."""
+    return f"enum {{ BPE_VERSION = {VERSION} }};\n" + "".join(map(interface, SOURCES))
+
+
+def interface(file: pathlib.Path) -> str:
+    """The part of a C file between two markers."""
+    return re.split(r"/\* ---- (?:interface|end of the interface).*\n", file.read_text(encoding="utf-8"))[1]
 
 
 def source() -> str:
-    """The complete C source: bpe_fast.c between generated tables."""
-    code, tables = SOURCE.read_bytes(), named_tables()
-    head = f"#include <stdint.h>\nenum {{ BPE_VERSION = {VERSION} }};\n"
-    head += f'const char bpe_source_digest[] = "{digest(code)}";\n'
-    head += f'const char bpe_regex_version[] = "{regex.__version__}";\n'
-    head += f'const char bpe_class_digest[] = "{digest(tables.encode())}";\n#line 1 "bpe_fast.c"\n'
-    return head + code.decode("utf-8") + tables
+    """The complete C source: bpe_fast.c and bpe_text.c between generated tables."""
+    code, tables = [file.read_bytes() for file in SOURCES], named_tables()
+    text = f"#include <stdint.h>\nenum {{ BPE_VERSION = {VERSION} }};\n"
+    text += f'const char bpe_source_digests[] = "{" ".join(map(digest, code))}";\n'
+    text += f'const char bpe_regex_version[] = "{regex.__version__}";\n'
+    text += f'const char bpe_class_digest[] = "{digest(tables.encode())}";\n'
+    for file, content in zip(SOURCES, code):
+        text += f'#line 1 "{file.name}"\n{content.decode("utf-8")}'
+    return text + tables
 
 
 # Only this part uses Python.h. Its functions make lists of int objects that exist already, whose addresses are in

@@ -7,13 +7,14 @@ from setuptools.command.build_py import build_py
 
 
 class BuildPython(build_py):
-    """Install bpe_fast.c next to the modules, so that `python -m build_ffi` can compile it later."""
+    """Install the C files next to the modules, so that `python -m build_ffi` can compile them later."""
 
     def run(self) -> None:
         """Copy the modules, then the source of the engine."""
         super().run()
         if not self.editable_mode:
-            self.copy_file("bpe_fast.c", self.build_lib)
+            for name in ("bpe_fast.c", "bpe_text.c"):
+                self.copy_file(name, self.build_lib)
 
 
 one_for_all = "BPE_LIMITED_API" in os.environ  # one wheel for all versions of Python; lists of ids take a little longer

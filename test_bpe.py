@@ -43,7 +43,7 @@ HERE = Path(__file__).parent
 def is_built():
     """Whether the C engine here is newer than its sources and loads without a warning."""
     library = HERE / f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    newest = max((HERE / name).stat().st_mtime for name in ("bpe_fast.c", "build_ffi.py"))
+    newest = max((HERE / name).stat().st_mtime for name in ("bpe_fast.c", "bpe_text.c", "build_ffi.py"))
     if not library.exists() or library.stat().st_mtime <= newest:
         return False
     script = "import bpe; bpe.count_words(None, [], texts=['a'], engine='c')"
@@ -61,7 +61,7 @@ def prepare():
         return HERE, ""
     copy = Path(tempfile.mkdtemp(prefix="bpe-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
-    for name in ("bpe.py", "build_ffi.py", "bpe_fast.c"):
+    for name in ("bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_text.c"):
         shutil.copy(HERE / name, copy)
     built = subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=copy)
     return HERE if built.returncode else copy, built.stderr

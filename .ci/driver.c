@@ -54,16 +54,16 @@ static const size_t special_lengths[] = {13, 2};
 static const uint64_t seed[2] = {0x5851f42d4c957f2du, 0x14057b7ef767814fu};
 static const bpe_pattern *pattern = &bpe_patterns[0];
 
-static int new_words(size_t n_specials, bpe_words **words)
+static int new_rules(bpe_rules **rules)
 {
-    return bpe_words_new(special_bytes, special_lengths, n_specials, pattern, seed, words);
+    return bpe_rules_new(special_bytes, special_lengths, 2, pattern, seed, rules);
 }
 
 /* count the words of one text */
-static int scan(bpe_words *words, const uint8_t *text, size_t length)
+static int scan(bpe_words *words, const bpe_rules *rules, const uint8_t *text, size_t length)
 {
     const uint64_t end = length;
-    return bpe_words_scan(words, text, &end, 1);
+    return bpe_words_scan(words, rules, text, &end, 1);
 }
 
 enum { MOST = 2000 };
@@ -74,6 +74,23 @@ typedef struct { /* what training gave */
     uint64_t sum;
 } merge_list;
 
+/* hand the words over to a learner */
+static int new_learner(bpe_words *words, uint64_t merges, bpe_learner **learner)
+{
+    bpe_totals totals;
+    (void)bpe_words_get(words, 1, NULL, NULL, NULL, &totals);
+    uint8_t *bytes = malloc(totals.bytes + 1);
+    uint64_t *lengths = malloc((totals.words + 1) * sizeof *lengths);
+    uint64_t *counts = malloc((totals.words + 1) * sizeof *counts);
+    CHECK(bytes && lengths && counts && bpe_words_get(words, 1, bytes, lengths, counts, &totals) == BPE_OK);
+    bpe_words_drop(words);
+    const int status = bpe_learner_new(bytes, lengths, counts, totals.words, merges, 1, seed, learner);
+    free(bytes);
+    free(lengths);
+    free(counts);
+    return status;
+}
+
 /* train to `merges` merges, at most MOST, and a checksum of them */
 static int train(bpe_words *words, size_t merges, merge_list *list)
 {
@@ -82,7 +99,7 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     bpe_merge batch[64];
     int status;
     list->sum = list->n = 0;
-    status = bpe_learner_new(words, merges, 1, &learner);
+    status = new_learner(words, merges, &learner);
     while (status == BPE_OK && list->n < merges) {
         status = bpe_learner_run(learner, batch, merges - list->n < 64 ? merges - list->n : 64, &made);
         for (size_t i = 0; i < made; i++) {
@@ -101,12 +118,12 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     CHECK(bpe_words_get(words, 1, NULL, NULL, NULL, &totals) == BPE_USED_UP); /* as every function has to notice */
     CHECK(!totals.words && !totals.bytes && !totals.all_words && !totals.all_bytes);
     static const uint8_t bytes[100];
-    CHECK(scan(words, bytes, 100) == BPE_USED_UP);
+    CHECK(scan(words, NULL, bytes, 100) == BPE_USED_UP);
     CHECK(bpe_words_put(words, bytes, NULL, NULL, 1) == BPE_USED_UP);
     return status;
 }
 
-static int new_encoder(const merge_list *list, bpe_encoder **encoder)
+static int new_encoder(const merge_list *list, const bpe_rules *rules, bpe_encoder **encoder)
 {
     static const uint32_t special_ids[] = {70000, 70001};
     uint32_t ids[256 + MOST];
@@ -131,8 +148,8 @@ static int new_encoder(const merge_list *list, bpe_encoder **encoder)
         memcpy(tokens, token[left], lengths[left]);
         memcpy(tokens + lengths[left], token[right], lengths[right]);
     }
-    status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->rows, list->n, special_bytes,
-                             special_lengths, 2, special_ids, pattern, seed, encoder);
+    status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->rows, list->n, rules,
+                             special_ids, seed, encoder);
     if (status == BPE_OK) /* each token is made by its merges, so that staying whole changes nothing */
         status = bpe_encoder_know(*encoder, all + 256, lengths + 256, ids + 256, list->n, (int)(list->n % 2));
     free(all);
@@ -218,16 +235,16 @@ static int copy_words(bpe_words *to, const bpe_words *from, uint64_t min_count)
 }
 
 /* after an error, the words are either all there, or used up; never some of them */
-static void check_words(bpe_words *words, const uint8_t *text, size_t length, int status)
+static void check_words(bpe_words *words, const bpe_rules *rules, const uint8_t *text, size_t length, int status)
 {
     const long from = fail_from;
     bpe_totals before, after;
     fail_from = -1;
     (void)bpe_words_get(words, 1, NULL, NULL, NULL, &before);
     if (status != BPE_OK)
-        CHECK(scan(words, text, length) == BPE_USED_UP && !before.words && !before.all_words);
+        CHECK(scan(words, rules, text, length) == BPE_USED_UP && !before.words && !before.all_words);
     else {
-        CHECK(scan(words, text, length) == BPE_OK);
+        CHECK(scan(words, rules, text, length) == BPE_OK);
         CHECK(bpe_words_get(words, 1, NULL, NULL, NULL, &after) == BPE_OK);
         CHECK(after.words == before.words && after.all_words == 2 * before.all_words);
     }
@@ -241,12 +258,15 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     uint64_t encoded = 0;
     bpe_encoder *encoder = NULL;
     bpe_words *words = NULL, *copy = NULL;
-    int status = new_words(2, &words);
+    bpe_rules *rules;
+    int status = new_rules(&rules);
     if (status == BPE_OK)
-        status = new_words(0, &copy);
+        status = bpe_words_new(seed, &words);
+    if (status == BPE_OK)
+        status = bpe_words_new(seed, &copy);
     if (status == BPE_OK) {
-        status = scan(words, text, length);
-        check_words(words, text, length, status);
+        status = scan(words, rules, text, length);
+        check_words(words, rules, text, length, status);
     }
     if (status == BPE_OK)
         status = copy_words(copy, words, 1);
@@ -255,13 +275,14 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     if (status == BPE_OK)
         status = train(copy, 300, &list);
     if (status == BPE_OK)
-        status = new_encoder(&list, &encoder);
+        status = new_encoder(&list, rules, &encoder);
     if (status == BPE_OK)
         status = encode(encoder, text, length, &encoded);
     *sum = list.sum + encoded;
     bpe_encoder_free(encoder);
     bpe_words_free(words);
     bpe_words_free(copy);
+    bpe_rules_free(rules);
     return status;
 }
 
@@ -290,6 +311,7 @@ static void fail_everywhere(const uint8_t *text, size_t length)
 
 typedef struct {
     bpe_words *words;
+    const bpe_rules *rules;
     const uint8_t *text;
     size_t length;
     const bpe_encoder *encoder;
@@ -299,7 +321,7 @@ typedef struct {
 static void *count_job(void *argument)
 {
     job *j = argument;
-    CHECK(scan(j->words, j->text, j->length) == BPE_OK);
+    CHECK(scan(j->words, j->rules, j->text, j->length) == BPE_OK);
     return NULL;
 }
 
@@ -326,14 +348,16 @@ static void count_in_threads(const uint8_t *text, size_t length)
     job jobs[N];
     bpe_encoder *encoder;
     bpe_words *single;
+    bpe_rules *rules;
     size_t start = 0;
-    CHECK(new_words(2, &single) == BPE_OK);
+    CHECK(new_rules(&rules) == BPE_OK && bpe_words_new(seed, &single) == BPE_OK);
     for (size_t i = 0; i < N; i++) {
         size_t end = length * (i + 1) / N;
         while (end < length && (text[end] & 0xC0) == 0x80)
             end++;
-        jobs[i] = (job){NULL, text + start, end - start, NULL, 0};
-        CHECK(new_words(2, &jobs[i].words) == BPE_OK && scan(single, text + start, end - start) == BPE_OK);
+        jobs[i] = (job){NULL, rules, text + start, end - start, NULL, 0};
+        CHECK(bpe_words_new(seed, &jobs[i].words) == BPE_OK);
+        CHECK(scan(single, rules, text + start, end - start) == BPE_OK);
         start = end;
     }
     in_threads(jobs, N, count_job);
@@ -344,7 +368,7 @@ static void count_in_threads(const uint8_t *text, size_t length)
     CHECK(train(single, MOST, &one) == BPE_OK && train(jobs[0].words, MOST, &four) == BPE_OK && one.sum == four.sum);
     bpe_words_free(single);
     bpe_words_free(jobs[0].words);
-    CHECK(new_encoder(&one, &encoder) == BPE_OK);
+    CHECK(new_encoder(&one, rules, &encoder) == BPE_OK);
     for (size_t i = 0; i < N; i++)
         jobs[i].encoder = encoder;
     in_threads(jobs, N, encode_job);
@@ -354,6 +378,7 @@ static void count_in_threads(const uint8_t *text, size_t length)
         CHECK(sum == jobs[i].sum);
     }
     bpe_encoder_free(encoder);
+    bpe_rules_free(rules);
     printf("threads: four agree with one\n");
 }
 
@@ -406,7 +431,7 @@ static int train_large(uint64_t *sum)
         }
     }
     bpe_words *words;
-    int status = new_words(0, &words);
+    int status = bpe_words_new(seed, &words);
     if (status == BPE_OK)
         status = bpe_words_put(words, bytes, lengths, counts, N);
     if (status == BPE_OK) {
@@ -445,14 +470,16 @@ static void long_words(void)
     static merge_list none;
     uint8_t *text = malloc(N * LENGTH);
     uint64_t state = 1, sum;
+    bpe_rules *rules;
     bpe_encoder *encoder;
-    CHECK(text && new_encoder(&none, &encoder) == BPE_OK);
+    CHECK(text && new_rules(&rules) == BPE_OK && new_encoder(&none, rules, &encoder) == BPE_OK);
     for (size_t i = 0; i < N * LENGTH; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         text[i] = i % LENGTH ? (uint8_t)('a' + (state >> 60)) : ' ';
     }
     CHECK(encode(encoder, text, N * LENGTH, &sum) == BPE_OK);
     bpe_encoder_free(encoder);
+    bpe_rules_free(rules);
     free(text);
     printf("long words: a cache stays within its limits\n");
 }
@@ -465,19 +492,20 @@ static void edges(void)
     uint8_t *text = malloc(N * LENGTH);
     uint64_t state = 1, sum, expected, one = 4, count = (uint64_t)1 << 61;
     bpe_words *words;
+    bpe_rules *rules;
     bpe_encoder *encoder, *none;
     bpe_cache *cache;
     bpe_learner *learner;
     bpe_merge merge;
     uint32_t ids[16];
     size_t n, made, n_moved = 0;
-    CHECK(text && new_words(0, &words) == BPE_OK);
+    CHECK(text && new_rules(&rules) == BPE_OK && bpe_words_new(seed, &words) == BPE_OK);
     for (size_t i = 0; i < N * LENGTH; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         text[i] = i % LENGTH ? (uint8_t)('a' + (state >> 60)) : ' ';
     }
-    CHECK(scan(words, text, N * LENGTH) == BPE_OK);
-    CHECK(bpe_learner_new(words, MOST, 1, &learner) == BPE_OK);
+    CHECK(scan(words, rules, text, N * LENGTH) == BPE_OK);
+    CHECK(new_learner(words, MOST, &learner) == BPE_OK);
     for (size_t capacity = learner->lists_capacity; bpe_learner_run(learner, &merge, 1, &made) == BPE_OK;)
         if (learner->lists_capacity != capacity) { /* the block was full: lists of pairs that are gone went */
             capacity = learner->lists_capacity;
@@ -487,15 +515,15 @@ static void edges(void)
     bpe_learner_free(learner);
     bpe_words_free(words);
 
-    CHECK(new_words(0, &words) == BPE_OK); /* 2^63 bytes */
+    CHECK(bpe_words_new(seed, &words) == BPE_OK); /* 2^63 bytes */
     CHECK(bpe_words_put(words, text + 1, &one, &count, 1) == BPE_OVERFLOW);
-    CHECK(scan(words, text, 10) == BPE_USED_UP);
+    CHECK(scan(words, rules, text, 10) == BPE_USED_UP);
     bpe_words_free(words);
 
     for (size_t i = 0; i < LONG; i++) /* one word, whose tree is allocated, and cannot be */
         text[i] = 'a' + (text[i] & 1);
-    CHECK(new_words(0, &words) == BPE_OK && scan(words, text, LONG) == BPE_OK);
-    CHECK(train(words, 200, &list) == BPE_OK && new_encoder(&list, &encoder) == BPE_OK);
+    CHECK(bpe_words_new(seed, &words) == BPE_OK && scan(words, rules, text, LONG) == BPE_OK);
+    CHECK(train(words, 200, &list) == BPE_OK && new_encoder(&list, rules, &encoder) == BPE_OK);
     CHECK(encode(encoder, text, LONG, &expected) == BPE_OK);
     for (long i = 0;; i++) {
         calls = 0;
@@ -514,10 +542,11 @@ static void edges(void)
         CHECK(encode_text(cache, (const uint8_t *)"ab a\1b", 6, ids, NULL, &n) == BPE_NO_TOKEN && n == 4);
         CHECK(encode_text(cache, (const uint8_t *)"a b", 3, ids, NULL, &n) == BPE_OK && n > 0);
     }
-    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, NULL, NULL, 0, NULL, NULL, 0, NULL, pattern, seed, &none) == BPE_TOO_MANY_TOKENS);
+    CHECK(bpe_encoder_new(ids, 1 << 21, NULL, NULL, NULL, 0, rules, NULL, seed, &none) == BPE_TOO_MANY_TOKENS);
     bpe_encoder_free(none);
     bpe_cache_free(cache);
     bpe_encoder_free(encoder);
+    bpe_rules_free(rules);
     free(text);
     printf("edges: lists were moved %zu times\n", n_moved);
 }

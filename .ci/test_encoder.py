@@ -1,4 +1,4 @@
-"""The encoder in bpe_fast.c gives the ids of bpe.Tokenizer in Python, to the last one.
+"""The encoder in bpe_text.c gives the ids of bpe.Tokenizer in Python, to the last one.
 
 First the engine is needed: `python build_ffi.py`. Each test of ids runs with it, and with one whose memory of words is
 so small that it forgets all the time. The short and the long version, where TRIALS is how many random cases a test has:
@@ -319,7 +319,7 @@ def test_ctrl_c_while_c_makes_something_frees_it():
     engine = copy.copy(BUILT)
     engine.lib = types.SimpleNamespace(bpe_words_new=new, bpe_words_free=free)
     with pytest.raises(KeyboardInterrupt):
-        engine.create("words", *engine.special_arguments([]), engine.pattern("gpt2")[0], engine.seed)
+        engine.create("words", engine.seed)
     gc.collect()
     assert freed == made and made[0] != BUILT.ffi.NULL
 

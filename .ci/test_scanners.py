@@ -1,4 +1,4 @@
-"""The scanner in bpe_fast.c finds the words that `regex` finds: named and custom patterns, with vector instructions and without.
+"""The scanner in bpe_text.c finds the words that `regex` finds: named and custom patterns, with vector instructions and without.
 
 The complete C source is compiled twice, each time with a sink that writes down the length of every word. So words are
 compared one by one, and not only by their counts. The short and the long version:
@@ -63,7 +63,7 @@ int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *
 {
     const uint8_t *end = text;
     recorder r = {text, of_words, 0};
-    rules rules = {.pattern = pattern, .run = fastest_machine()};
+    bpe_rules rules = {.pattern = pattern, .run = fastest_machine()};
     table slots = {0}; /* which a batch asks for */
     pending pending_words[BATCH_ROOM];
     batch b = {.rules = &rules, .table = &slots, .sink = record, .state = &r, .words = pending_words};

@@ -1,4 +1,4 @@
-"""The tables of words and the learner in bpe_fast.c: special tokens, the hash, sorted lists, numbers at their limits.
+"""The learner in bpe_fast.c, and tables of words in bpe_text.c: special tokens, the hash, sorted lists, limits.
 
 First the engine is needed: `python build_ffi.py`. The short and the long version, where TRIALS is how many random cases
 a test has:
@@ -12,8 +12,10 @@ import collections
 import itertools
 import os
 import random
+import subprocess
 import time
 
+import cffi
 import pytest
 import regex
 from test_scanners import compile_engine
@@ -109,7 +111,8 @@ def test_fifty_thousand_special_tokens_cost_little(form):
 def test_a_vocabulary_that_does_not_fit_is_a_return_code(n_ids, merges, status):
     new, lib = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
     vocabulary = list(range(n_ids)), n_ids, b"ab" * (n_ids - 256), [2] * (n_ids - 256)
-    arguments = *vocabulary, merges, len(merges) // 3, b"", [], 0, [], ENGINE.ffi.NULL, ENGINE.seed
+    rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, ENGINE.seed)
+    arguments = *vocabulary, merges, len(merges) // 3, rules, [], ENGINE.seed
     assert lib.bpe_encoder_new(*arguments, new) == getattr(lib, f"BPE_{status}")
     lib.bpe_encoder_free(new[0])
 
@@ -154,10 +157,11 @@ def test_words_with_a_pattern_cost_what_random_words_cost(kind):
 def seconds_to_index(merges):
     """The time that an encoder takes to make its table of pairs."""
     new, lib, rows, times = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib, [n for pair in merges for n in (*pair, 256)], []
+    rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, ENGINE.seed)
     for _ in range(3):
         start = time.process_time()
         vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744
-        ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), b"", [], 0, [], ENGINE.ffi.NULL, ENGINE.seed, new))
+        ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), rules, [], ENGINE.seed, new))
         times.append(time.process_time() - start)
         lib.bpe_encoder_free(new[0])
     return min(times)
@@ -343,6 +347,29 @@ def test_pairs_that_collide_without_a_secret_cost_what_other_pairs_cost(seed):
     assert seconds_to_learn(chosen, 4096) < 4 * seconds_to_learn(others, 4096)
 
 
+# --- bpe_fast.c alone ------------------------------------------------------------------------------------------------
+
+
+def test_the_merge_loop_compiles_alone_and_learns(tmp_path):
+    """Without bpe_text.c, and without a warning: words and counts go in, merges come out."""
+    source, library = build_ffi.SOURCES[0], tmp_path / "alone.so"
+    flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-DCHECKED"]
+    subprocess.run([os.environ.get("CC", "cc"), *flags, "-shared", "-fPIC", source, "-o", library], check=True)
+    ffi = cffi.FFI()
+    ffi.cdef(build_ffi.interface(source))
+    lib, learner, made = ffi.dlopen(str(library)), ffi.new("bpe_learner **"), ffi.new("size_t *")
+    counts = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
+    arguments = b"".join(counts), list(map(len, counts)), list(counts.values()), len(counts)
+    assert lib.bpe_learner_new(*arguments, 6, 1, ENGINE.seed, learner) == lib.BPE_OK
+    merges = ffi.new("bpe_merge[]", 10)
+    assert lib.bpe_learner_run(learner[0], merges, 10, made) == lib.BPE_DONE
+    # by hand: s t, e st, o w, l ow, w est, n e; on a tie, the greater pair
+    assert [(merge.left, merge.right, merge.count) for merge in merges[0 : made[0]]] == [
+        (ord("s"), ord("t"), 9), (ord("e"), 256, 9), (ord("o"), ord("w"), 7), (ord("l"), 258, 7), (ord("w"), 257, 6),
+        (ord("n"), ord("e"), 6)]  # fmt: skip
+    lib.bpe_learner_free(learner[0])
+
+
 # --- the learner -----------------------------------------------------------------------------------------------------
 
 
@@ -358,9 +385,8 @@ def test_merges_of_many_words_are_those_of_python(letters, n, top):
         assert learn(table(words), wanted) == expected[:wanted]
 
 
-@pytest.mark.parametrize("flags", [[], ["-O2", "-DCHECKED", "-DRAISE_FROM=0"]], ids=["as it is built", "that drops rare pairs"])
+@pytest.mark.parametrize("flags", [[], ["-O2", "-DCHECKED"]], ids=["as it is built", "with assertions"])
 def test_merges_of_words_of_all_kinds_are_those_of_python(flags, tmp_path):
-    """An engine that tries to drop rare pairs before each merge finds the same merges."""
     engine = compile_engine(tmp_path, flags) if flags else ENGINE
     for trial in range(TRIALS // 5):
         rng = random.Random(trial)
@@ -391,7 +417,8 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
 def new_learner(words, merges_wanted=1000, least=1):
     """(return code, learner), without the checks and limits of Engine.learn."""
     ffi, lib, new = ENGINE.ffi, ENGINE.lib, ENGINE.ffi.new("bpe_learner **")
-    status = lib.bpe_learner_new(words.handle(), merges_wanted, least, new)
+    arrays = words.get(words.handle())
+    status = lib.bpe_learner_new(*arrays, len(arrays[1]), merges_wanted, least, ENGINE.seed, new)
     return status, ffi.gc(new[0], lib.bpe_learner_free)
 
 

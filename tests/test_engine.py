@@ -231,7 +231,7 @@ def test_a_notebook_cell_has_no_file_and_trains(tmp_path):
 def program(words_txt):
     """program("-c", ...) runs Python in a folder with copies of the sources and the library."""
     library = f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    for name in ("bpe.py", "build_ffi.py", "bpe_fast.c", library):
+    for name in ("bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_text.c", library):
         with contextlib.suppress(FileNotFoundError):
             shutil.copy(ROOT / name, words_txt)
 
@@ -252,8 +252,9 @@ def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(p
     assert "built, but cffi is missing: pip install cffi" in program("-c", no_cffi, *TRAIN[1:])
     assert "cffi is missing" in program("-c", no_cffi, *TRAIN[1:], "--engine", "c").splitlines()[0]
     assert summary(program(*TRAIN))["engine"] == "C"
-    edit(Path("bpe_fast.c"), lambda data: data + b"/* */")
-    assert "bpe_fast.c has changed" in program(*TRAIN)
+    for name in ("bpe_fast.c", "bpe_text.c"):
+        edit(Path(name), lambda data: data + b"/* */")
+        assert f"{name} has changed" in program(*TRAIN)
     assert "changed" not in program(*TRAIN, "--engine", "python")
     edit(Path("build_ffi.py"), lambda data: data.replace(b"\nVERSION = ", b"\nVERSION = 1"))
     assert "another version: python build_ffi.py" in summary(program(*TRAIN))["engine"]

@@ -70,7 +70,6 @@ PASSED_ON = {  # call -> what it works on; its options, with values that aren't 
 
 
 @only_python
-@pytest.mark.filterwarnings("ignore:.*no other pair")
 @pytest.mark.parametrize("name", PASSED_ON)
 def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
     """A call that forgets to pass an option on would work, with its default."""

@@ -1018,6 +1018,11 @@ class Tokenizer:
         """Encode text as token ids. Raises ValueError for a lone surrogate, or a byte without a token."""
         return self.encoder.encode(to_utf8(text))
 
+    @made_once
+    def id_bytes(self) -> int:
+        """The size of an id in an array: 2 bytes if that is enough for the whole vocabulary, else 4."""
+        return 2 if max(self.vocab, default=0) < 1 << 16 else 4
+
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
         return self.ordinary.encode(text)
@@ -1053,15 +1058,14 @@ class Tokenizer:
         Both are memoryviews: all ids, uint16 if the whole vocabulary fits, else uint32, and len(texts) + 1 offsets
         of 64 bits. numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
         """
-        kind = "u2" if max(self.vocab, default=0) < 1 << 16 else "u4"
-        task = functools.partial(self.encoder.encode_texts, kind=kind)
+        encode_texts = functools.partial(self.encoder.encode_texts, kind=f"u{self.id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        with contextlib.closing(corpus.map(task, True, SLICE_BYTES, "")) as parts:
-            for _, (part, ends) in parts:
-                offsets.extend(map((len(ids) // int(kind[1])).__add__, ends))
-                ids += part
-        return memoryview(ids).cast("H" if kind == "u2" else "I"), memoryview(offsets)
+        with contextlib.closing(corpus.map(encode_texts, True, SLICE_BYTES, "")) as results:
+            for _, (more_ids, ends) in results:
+                ids += more_ids
+                offsets.extend(map(offsets[-1].__add__, ends))
+        return memoryview(ids).cast("H" if self.id_bytes == 2 else "I"), memoryview(offsets)
 
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
@@ -1670,6 +1674,7 @@ SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in
 SLICE_BYTES_IN_C = 2 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
+MOST_WORKERS = 61  # on Windows, a pool can't have more processes
 
 
 class Slice(NamedTuple):
@@ -1683,7 +1688,7 @@ class Slice(NamedTuple):
 
 
 class Corpus:
-    """The files or texts of a call; sizes are in bytes, 0 for pipes and /proc."""
+    """The files or texts of a call."""
 
     def __init__(self, paths: Paths, texts: Texts, options: Options) -> None:
         require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
@@ -1694,28 +1699,30 @@ class Corpus:
         for path in self.paths:
             pattern = os.path.join(path, "*.txt")
             require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
-        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
+        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]  # 0: a pipe, or in /proc
+        self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.texts = () if texts is None else texts
         self.options = options
         self.bytes_read = 0
         self.n_slices = 0
 
-    def map(self, task: Callable[[Sequence[bytes]], T], in_threads: bool, slice_bytes: int, label: str,
-            useful: int = 61) -> Generator[tuple[Slice, T], None, None]:
-        """Yield (slice, task(texts of the slice)) in order; at most `useful` workers run the tasks."""
+    def map(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, slice_bytes: int, label: str,
+            most_workers: int = MOST_WORKERS) -> Generator[tuple[Slice, T], None, None]:
+        """Yield (slice, work(texts of the slice)) in order."""
 
         def progress(_: int) -> str:
-            share = f" ({self.bytes_read / sum(self.sizes):.0%})" if self.sizes and all(self.sizes) else ""
+            share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
-        run = functools.partial(run_task, task, self.options.errors)
-        # Closed at once, as everywhere: a traceback that is kept would keep a pool of workers alive.
-        workers = min(self.options.workers or useful, useful)
-        with contextlib.closing(run_tasks(run, self.slices(slice_bytes), in_threads, workers)) as results:
-            for piece, result in with_progress(results, self.options.progress, progress):
-                self.bytes_read += piece.end_byte - piece.start_byte
+        task = functools.partial(run_task, work, self.options.errors)
+        most_workers = min(self.options.workers or most_workers, most_workers)
+        # A notebook keeps the traceback of Ctrl-C, and with it this generator: if run_tasks weren't closed
+        # here (as map() is by its callers), its pool of workers would live on.
+        with contextlib.closing(run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)) as results:
+            for part, result in with_progress(results, self.options.progress, progress):
+                self.bytes_read += part.end_byte - part.start_byte
                 self.n_slices += 1
-                yield piece, result
+                yield part, result
 
     def slices(self, slice_bytes: int) -> Iterator[Slice]:
         """Cut files into slices of about slice_bytes, and collect texts into such slices."""
@@ -1724,7 +1731,7 @@ class Corpus:
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # an empty text, which ends with the file
+                yield Slice(path, size, size, (b"",), 0)  # an empty text: its end is the end of the file
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -1735,21 +1742,26 @@ def json_note(paths: Iterable[str]) -> str:
     return f"JSON is read as plain text, with its braces; {way}"
 
 
+def find_cut(window: bytes, options: Options) -> int:
+    """Return last_cut(window, ...) for the options of a call."""
+    engine = engine_for(options, scanning=True)
+    return last_cut(window, options.pattern, options.special_tokens, options.normalized, engine)
+
+
 def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
     """Cut a file into slices."""
     size = os.stat(path).st_size
-    engine = engine_for(options, scanning=True)
     start = 0
+    window_start = slice_bytes
     with file_in_errors(path), open(path, "rb") as file:
-        # windows overlap, because last_cut avoids their ends
-        for begin in range(0, size - WINDOW_BYTES, WINDOW_BYTES // 2):
-            if begin >= start + slice_bytes:
-                file.seek(begin)
-                window = file.read(WINDOW_BYTES)
-                cut = last_cut(window, options.pattern, options.special_tokens, options.normalized, engine)
-                if cut:
-                    yield Slice(path, start, begin + cut)
-                    start = begin + cut
+        while window_start + WINDOW_BYTES < size:
+            file.seek(window_start)
+            if cut := find_cut(file.read(WINDOW_BYTES), options):
+                yield Slice(path, start, window_start + cut)
+                start = window_start + cut
+                window_start = start + slice_bytes
+            else:
+                window_start += WINDOW_BYTES // 2  # windows overlap, because last_cut avoids their ends
     yield Slice(path, start, size)
 
 
@@ -1788,7 +1800,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
     """Join blocks, and cut where no word changes.
 
-    The first piece has about `first` bytes, each later one twice that, up to `most`.
+    The first part has about `first` bytes, each later one twice that, up to `most`.
     """
     data = bytearray()
     wanted = first  # how many bytes before the next search for a cut
@@ -1797,32 +1809,31 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
         if len(data) < wanted:
             continue
         window = bytes(data[-WINDOW_BYTES:])
-        engine = engine_for(options, scanning=True)
-        cut = last_cut(window, options.pattern, options.special_tokens, options.normalized, engine)
-        if cut:
+        if cut := find_cut(window, options):
             cut += len(data) - len(window)
             yield bytes(data[:cut])
             del data[:cut]
             wanted = min(2 * wanted, most)
-        else:  # wait: a search after each small block would take quadratic time
+        else:
+            # 10 MB of "aaaa...", in blocks of 10 bytes: a search after each block would take quadratic time
             wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
         yield bytes(data)
 
 
 def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: bool,
-              workers: int | None) -> Generator[tuple[Slice, T], None, None]:
+              most_workers: int) -> Generator[tuple[Slice, T], None, None]:
     """Yield (slice, task(slice)) in order, from threads (for C) or processes (for Python)."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    n_workers = min(workers or n_cores, n_cores, 61)  # Windows allows no more processes in a pool
-    first_slices = list(itertools.islice(slices, n_workers))
-    slices = itertools.chain(first_slices, slices)
+    first_slices = list(itertools.islice(slices, min(most_workers, n_cores)))
     n_workers = len(first_slices)
-    # A worker process finds run_in_worker by the name of this module, which may have been loaded without one.
+    slices = itertools.chain(first_slices, slices)
+    # If this module was loaded without an entry in sys.modules, worker processes would not find run_in_worker
+    # there, and the pool would wait for them forever.
     named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
     if n_workers < 2 or not (in_threads or named):
-        for piece in slices:
-            yield piece, task(piece)
+        for part in slices:
+            yield part, task(part)
         return
 
     import concurrent.futures
@@ -1833,15 +1844,14 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
         pool = concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
         task = run_in_worker
-    waiting: collections.deque[tuple[Slice, concurrent.futures.Future[T]]] = collections.deque()
+    futures = ((part, pool.submit(task, part)) for part in slices)
     try:
-        for piece in slices:
-            waiting.append((piece, pool.submit(task, piece)))
-            if len(waiting) > n_workers:
-                piece, future = waiting.popleft()
-                yield piece, future.result()
-        for piece, future in waiting:
-            yield piece, future.result()
+        # Each worker has a slice, and one slice waits. More would fill the memory if results are used slowly.
+        waiting = collections.deque(itertools.islice(futures, n_workers))
+        while waiting:
+            waiting.extend(itertools.islice(futures, 1))
+            part, future = waiting.popleft()
+            yield part, future.result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -1860,49 +1870,52 @@ def start_worker(task: Callable[[Slice], object]) -> None:
     if callable(signal.getsignal(signal.SIGTERM)):  # main() has set it before the fork
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.name == "posix":
-        # so that Ctrl-C reaches the parent only: a worker that dies while sending blocks the pool
+        # A worker that dies of Ctrl-C while it sends a result blocks the pool: Ctrl-C reaches the parent only.
         os.setsid()
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def run_in_worker(piece: Slice) -> Any:
-    """Run the task of this worker, which start_worker() has put here."""
-    return run_in_worker.task(piece)  # type: ignore[attr-defined]
+def run_in_worker(part: Slice) -> Any:
+    """Run the task of this worker process, which start_worker() has stored here."""
+    return run_in_worker.task(part)  # type: ignore[attr-defined]
 
 
-def run_task(task: Callable[[Sequence[bytes]], T], errors: Errors, piece: Slice) -> T:
-    """Return task(texts of a slice); add the file and the place to its errors."""
-    texts: Sequence[bytes] = piece.texts
-    n_bytes = piece.end_byte - piece.start_byte
+def run_task(work: Callable[[Sequence[bytes]], T], errors: Errors, part: Slice) -> T:
+    """Return work(texts of a slice); add the file and the place to its errors."""
+    texts: Sequence[bytes] = part.texts
     try:
         if not texts:
-            with file_in_errors(piece.name), open(piece.name, "rb") as file:
-                file.seek(piece.start_byte)
-                data = file.read(n_bytes)
-            require(len(data) == n_bytes, "the file has fewer bytes now")
-            texts = [data]
+            n_bytes = part.end_byte - part.start_byte
+            with file_in_errors(part.name), open(part.name, "rb") as file:
+                file.seek(part.start_byte)
+                texts = [file.read(n_bytes)]
+            require(len(texts[0]) == n_bytes, "the file has fewer bytes now")
         if errors == "replace":
             texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
-        return task(texts)
+        return work(texts)
     except UnicodeDecodeError as error:
-        place = f"byte {piece.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
-        raise ValueError(f"{piece.name}: not valid UTF-8 at {place}") from None
+        place = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
+        raise ValueError(f"{part.name}: not valid UTF-8 at {place}") from None
     except ValueError as error:
-        place = f"{piece.name}, bytes {piece.start_byte} to {piece.end_byte}"
-        if piece.first_text is not None:
-            place = f"texts[{piece.first_text + getattr(error, 'number', 0)}]"
+        place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
+        if part.first_text is not None:
+            place = f"texts[{part.first_text + getattr(error, 'number', 0)}]"
         raise ValueError(f"{place}: {error}") from None
 
 
 def count_corpus(corpus: Corpus) -> Table:
     """Count words in a table of the C engine, or in a WordTable if C can't be used."""
-    engine = engine_for(corpus.options, scanning=True)
-    table: Any = engine.words(corpus.options.special_tokens, corpus.options.pattern) if engine else WordTable()
-    task = (lambda texts: table.scan(*texts)) if engine else functools.partial(count_texts, options=corpus.options)
-    slice_bytes = SLICE_BYTES_IN_C if engine else SLICE_BYTES
-    # each thread has a table, and merging the tables pays from 16 MB on
-    useful = sum(corpus.sizes) // (8 * slice_bytes) + 1 if engine and corpus.sizes and all(corpus.sizes) else 61
-    with contextlib.closing(corpus.map(task, engine is not None, slice_bytes, "counting words", useful)) as results:
+    options = corpus.options
+    results: Generator[tuple[Slice, Any], None, None]
+    if engine := engine_for(options, scanning=True):
+        table: Any = engine.words(options.special_tokens, options.pattern)
+        # each thread has a table, and merging the tables pays from 16 MB on
+        most_workers = corpus.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if corpus.n_bytes else MOST_WORKERS
+        results = corpus.map(lambda texts: table.scan(*texts), True, SLICE_BYTES_IN_C, "counting words", most_workers)
+    else:
+        table = WordTable()
+        results = corpus.map(functools.partial(count_texts, options=options), False, SLICE_BYTES, "counting words")
+    with contextlib.closing(results):
         for _, counts in results:
             if counts:  # None from C, which has counted in its table
                 table.update(counts)
@@ -1919,31 +1932,37 @@ def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
 
 
 def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int:
-    """Write the token ids of a corpus into a .npy file (format 1.0); return how many there are."""
+    """Write the token ids of a corpus into a .npy file; return how many there are."""
     require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
-    kind = "u2" if max(tokenizer.vocab, default=0) < 1 << 16 else "u4"
     check_outputs([output], corpus.paths)
-    end = None
+    id_bytes = tokenizer.id_bytes
+    end = b""
     if corpus.options.end is not None:
-        end = tokenizer.special_ids[corpus.options.end].to_bytes(int(kind[1]), sys.byteorder)
+        end = tokenizer.special_ids[corpus.options.end].to_bytes(id_bytes, sys.byteorder)
         tokenizer = tokenizer.ordinary
     encoder = PythonEncoder(tokenizer) if corpus.options.engine == "python" else tokenizer.encoder
     in_c = not isinstance(encoder, PythonEncoder)
-    task = functools.partial(encoder.encode_texts, kind=kind)
-    results = corpus.map(task, in_c, SLICE_BYTES_IN_C if in_c else SLICE_BYTES, "encoding")
+    work = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
+    results = corpus.map(work, in_c, SLICE_BYTES_IN_C if in_c else SLICE_BYTES, "encoding")
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
-        file.seek(128)  # the header's size
-        for piece, (ids, ends) in results:
-            if end and piece.first_text is not None:  # after each text; after each file, in a separate slice
-                places = [0, *(end_of_ids * int(kind[1]) for end_of_ids in ends)]
-                ids = b"".join(ids[start:stop] + end for start, stop in zip(places, places[1:]))
+        header = npy_header(id_bytes, 0)
+        file.write(header)
+        for part, (ids, ends) in results:
+            if end and part.first_text is not None:  # after each text; slices() ends each file with an empty one
+                places = [0, *(place * id_bytes for place in ends)]
+                ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
-        n_ids: int = (file.tell() - 128) // int(kind[1])
-        order = "<" if sys.byteorder == "little" else ">"
-        header = f"{{'descr': '{order}{kind}', 'fortran_order': False, 'shape': ({n_ids},), }}"
+        n_ids = (file.tell() - len(header)) // id_bytes
         file.seek(0)
-        file.write(b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + header.ljust(117).encode() + b"\n")
+        file.write(npy_header(id_bytes, n_ids))
     return n_ids
+
+
+def npy_header(id_bytes: int, n_ids: int) -> bytes:
+    """Return the first 128 bytes of a .npy file, format 1.0: what follows is an array of n_ids unsigned integers."""
+    order = "<" if sys.byteorder == "little" else ">"
+    entries = f"{{'descr': '{order}u{id_bytes}', 'fortran_order': False, 'shape': ({n_ids},), }}"
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + entries.ljust(117).encode() + b"\n"
 
 
 # ------------------------------

@@ -1076,7 +1076,7 @@ class Tokenizer:
         """
         errors = Options(errors=errors).errors  # checked
         strings = join_surrogates(iterable) if errors == "replace" else iterable
-        blocks = (b"".join(piece.texts) for piece in slices_of_texts(strings, 1 << 10, errors))
+        blocks = (b"".join(part.texts) for part in slices_of_texts(strings, 1 << 10, "strict"))
         pieces = cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES)
         return itertools.chain.from_iterable(map(self.encoder.encode, pieces))
 
@@ -1089,19 +1089,17 @@ class Tokenizer:
         token, its id follows each file or text, in which special tokens are plain text; no token does by default.
         The docstring of bpe.train_bpe explains the options, and errors.
         """
-        corpus = self.corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress, end=end)
+        corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
         return encode_corpus(self, corpus, output)
 
-    def corpus(self, paths: Paths, texts: Texts, *, errors: Errors = "strict", workers: int | None = None,
-               engine: EngineName = "auto", progress: bool = False, end: str | None = None) -> Corpus:
+    def corpus(self, paths: Paths, texts: Texts, end: str | None = None, **given: Any) -> Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
-        options = self.options  # has all defaults
-        if (errors, workers, engine, progress, end) != ("strict", None, "auto", False, None):
-            require(end is None or end in self.special_ids, "end must be a special token, not {!r}", end)
-            specials = self.special_tokens if end is None else ()
-            options = Options(specials, self.pattern, errors, workers, engine, progress, end=end,
-                              normalized=self.options.normalized)
-        return Corpus(paths, texts, options)
+        if end is not None:
+            require(end in self.special_ids, "end must be a special token, not {!r}", end)
+            given |= {"end": end, "special_tokens": ()}
+        # encode_batch(["a short text"]) would take much longer if its options were checked again
+        changed = not given.items() <= vars(self.options).items()
+        return Corpus(paths, texts, dataclasses.replace(self.options, **given) if changed else self.options)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
@@ -1129,17 +1127,17 @@ class Tokenizer:
 
     def tokens_of(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, without special tokens that are skipped."""
-        special_ids = self.special_ids.items() if skip_special_tokens else ()
-        skipped = {token_id: b"" for text, token_id in special_ids if text not in self.options.kept}
-        tokens = {**self.vocab, **skipped} if skipped else self.vocab
+        skippable = self.special_ids.keys() - self.options.kept if skip_special_tokens else ()
+        skipped = {self.special_ids[special] for special in skippable}
         if not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
         for number, token_id in enumerate(ids):
             try:
-                token = tokens[token_id]
+                token = self.vocab[token_id]
             except (KeyError, TypeError):
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}") from None
-            yield token
+            if token_id not in skipped:
+                yield token
 
 
 class PythonEncoder:
@@ -1158,7 +1156,6 @@ class PythonEncoder:
             inner.options = dataclasses.replace(inner.options, engine=engine)
             self.inner = inner.encoder
             return
-        self.words = tokenizer.words_first
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
@@ -1200,10 +1197,11 @@ class PythonEncoder:
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word; raises ValueError if one of its bytes has no token."""
-        if self.words and (token_id := self.words.get(word.encode("utf-8"))) is not None:
-            return (token_id,)
+        utf8 = word.encode("utf-8")
+        if utf8 in self.tokenizer.words_first:
+            return (self.tokenizer.words_first[utf8],)
         try:
-            ids = [self.tokenizer.ids[BYTES[byte]] for byte in word.encode("utf-8")]
+            ids = [self.tokenizer.ids[BYTES[byte]] for byte in utf8]
         except KeyError as error:
             raise ValueError(f"the vocabulary has no token for the byte {error}, in {word[:40]!r}") from None
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
@@ -1240,15 +1238,11 @@ def to_utf8(text: str, errors: str = "strict") -> bytes:
 
 
 def join_surrogates(strings: Iterable[str]) -> Iterator[str]:
-    """Pass strings on, but the first half of a character, at the end of one, together with the next string."""
-    half = ""
-    for text in strings:
-        if isinstance(text, str):  # anything else is refused later
-            text = half + text
-            half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-            text = text[: len(text) - len(half)]
-        yield text
-    yield half
+    """Do what to_utf8 does with errors="replace", even if two strings have one half of a character each."""
+    decoder = codecs.getincrementaldecoder("utf-16-le")("replace")
+    for text in strings:  # anything but a str is refused later
+        yield decoder.decode(text.encode("utf-16-le", "surrogatepass")) if isinstance(text, str) else text
+    yield decoder.decode(b"", final=True)
 
 
 # ------------------------------
@@ -1969,18 +1963,23 @@ def npy_header(id_bytes: int, n_ids: int) -> bytes:
 # X. The C engine
 # ------------------------------
 
-class TableInC(Protocol):
-    """A WordTable in C. Threads may scan texts in UTF-8 into it at once, since it has a table for each."""
+class Table(Protocol):
+    """Words and their counts: a WordTable, or a table in C."""
 
-    def scan(self, *texts: bytes) -> None: ...
     def add(self, pairs: Iterable[tuple[bytes, int]], /) -> None: ...
     def totals(self) -> tuple[int, int, int]: ...
     def drop_rare(self, n: int) -> tuple[int, int]: ...
     def copy(self) -> dict[bytes, int]: ...
 
 
-class EncoderInC(Protocol):
-    """A PythonEncoder in C."""
+class TableInC(Table, Protocol):
+    """Threads may scan texts in UTF-8 into it at once, since it has a table for each."""
+
+    def scan(self, *texts: bytes) -> None: ...
+
+
+class Encoder(Protocol):
+    """A PythonEncoder, or an encoder in C."""
 
     def encode(self, utf8: bytes, /) -> list[int]: ...
     def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any: ...
@@ -1994,11 +1993,7 @@ class Engine(Protocol):
     def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # where it can be cut, the last place first
     def words(self, special_tokens: Sequence[str], pattern: Pattern, /) -> TableInC: ...  # an empty one
     def learn(self, words: Any, merges_wanted: int, min_frequency: int) -> Iterator[Learned]: ...
-    def encoder(self, tokenizer: Tokenizer) -> EncoderInC | None: ...  # None for too many tokens
-
-
-Table = WordTable | TableInC
-Encoder = PythonEncoder | EncoderInC
+    def encoder(self, tokenizer: Tokenizer) -> Encoder | None: ...  # None for too many tokens
 
 
 @functools.lru_cache(maxsize=1)
@@ -2098,7 +2093,7 @@ def run(args: Namespace) -> int:
     if args.encode is not None:
         require(size is None, "--encode uses a saved model: train it first, with another command")
         tokenizer = load_model(args)
-        given = given_options(args, signature(Tokenizer.corpus).parameters)
+        given = given_options(args, signature(Tokenizer.encode_files).parameters)
         corpus = tokenizer.corpus(args.corpus, None, progress=progress, **given)
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
         report(args, "encoded", f"{corpus.bytes_read:,} bytes as {plural(n_ids, 'token')}")

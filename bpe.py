@@ -648,12 +648,12 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 # V. Options: what a user can choose
 # ------------------------------
 
-# A new option is a field here, an argument of each function that takes it, a line in train_bpe's docstring,
-# and an argument in make_parser.
+# A new option is a field here, an argument of each function that takes it, a line in train_bpe's
+# docstring, and an argument in make_parser.
 #
 # `pattern` is also an option of the model, because encoding needs it too. Another one of this kind
 # (`lowercase`, say) would also be an argument of Tokenizer, which its methods `__reduce__`, `train`,
-# `from_files` and `ordinary` pass on, and an entry of tokenizer.json, both written and read.
+# `from_files` and `with_specials` pass on, and an entry of tokenizer.json, both written and read.
 # Such an option may change text only after the split at special tokens, and a cut must still be safe.
 Errors = Literal["strict", "replace"]
 EngineName = Literal["auto", "python", "c"]
@@ -661,9 +661,10 @@ EngineName = Literal["auto", "python", "c"]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options of a call. Raises ValueError for a bad one, with its value."""
+    """The options of a call, checked. Raises ValueError for a bad one, with its value."""
 
-    # In quotes, because dataclass() looks other names up in sys.modules, where this module may be missing.
+    # Without quotes, this module can't be loaded without an entry in sys.modules, where dataclass() would
+    # look the names up.
     special_tokens: "tuple[str, ...]" = ()  # from check_special_tokens
     pattern: "Pattern" = "gpt2"
     errors: "Errors" = "strict"
@@ -674,25 +675,28 @@ class Options:
     min_word_count: "int" = 1
     min_frequency: "int" = 1
     end: "str | None" = None  # the special token that ends each encoded document
-    kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips: Tokenizer sets these:
-    normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
-    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # entries of tokenizer.json that save() keeps
-    words_first: "bool" = False  # words that are tokens stay whole
+    # the other options of a model: see Tokenizer and WordsFirst
+    kept: "tuple[str, ...]" = ()
+    normalized: "tuple[str, ...]" = ()
+    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)
+    words_first: "bool" = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pattern", check_pattern(self.pattern))  # a frozen object has no other way
+        object.__setattr__(self, "pattern", check_pattern(self.pattern))  # the object is frozen
         for name in ("workers", "vocab_size", "min_word_count", "min_frequency"):
             value = getattr(self, name)
             is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
             valid = (is_integer and value > 0) or (name, value) == ("workers", None)
             require(valid, "{} must be a positive integer, not {!r}", name, value)
-        for name, values in ("errors", get_args(Errors)), ("engine", get_args(EngineName)), ("progress", (False, True)):
-            require((value := getattr(self, name)) in values, "{} must be one of {}, not {!r}", name, values, value)
+        allowed = {"errors": get_args(Errors), "engine": get_args(EngineName), "progress": (False, True)}
+        for name, values in allowed.items():
+            value = getattr(self, name)
+            require(value in values, "{} must be one of {}, not {!r}", name, values, value)
 
-        n_special = len(self.special_tokens)
-        size = self.vocab_size
-        minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
-        require(size >= 256 + n_special, f"vocabulary size {size} is too small; the minimum is {minimum}")
+        size, n_special = self.vocab_size, len(self.special_tokens)
+        if size < 256 + n_special:
+            minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
+            raise ValueError(f"vocabulary size {size} is too small; the minimum is {minimum}")
         most = sys.maxunicode + 1  # learn_merges has a character for each token that isn't special
         if most + n_special < size != sys.maxsize:
             require(engine_for(self), f"the Python engine has only {most:,} non-special ids, not {size:,}")
@@ -866,9 +870,10 @@ def model_of(steps: Iterable[Learned], options: Options) -> Model:
 # ------------------------------
 
 class made_once(Generic[T]):
-    """An attribute that is made when it is first used, as with functools.cached_property.
+    """An attribute that is made when it is first used, as by functools.cached_property, but without a lock.
 
-    That has one lock for all objects before Python 3.12: a process forked meanwhile would wait for it forever.
+    Before Python 3.12, that has one lock for all objects. A process that is forked while another thread
+    makes an encoder would wait for it forever.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -891,34 +896,33 @@ class Tokenizer:
     pattern         the pattern that the vocabulary was trained with
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
     normalized      special tokens that are found after text is normalized, as ("NFC", "qwen2") does
-    rest            what save() writes back into tokenizer.json: templates ("post_processor"), "truncation"
-                    and "padding". encode() never adds tokens, as with add_special_tokens=False elsewhere
-
-    >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
-    >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
-    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
-    ([3, 2, 4], 'ababab<end>')
+    rest            what save() writes back into tokenizer.json: templates ("post_processor"),
+                    "truncation" and "padding". encode() never adds tokens, as with
+                    add_special_tokens=False elsewhere
 
     >>> import tempfile
+    >>> tokenizer = Tokenizer.train(texts=["low lower lowest"], vocab_size=259, special_tokens=["<end>"])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Tokenizer.train(texts=["low lower lowest"], vocab_size=258).save(folder)
-    ...     Tokenizer.load(folder).encode("lowest")
-    [257, 101, 115, 116]
+    ...     tokenizer.save(folder)
+    ...     tokenizer = Tokenizer.load(folder)
+    >>> tokenizer.encode("lower<end>"), tokenizer.decode([258, 115, 256])
+    ([258, 101, 114, 256], 'lows<end>')
 
-    Merges may be in any order, since encode() merges by rank (see check_merges), and none may come twice. A
-    token has one id; but a special token may have the bytes of another token, which comes before it in vocab.
+    Merges may be in any order, since encode() merges by rank (see check_merges), and none may come twice.
+    A token has one id; but a special token may have the bytes of another token that is before it in vocab.
     Raises ValueError if vocabulary and merges contradict each other.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
                  pattern: Pattern = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
                  rest: Mapping[str, Any] | None = None) -> None:
-        self.options = Options(check_special_tokens(special_tokens), pattern, kept=tuple(kept), rest=dict(rest or {}),
-                               normalized=tuple(normalized), words_first=isinstance(merges, WordsFirst))
+        kind = WordsFirst if isinstance(merges, WordsFirst) else list
+        self.options = Options(check_special_tokens(special_tokens), pattern, kept=tuple(kept),
+                               normalized=tuple(normalized), rest=dict(rest or {}), words_first=kind is WordsFirst)
         self.pattern = self.options.pattern
         self.special_tokens = self.options.special_tokens
-        self.merges: list[Pair] = (WordsFirst if self.options.words_first else list)(map(tuple, merges))  # type: ignore
-        self.ids, second_ids = ids_of(vocab, {special.encode("utf-8") for special in self.special_tokens})
+        self.merges: list[Pair] = kind(map(tuple, merges))  # type: ignore[arg-type]
+        self.ids, second_ids = ids_of(vocab, set(map(str.encode, self.special_tokens)))
         self.special_ids: dict[str, int] = {}
         new_ids = itertools.count(max([-1, *self.ids.values(), *second_ids.values()]) + 1)
         for special in self.special_tokens:
@@ -927,10 +931,10 @@ class Tokenizer:
                 self.ids[token] = next(new_ids)
             self.special_ids[special] = second_ids.get(token, self.ids[token])
             require(self.ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
-        # for decoding: all ids
-        self.vocab = {token_id: token for ids in (self.ids, second_ids) for token, token_id in ids.items()}
+        ids = self.ids
+        self.vocab = {token_id: token for token, token_id in [*ids.items(), *second_ids.items()]}
         try:
-            self.rules = [(self.ids[left], self.ids[right], self.ids[left + right]) for left, right in self.merges]
+            self.rules = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self.rules)) < len(self.rules):
@@ -939,15 +943,15 @@ class Tokenizer:
         both = [special for special, token_id in self.special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not both, f"merges make {plural(len(both), 'special token')}, too: {both!s:.99}; {way}")
-        # the ids of words that stay whole
+        # {word that stays whole: its id}
         hidden = set(self.special_ids.values())
-        tokens = self.ids.items() if self.options.words_first else ()
+        tokens = ids.items() if self.options.words_first else ()
         self.words_first = {token: token_id for token, token_id in tokens if token_id not in hidden}
 
     def __reduce__(self) -> tuple[object, ...]:
         options = self.options
-        more = options.kept, options.normalized, options.rest
-        return type(self), (self.vocab, self.merges, self.special_tokens, self.pattern, *more)
+        model = self.vocab, self.merges, self.special_tokens, self.pattern
+        return type(self), (*model, options.kept, options.normalized, options.rest)
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -967,9 +971,9 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: FilePath) -> Tokenizer:
-        """Load a tokenizer.json, or the one in a folder; raises ValueError if it isn't supported.
+        """Load a tokenizer.json, or the one in a folder. Raises ValueError if it isn't supported.
 
-        The ids are the same as in the program that wrote it, without the tokens that its template adds around text.
+        The ids are those of the program that wrote it, without the tokens that its template adds.
         """
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
@@ -980,7 +984,8 @@ class Tokenizer:
                    pattern: str = "gpt2") -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
 
-        A special token is looked up as text, then in printable characters; if it isn't there, it gets a new id.
+        A special token is looked up as text, then in printable characters. If it isn't there, it gets a
+        new id.
         """
         specials = check_special_tokens(special_tokens)
         other = "tokenizer.json is for Tokenizer.load"
@@ -999,10 +1004,10 @@ class Tokenizer:
              pad_token: str | None = None, chat_template: str | None = None) -> None:
         """Save the model in a folder: tokenizer.json, and files for other programs.
 
-        load() finds the old model or the new one, also after Ctrl-C, a full disk, or a power cut. A program
-        that reads vocab.json and merges.txt may find neither, while they are replaced or if that was killed.
-        The roles (which must be special tokens) and the chat template are for transformers. Roles and templates
-        that the folder has already, and the call does not name, stay.
+        load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. While
+        vocab.json and merges.txt are replaced, and if that was killed, another program may find neither.
+        The roles (which must be special tokens) and the chat template are for transformers. Those that are
+        not given stay as they are in the folder.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
         save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
@@ -1043,36 +1048,39 @@ class Tokenizer:
                      errors: Errors = "strict") -> list[list[int]]:
         """Encode several texts, with C on all cores. An error names the text."""
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        # Between two slices, too, the collector would look through all lists. It is on again when `pause` is freed.
+        # Between two slices, too, the garbage collector would look through all lists. It is on again when
+        # `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
-            with contextlib.closing(corpus.map(self.encoder.encode_texts, True, BATCH_BYTES, "")) as parts:
-                return list(itertools.chain.from_iterable(part for _, part in parts))
+            results = corpus.map(self.encoder.encode_texts, True, slice_bytes=BATCH_BYTES)
+            with contextlib.closing(results):
+                return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
             del pause
 
     def encode_arrays(self, texts: Iterable[str], workers: int | None = None,
                       errors: Errors = "strict") -> tuple[memoryview, memoryview]:
-        """Encode several texts as one array: (ids, offsets), where text i is ids[offsets[i] : offsets[i + 1]].
+        """Encode several texts as one array; return (ids, offsets).
 
-        Both are memoryviews: all ids, uint16 if the whole vocabulary fits, else uint32, and len(texts) + 1 offsets
-        of 64 bits. numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
+        Text i has ids[offsets[i] : offsets[i + 1]]. Both are memoryviews: of all ids, uint16 if the whole
+        vocabulary fits, else uint32, and of len(texts) + 1 offsets, uint64. numpy.asarray(ids), or
+        torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
         """
         encode_texts = functools.partial(self.encoder.encode_texts, kind=f"u{self.id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        with contextlib.closing(corpus.map(encode_texts, True, SLICE_BYTES, "")) as results:
+        with contextlib.closing(corpus.map(encode_texts, True, slice_bytes=SLICE_BYTES)) as results:
             for _, (more_ids, ends) in results:
                 ids += more_ids
                 offsets.extend(map(offsets[-1].__add__, ends))
         return memoryview(ids).cast("H" if self.id_bytes == 2 else "I"), memoryview(offsets)
 
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
-        """Yield the ids of encode("".join(iterable)) one by one, the first ones after about 1 KB of text.
+        """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
-        Memory for some 64 KB of text is enough for prose. A stream of letters or whitespace alone can't be
-        cut (see WORD_END), so all of it is held. In Python, custom patterns are cut only at
-        special tokens.
+        Text is held in memory until it can be cut: usually 64 KB at most, and one string. But "aaaa...", one
+        word of any length, can't be cut, nor can a run of whitespace: it is held whole. So is all text
+        between two special tokens if the pattern is a custom one and C can't be used.
         """
         errors = Options(errors=errors).errors  # checked
         strings = join_surrogates(iterable) if errors == "replace" else iterable
@@ -1085,8 +1093,8 @@ class Tokenizer:
                      end: str | None = None) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
-        Ids are uint16 if all fit, else uint32, as numpy.load reads them. With end="<|endoftext|>", or another special
-        token, its id follows each file or text, in which special tokens are plain text; no token does by default.
+        numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. With end="<|endoftext|>", or
+        another special token, its id follows each file or text, in which special tokens are plain text.
         The docstring of bpe.train_bpe explains the options, and errors.
         """
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
@@ -1098,8 +1106,9 @@ class Tokenizer:
             require(end in self.special_ids, "end must be a special token, not {!r}", end)
             given |= {"end": end, "special_tokens": ()}
         # encode_batch(["a short text"]) would take much longer if its options were checked again
-        changed = not given.items() <= vars(self.options).items()
-        return Corpus(paths, texts, dataclasses.replace(self.options, **given) if changed else self.options)
+        same = given.items() <= vars(self.options).items()
+        options = self.options if same else dataclasses.replace(self.options, **given)
+        return Corpus(paths, texts, options)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
@@ -1109,7 +1118,8 @@ class Tokenizer:
     def decode_iterable(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[str]:
         """Decode ids as they come, and yield text as soon as its characters are complete.
 
-        Joined, it is decode(ids): tokens may be parts of characters, which decode([token_id]) can't show.
+        Joined, it is decode(ids). A token that is half of an "é" is U+FFFD in decode([token_id]); here it
+        waits for the other half.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for token in self.tokens_of(ids, skip_special_tokens):
@@ -1119,7 +1129,7 @@ class Tokenizer:
             yield text
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Decode token ids to bytes; raises ValueError for an id that is not in the vocabulary."""
+        """Decode token ids to bytes. Raises ValueError for an id that is not in the vocabulary."""
         if isinstance(ids, Sequence):  # faster; tokens_of raises the error
             with contextlib.suppress(KeyError, TypeError):
                 return b"".join(map(self.vocab.__getitem__, ids))
@@ -1149,10 +1159,11 @@ class PythonEncoder:
     def __init__(self, tokenizer: Tokenizer, engine: EngineName = "python") -> None:
         self.tokenizer, self.engine = tokenizer, engine
         self.form, steps = steps_of(tokenizer.pattern)
-        late = set(tokenizer.options.normalized if self.form else ())
+        late = tokenizer.options.normalized if self.form else ()
         self.specials = tuple(special for special in tokenizer.special_tokens if special not in late)
         if self.form:
-            inner = tokenizer.with_specials([special for special in tokenizer.special_tokens if special in late], steps)
+            found_late = [special for special in tokenizer.special_tokens if special in late]
+            inner = tokenizer.with_specials(found_late, steps)
             inner.options = dataclasses.replace(inner.options, engine=engine)
             self.inner = inner.encoder
             return
@@ -1161,10 +1172,10 @@ class PythonEncoder:
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer, self.engine)  # pickled for worker processes, without the cache
+        return type(self), (self.tokenizer, self.engine)  # for worker processes, without the cache
 
     def encode(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8; raises UnicodeDecodeError if it is invalid."""
+        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
         ids: list[int] = []
         pieces = special_token_finder(self.specials).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
@@ -1179,7 +1190,10 @@ class PythonEncoder:
         return ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
-        """Encode texts as lists; with kind "u2" (16 bits per id) or "u4" (32), as (bytes of an array, their ends)."""
+        """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
+
+        Of an array, return (its bytes, the end of each text in ids). A ValueError has the text's number.
+        """
         lists: list[list[int]] = []
         for number, utf8 in enumerate(texts):
             try:
@@ -1196,19 +1210,20 @@ class PythonEncoder:
         """C makes lists so fast that the collector would take half of the time."""
 
     def encode_word(self, word: str) -> tuple[int, ...]:
-        """Encode one word; raises ValueError if one of its bytes has no token."""
+        """Encode one word. Raises ValueError if one of its bytes has no token."""
         utf8 = word.encode("utf-8")
         if utf8 in self.tokenizer.words_first:
             return (self.tokenizer.words_first[utf8],)
         try:
             ids = [self.tokenizer.ids[BYTES[byte]] for byte in utf8]
         except KeyError as error:
-            raise ValueError(f"the vocabulary has no token for the byte {error}, in {word[:40]!r}") from None
+            place = f"{error}, in {word[:40]!r}"
+            raise ValueError(f"the vocabulary has no token for the byte {place}") from None
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
 
 def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """Return the id of each token, and second ids, of special tokens that have the bytes of an earlier token.
+    """Return {token: id}, and the same for special tokens that have the bytes of an earlier token.
 
     Ids and all other tokens must be unique, and ids from 0 to MAX_ID.
     """
@@ -1216,8 +1231,8 @@ def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict
     second_ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
         if not isinstance(token, bytes) or not 0 <= token_id <= MAX_ID:
-            what = f"{token_id!r:.40} to {token!r:.40}"
-            raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {what}; for files, use from_files")
+            entry = f"{token_id!r:.40} to {token!r:.40}"
+            raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {entry}; for files, use from_files")
         if token in ids and (token not in special_tokens or token in second_ids):
             raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
         (second_ids if token in ids else ids)[token] = operator.index(token_id)
@@ -1225,23 +1240,28 @@ def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict
 
 
 class WordsFirst(list[Pair]):
-    """Merges of a model in which a word that is a token stays whole ("ignore_merges"), as always in tiktoken."""
+    """Merges of a model in which a word that is a token stays whole.
+
+    In tokenizer.json that is "ignore_merges"; in tiktoken it is always so.
+    """
 
 
 def to_utf8(text: str, errors: str = "strict") -> bytes:
-    """Encode text as UTF-8; with errors="replace", lone surrogates become U+FFFD, and pairs characters."""
+    """Encode text as UTF-8. With errors="replace", lone surrogates become U+FFFD."""
     if not isinstance(text, str):
         raise TypeError(f"text must be a str, not {type(text).__name__}")
-    if errors == "replace":  # in UTF-16, two halves of a character are a character
+    if errors == "replace":  # JSON decoders leave "\ud83d\udc4d", which is one character in UTF-16
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.encode("utf-8")
 
 
 def join_surrogates(strings: Iterable[str]) -> Iterator[str]:
-    """Do what to_utf8 does with errors="replace", even if two strings have one half of a character each."""
+    """Replace surrogates as to_utf8 does, even if the halves of a character are in two strings."""
     decoder = codecs.getincrementaldecoder("utf-16-le")("replace")
-    for text in strings:  # anything but a str is refused later
-        yield decoder.decode(text.encode("utf-16-le", "surrogatepass")) if isinstance(text, str) else text
+    for text in strings:
+        if isinstance(text, str):  # anything else is refused later
+            text = decoder.decode(text.encode("utf-16-le", "surrogatepass"))
+        yield text
     yield decoder.decode(b"", final=True)
 
 
@@ -1693,26 +1713,29 @@ class Corpus:
         for path in self.paths:
             pattern = os.path.join(path, "*.txt")
             require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
-        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]  # 0: a pipe, or in /proc
+        # 0 for pipes and files in /proc
+        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.texts = () if texts is None else texts
         self.options = options
         self.bytes_read = 0
         self.n_slices = 0
 
-    def map(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, slice_bytes: int, label: str,
+    def map(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
             most_workers: int = MOST_WORKERS) -> Generator[tuple[Slice, T], None, None]:
-        """Yield (slice, work(texts of the slice)) in order."""
+        """Yield (slice, work(its texts)) in order, from threads (for C) or processes (for Python)."""
 
         def progress(_: int) -> str:
             share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
         task = functools.partial(run_task, work, self.options.errors)
+        slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else SLICE_BYTES)
         most_workers = min(self.options.workers or most_workers, most_workers)
-        # A notebook keeps the traceback of Ctrl-C, and with it this generator: if run_tasks weren't closed
-        # here (as map() is by its callers), its pool of workers would live on.
-        with contextlib.closing(run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)) as results:
+        results = run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
+        # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
+        # would live on if they weren't closed, here and by those that call map().
+        with contextlib.closing(results):
             for part, result in with_progress(results, self.options.progress, progress):
                 self.bytes_read += part.end_byte - part.start_byte
                 self.n_slices += 1
@@ -1809,7 +1832,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
             del data[:cut]
             wanted = min(2 * wanted, most)
         else:
-            # 10 MB of "aaaa...", in blocks of 10 bytes: a search after each block would take quadratic time
+            # "aaaa...", 10 bytes at a time: a search after each block would take quadratic time
             wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
         yield bytes(data)
@@ -1817,13 +1840,13 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
 
 def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: bool,
               most_workers: int) -> Generator[tuple[Slice, T], None, None]:
-    """Yield (slice, task(slice)) in order, from threads (for C) or processes (for Python)."""
+    """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     first_slices = list(itertools.islice(slices, min(most_workers, n_cores)))
     n_workers = len(first_slices)
     slices = itertools.chain(first_slices, slices)
-    # If this module was loaded without an entry in sys.modules, worker processes would not find run_in_worker
-    # there, and the pool would wait for them forever.
+    # If this module was loaded without an entry in sys.modules, worker processes would not find
+    # run_in_worker there, and the pool would wait for them forever.
     named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
     if n_workers < 2 or not (in_threads or named):
         for part in slices:
@@ -1840,7 +1863,7 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
         task = run_in_worker
     futures = ((part, pool.submit(task, part)) for part in slices)
     try:
-        # Each worker has a slice, and one slice waits. More would fill the memory if results are used slowly.
+        # Each worker has a slice, and one more waits: all of a large corpus would fill the memory
         waiting = collections.deque(itertools.islice(futures, n_workers))
         while waiting:
             waiting.extend(itertools.islice(futures, 1))
@@ -1864,7 +1887,7 @@ def start_worker(task: Callable[[Slice], object]) -> None:
     if callable(signal.getsignal(signal.SIGTERM)):  # main() has set it before the fork
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.name == "posix":
-        # A worker that dies of Ctrl-C while it sends a result blocks the pool: Ctrl-C reaches the parent only.
+        # A worker that dies while it sends a result blocks the pool, so Ctrl-C must not reach it
         os.setsid()
     threading.Thread(target=end_with_parent, daemon=True).start()
 
@@ -1905,10 +1928,10 @@ def count_corpus(corpus: Corpus) -> Table:
         table: Any = engine.words(options.special_tokens, options.pattern)
         # each thread has a table, and merging the tables pays from 16 MB on
         most_workers = corpus.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if corpus.n_bytes else MOST_WORKERS
-        results = corpus.map(lambda texts: table.scan(*texts), True, SLICE_BYTES_IN_C, "counting words", most_workers)
+        results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", most_workers=most_workers)
     else:
         table = WordTable()
-        results = corpus.map(functools.partial(count_texts, options=options), False, SLICE_BYTES, "counting words")
+        results = corpus.map(functools.partial(count_texts, options=options), False, "counting words")
     with contextlib.closing(results):
         for _, counts in results:
             if counts:  # None from C, which has counted in its table
@@ -1935,14 +1958,13 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
         end = tokenizer.special_ids[corpus.options.end].to_bytes(id_bytes, sys.byteorder)
         tokenizer = tokenizer.ordinary
     encoder = PythonEncoder(tokenizer) if corpus.options.engine == "python" else tokenizer.encoder
-    in_c = not isinstance(encoder, PythonEncoder)
-    work = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
-    results = corpus.map(work, in_c, SLICE_BYTES_IN_C if in_c else SLICE_BYTES, "encoding")
+    encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
+    results = corpus.map(encode_texts, not isinstance(encoder, PythonEncoder), "encoding")
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         header = npy_header(id_bytes, 0)
         file.write(header)
         for part, (ids, ends) in results:
-            if end and part.first_text is not None:  # after each text; slices() ends each file with an empty one
+            if end and part.first_text is not None:  # texts, or the empty one that slices() puts after a file
                 places = [0, *(place * id_bytes for place in ends)]
                 ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
@@ -1953,7 +1975,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
 
 
 def npy_header(id_bytes: int, n_ids: int) -> bytes:
-    """Return the first 128 bytes of a .npy file, format 1.0: what follows is an array of n_ids unsigned integers."""
+    """Return the 128 bytes before the ids in a .npy file, format 1.0."""
     order = "<" if sys.byteorder == "little" else ">"
     entries = f"{{'descr': '{order}u{id_bytes}', 'fortran_order': False, 'shape': ({n_ids},), }}"
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + entries.ljust(117).encode() + b"\n"
@@ -1987,10 +2009,10 @@ class Encoder(Protocol):
 
 
 class Engine(Protocol):
-    """The interface that build_ffi.py gives to the C library."""
+    """The C library, as build_ffi.py wraps it."""
 
-    def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks for it)
-    def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # where it can be cut, the last place first
+    def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks)
+    def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # places for a cut, the last first
     def words(self, special_tokens: Sequence[str], pattern: Pattern, /) -> TableInC: ...  # an empty one
     def learn(self, words: Any, merges_wanted: int, min_frequency: int) -> Iterator[Learned]: ...
     def encoder(self, tokenizer: Tokenizer) -> Encoder | None: ...  # None for too many tokens

@@ -932,7 +932,7 @@ class Tokenizer:
             self.special_ids[special] = second_ids.get(token, self.ids[token])
             require(self.ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
         ids = self.ids
-        self.vocab = {token_id: token for token, token_id in [*ids.items(), *second_ids.items()]}
+        self.vocab = {token_id: token for pairs in (ids, second_ids) for token, token_id in pairs.items()}
         try:
             self.rules = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
         except KeyError as error:
@@ -1137,17 +1137,17 @@ class Tokenizer:
 
     def tokens_of(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, without special tokens that are skipped."""
-        skippable = self.special_ids.keys() - self.options.kept if skip_special_tokens else ()
-        skipped = {self.special_ids[special] for special in skippable}
+        special_ids = self.special_ids.items() if skip_special_tokens else ()
+        skipped = {token_id: b"" for special, token_id in special_ids if special not in self.options.kept}
+        tokens = {**self.vocab, **skipped} if skipped else self.vocab
         if not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
         for number, token_id in enumerate(ids):
             try:
-                token = self.vocab[token_id]
+                token = tokens[token_id]
             except (KeyError, TypeError):
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}") from None
-            if token_id not in skipped:
-                yield token
+            yield token
 
 
 class PythonEncoder:
@@ -1707,9 +1707,11 @@ class Corpus:
     def __init__(self, paths: Paths, texts: Texts, options: Options) -> None:
         require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
         require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
-        listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or []
-        self.paths = [os.fsdecode(path) for path in listed]
-        require(self.paths or texts is not None, "no file: the list of paths is empty")
+        self.paths: list[str] = []
+        if paths is not None:
+            listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
+            self.paths = [os.fsdecode(path) for path in listed]
+            require(self.paths, "no file: the list of paths is empty")
         for path in self.paths:
             pattern = os.path.join(path, "*.txt")
             require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)

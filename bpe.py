@@ -675,11 +675,11 @@ class Options:
     min_word_count: "int" = 1
     min_frequency: "int" = 1
     end: "str | None" = None  # the special token that ends each encoded document
-    # the other options of a model: see Tokenizer and WordsFirst
-    kept: "tuple[str, ...]" = ()
-    normalized: "tuple[str, ...]" = ()
-    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)
-    words_first: "bool" = False
+    # Tokenizer sets these:
+    kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips
+    normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
+    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # of tokenizer.json; save() keeps it
+    words_first: "bool" = False  # words that are tokens stay whole
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", check_pattern(self.pattern))  # the object is frozen
@@ -900,13 +900,16 @@ class Tokenizer:
                     "truncation" and "padding". encode() never adds tokens, as with
                     add_special_tokens=False elsewhere
 
+    >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
+    >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
+    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
+    ([3, 2, 4], 'ababab<end>')
+
     >>> import tempfile
-    >>> tokenizer = Tokenizer.train(texts=["low lower lowest"], vocab_size=259, special_tokens=["<end>"])
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     tokenizer.save(folder)
-    ...     tokenizer = Tokenizer.load(folder)
-    >>> tokenizer.encode("lower<end>"), tokenizer.decode([258, 115, 256])
-    ([258, 101, 114, 256], 'lows<end>')
+    ...     Tokenizer.train(texts=["low lower lowest"], vocab_size=258).save(folder)
+    ...     Tokenizer.load(folder).encode("lowest")
+    [257, 101, 115, 116]
 
     Merges may be in any order, since encode() merges by rank (see check_merges), and none may come twice.
     A token has one id; but a special token may have the bytes of another token that is before it in vocab.
@@ -973,7 +976,8 @@ class Tokenizer:
     def load(cls, path: FilePath) -> Tokenizer:
         """Load a tokenizer.json, or the one in a folder. Raises ValueError if it isn't supported.
 
-        The ids are those of the program that wrote it, without the tokens that its template adds.
+        The ids are the same as in the program that wrote it, without the tokens that its template adds
+        around text.
         """
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
@@ -1006,8 +1010,8 @@ class Tokenizer:
 
         load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. While
         vocab.json and merges.txt are replaced, and if that was killed, another program may find neither.
-        The roles (which must be special tokens) and the chat template are for transformers. Those that are
-        not given stay as they are in the folder.
+        The roles (which must be special tokens) and the chat template are for transformers. Roles and
+        templates that the folder has already, and the call does not name, stay.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
         save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
@@ -1078,9 +1082,8 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
-        Text is held in memory until it can be cut: usually 64 KB at most, and one string. But "aaaa...", one
-        word of any length, can't be cut, nor can a run of whitespace: it is held whole. So is all text
-        between two special tokens if the pattern is a custom one and C can't be used.
+        Memory for some 64 KB of text is enough for prose. A stream of letters or whitespace alone can't be
+        cut (see WORD_END), so all of it is held. In Python, custom patterns are cut only at special tokens.
         """
         errors = Options(errors=errors).errors  # checked
         strings = join_surrogates(iterable) if errors == "replace" else iterable
@@ -1094,7 +1097,8 @@ class Tokenizer:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
         numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. With end="<|endoftext|>", or
-        another special token, its id follows each file or text, in which special tokens are plain text.
+        another special token, its id follows each file or text, in which special tokens are plain text; no
+        token does by default.
         The docstring of bpe.train_bpe explains the options, and errors.
         """
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
@@ -1750,7 +1754,7 @@ class Corpus:
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # an empty text: its end is the end of the file
+                yield Slice(path, size, size, (b"",), 0)  # an empty text, which ends with the file
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -1966,7 +1970,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
         header = npy_header(id_bytes, 0)
         file.write(header)
         for part, (ids, ends) in results:
-            if end and part.first_text is not None:  # texts, or the empty one that slices() puts after a file
+            if end and part.first_text is not None:  # after each text; after each file, in a separate slice
                 places = [0, *(place * id_bytes for place in ends)]
                 ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
@@ -2011,7 +2015,7 @@ class Encoder(Protocol):
 
 
 class Engine(Protocol):
-    """The C library, as build_ffi.py wraps it."""
+    """The interface that build_ffi.py gives to the C library."""
 
     def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks)
     def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # places for a cut, the last first

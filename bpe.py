@@ -1298,22 +1298,22 @@ def to_token(text: str) -> bytes:
 def check_special_names(special_tokens: Iterable[str]) -> None:
     """Refuse special tokens, written as text, that could be another token in printable characters.
 
-    "é" is also the byte E9, and "Ġlow" is " low". In "<début>" that byte would be followed by a "b", which never
-    occurs in UTF-8, so no token is read so. ASCII always means itself.
+    "é" is also the byte E9, and "Ġlow" is " low". "<début>" is fine: no "b" follows the byte E9 in UTF-8.
     """
     for special in special_tokens:
-        if not special.isascii() and set(special) <= set(CHARACTERS):
-            token = re.sub(rb"^[\x80-\xbf]{1,3}", b"", to_token(special))  # the end of a character
+        token = to_token(special)
+        if token != special.encode("utf-8"):
+            message = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
+            require(len(token) > 1, message)  # all single bytes are tokens
             with contextlib.suppress(UnicodeDecodeError):
-                if len(special) > 1:  # all single bytes are tokens
-                    codecs.utf_8_decode(token, "strict", False)  # it may end with the beginning of a character
-                text = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
-                raise ValueError(text) from None
+                # tokens may begin and end inside a character
+                codecs.utf_8_decode(re.sub(rb"^[\x80-\xbf]{1,3}", b"", token), "strict", False)
+                raise ValueError(message)
 
 
 @contextlib.contextmanager
 def file_in_errors(path: FilePath) -> Iterator[None]:
-    """Add the file's name to system errors that lack it, such as "No space left on device"."""
+    """Add a file's name to system errors without one, such as "No space left on device"."""
     try:
         yield
     except OSError as error:
@@ -1322,7 +1322,7 @@ def file_in_errors(path: FilePath) -> Iterator[None]:
 
 
 def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
-    """Create a file next to the one that it will replace: ids.npy.0.bpe.tmp, or 1 if another run uses 0."""
+    """Create a temporary file next to path: ids.npy.0.bpe.tmp, or 1 if another run uses 0."""
     with contextlib.suppress(FileNotFoundError):
         require(stat.S_ISREG(path.stat().st_mode), f"refusing to overwrite {path}: not a regular file")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -1337,17 +1337,17 @@ def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
 
 @contextlib.contextmanager
 def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[BinaryIO]]:
-    """Open files under temporary names; on success, remove the stale files, and rename the new ones, in order."""
-    targets = [pathlib.Path(path).resolve() for path in paths]  # to follow a link instead of replacing it
+    """Open files under temporary names; on success, remove stale files, and rename the new ones in order."""
+    targets = [pathlib.Path(path).resolve() for path in paths]  # a link is followed, not replaced
     files: list[BinaryIO] = []
     try:
-        in_thread(lambda: files.extend(map(open_temporary, targets)))
+        in_thread(files.extend, map(open_temporary, targets))
         yield files
         for file, target in zip(files, targets):
             with file_in_errors(target), file:
                 file.flush()
                 os.fsync(file.fileno())  # else a power cut could leave an empty file under the new name
-        in_thread(lambda: rename(files, targets, stale))
+        in_thread(rename, files, targets, stale)
     finally:
         for file in files:
             with contextlib.suppress(OSError):
@@ -1356,13 +1356,13 @@ def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iter
 
 
 def rename(files: list[BinaryIO], targets: Sequence[pathlib.Path], stale: Iterable[FilePath]) -> None:
-    """Remove the stale files, and give each temporary file its name; another run that does this waits."""
+    """Remove the stale files, and give each temporary file its name, while other runs wait."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ImportError, OSError):  # Windows and some network file systems have no locks
+        with contextlib.suppress(ImportError, OSError):  # Windows and some networks have no locks
             import fcntl
             folder = os.open(targets[0].parent, os.O_RDONLY)
             stack.callback(os.close, folder)
-            stack.callback(os.fsync, folder)  # runs before that
+            stack.callback(os.fsync, folder)  # runs before os.close
             fcntl.flock(folder, fcntl.LOCK_EX)
         for path in stale:
             pathlib.Path(path).resolve().unlink(missing_ok=True)
@@ -1371,12 +1371,12 @@ def rename(files: list[BinaryIO], targets: Sequence[pathlib.Path], stale: Iterab
             files.pop(0)  # from now on, another run may use the temporary name
 
 
-def in_thread(function: Callable[[], None]) -> None:
+def in_thread(function: Callable[..., None], *arguments: Any) -> None:
     """Call a function, and let Ctrl-C, which interrupts the main thread only, wait until it is done."""
     import concurrent.futures
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(int).result()  # Ctrl-C while a thread starts loses sight of it: start it without work
-        pool.submit(function).result()
+        pool.submit(int).result()  # Ctrl-C while a thread starts would lose it: start it idle
+        pool.submit(function, *arguments).result()
 
 
 def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) -> None:
@@ -1393,35 +1393,36 @@ def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) 
 
 
 def model_files(folder: FilePath) -> list[str]:
-    """Return the paths of the files of a model."""
+    """Return the paths of the files of a model, in the order in which save() replaces them."""
     names = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "vocab.json", "merges.txt"]
     return [os.path.join(folder, name) for name in names]
 
 
 def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath,
-               config: Mapping[str, str | None] | None = None) -> None:
+               settings: Mapping[str, str | None] | None = None) -> None:
     """Write the files of a model. They are all complete before the first one replaces an earlier one."""
     check_special_names(options.special_tokens)
-    last_ids = {token: token_id for token_id, token in vocab.items()}  # of two ids, a special token has the last one
+    # Of a token's two ids, the last is that of a special token, and merges make the first.
+    last_ids = {token: token_id for token_id, token in vocab.items()}
     specials = {last_ids[special.encode("utf-8")]: special for special in options.special_tokens}
-    names = {token_id: specials.get(token_id) or to_printable(token) for token_id, token in vocab.items()}
+    names = {token_id: to_printable(token) for token_id, token in vocab.items()} | specials
+    name_of = {token: names[token_id] for token_id, token in [*vocab.items()][::-1]}
     ids = {name: token_id for token_id, name in sorted(names.items())}
     require(len(ids) == len(names), "can't be saved: a special token is also another token in printable characters")
-    printable = {token: names[token_id] for token_id, token in reversed([*vocab.items()])}  # merges make the first id
-    pairs = [[printable[left], printable[right]] for left, right in merges]
+    pairs = [[name_of[left], name_of[right]] for left, right in merges]
     texts = {
         "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
-        **transformers_files(folder, options, config or {}),
+        **transformers_files(folder, options, settings or {}),
         "vocab.json": to_json(ids),
         "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]) + "\n",
     }
-    paths = {name: os.path.join(folder, name) for name in texts}
-    check_outputs(list(paths.values()))
+    paths = [os.path.join(folder, name) for name in texts]
+    check_outputs(paths)
     # Other programs take vocab.json and merges.txt together. A run that is killed between two renames
     # would leave one of them, or tokenizer.json, from another model: so they are gone before the first.
-    with new_files(paths.values(), stale=[paths["vocab.json"], paths["merges.txt"]]) as files:
-        for file, (name, text) in zip(files, texts.items()):
-            with file_in_errors(paths[name]):
+    with new_files(paths, stale=paths[-2:]) as files:
+        for file, path, text in zip(files, paths, texts.values()):
+            with file_in_errors(path):
                 file.write(text.encode("utf-8"))
 
 
@@ -1430,8 +1431,8 @@ def to_json(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
 
 
-def transformers_files(folder: FilePath, options: Options, given: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the texts of files that only transformers reads; they keep what it has added to a folder.
+def transformers_files(folder: FilePath, options: Options, settings: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the texts of the files that only transformers reads: new settings, and those that the folder has.
 
     Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
     """
@@ -1446,11 +1447,10 @@ def transformers_files(folder: FilePath, options: Options, given: Mapping[str, s
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
     with contextlib.suppress(OSError, ValueError):
         config["chat_template"] = pathlib.Path(folder, "chat_template.jinja").read_bytes().decode("utf-8")
-    for name, value in given.items():
-        if value is not None:
-            allowed = name == "chat_template" or value in options.special_tokens
-            require(allowed, f"{name}={value!r} must be one of the special tokens")
-            config[name] = value
+    for name, value in settings.items():
+        allowed = name == "chat_template" or value is None or value in options.special_tokens
+        require(allowed, f"{name}={value!r} must be one of the special tokens")
+    config |= {name: value for name, value in settings.items() if value is not None}
     template = config.get("chat_template")  # in version 4, it may be a list of several
     jinja = {"chat_template.jinja": template} if isinstance(template, str) else {}
     return {"tokenizer_config.json": to_json(config), **jinja}
@@ -1458,18 +1458,18 @@ def transformers_files(folder: FilePath, options: Options, given: Mapping[str, s
 
 def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
     """Return the contents of tokenizer.json; other libraries may match a custom pattern differently."""
-    flags = {"single_word": False, "lstrip": False, "rstrip": False}
     normalized, kept = set(options.normalized), set(options.kept)
     added = [
-        {"id": ids[text], "content": text, **flags, "normalized": text in normalized, "special": text not in kept}
+        {"id": ids[text], "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": text in normalized, "special": text not in kept}
         for text in options.special_tokens
-    ]
+    ]  # fmt: skip
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     form, steps = steps_of(options.pattern)
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": options.words_first,
-        "vocab": ids, "merges": merges,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+        "ignore_merges": options.words_first, "vocab": ids, "merges": merges,
     }  # fmt: skip
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
@@ -1481,20 +1481,17 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
 
 def split_step(step: str) -> dict[str, Any]:
     """Return a step of a pattern as tokenizer.json has it."""
-    only_matches = step.startswith(ONLY_MATCHES)
-    expression = JSON_PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))
-    behavior = "Removed" if only_matches else "Isolated"
-    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": behavior, "invert": only_matches}
+    pattern = {"Regex": JSON_PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))}
+    invert = step.startswith(ONLY_MATCHES)
+    behavior = "Removed" if invert else "Isolated"
+    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
 
 
-# Here our own format ends. A tokenizer.json of another program is compared with the file that save()
-# would write for its tokens, its steps, and the entries that are only kept. flat() names each value, and leaves out
-# null, false, 0 and "", which mean the same as no entry. The differences in HARMLESS change no id; any other is an
-# error that names it.
-HARMLESS = [
-    r".*\.trim_offsets",  # about places in text
-    r"decoder\.(add_prefix_space|use_regex)",  # not used in decoding
-]
+# Here our own format ends. A tokenizer.json of another program is compared with what save() would write
+# for its tokens, its steps, and the entries that are only kept. flat() names each value, and leaves out
+# null, false, 0 and "", which mean the same as no entry. A difference is an error that names it, except
+# these, which change no id: trim_offsets is about places in text, and decoding uses neither of the others.
+HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 KEPT = ["truncation", "padding", "post_processor"]  # encode() returns all ids, and no others
 
 
@@ -1509,9 +1506,10 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
 
 
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer. ValueError: something unsupported; KeyError: an entry is missing."""
+    """Return the arguments of Tokenizer. Raises ValueError for anything unsupported, KeyError for a missing entry."""
     model, added = content["model"], content.get("added_tokens") or []
-    require(model.setdefault("type", "BPE") == "BPE", f"model.type = {json.dumps(model['type'])} is not supported")
+    model_type = json.dumps(model.setdefault("type", "BPE"))
+    require(model_type == '"BPE"', f"model.type = {model_type} is not supported")
     # older versions write a pair as "t h"; partition() is faster than split()
     merges = model.pop("merges", [])
     pairs = (pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges)
@@ -1521,90 +1519,86 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
     specials = check_special_tokens([token["content"] for token in added])
     check_special_names(special for special in specials if special in vocab)
-    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers. (The ids that
-    # the file gives them are compared below.)
+    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; unsupported()
+    # compares them with the ids in the file.
     new_id, special_ids = len(vocab), {}
     for text in specials:
         special_ids[text] = vocab.pop(text) if text in vocab else new_id
         new_id = max(new_id, special_ids[text] + 1)
 
     pattern, entries = read_steps(content)
-    options = Options(
-        specials, pattern,
-        kept=tuple(token["content"] for token in added if not token.get("special")),
-        normalized=tuple(token["content"] for token in added if token.get("normalized")),
-        rest={name: content[name] for name in KEPT if content.get(name)},
-        words_first=model.get("ignore_merges") is True,
-    )  # fmt: skip
-    expected = tokenizer_json(options, special_ids, [])
-    del expected["model"]["vocab"]
-    found = {**content, **entries, "decoder": content.get("decoder") or expected["decoder"]}
-    reasons = [*differences(expected, found, content), *unclear_tokens(added, steps_of(pattern)[0])]
-    processor = content.get("post_processor") or {}
-    for step in processor.get("processors", [processor]):
-        sequences = [piece["Sequence"]["id"] for piece in step.get("single", []) if "SpecialToken" not in piece]
-        if "single" in step and sequences != ["A"]:
-            value = f"{json.dumps(step['single']):.200}"
-            reasons.append(f"a template of {value} is not supported: text A must be in it once")
+    kept = tuple(token["content"] for token in added if not token.get("special"))
+    normalized = tuple(token["content"] for token in added if token.get("normalized"))
+    rest = {name: content[name] for name in KEPT if content.get(name)}
+    words_first = model.get("ignore_merges") is True
+    options = Options(specials, pattern, kept=kept, normalized=normalized, rest=rest, words_first=words_first)
+    reasons = list(unsupported(content, entries, options, special_ids))
     require(not reasons, "; ".join(reasons[:20]))
     vocab, merges = to_bytes(vocab | special_ids, pairs, specials)
-    kind = WordsFirst if options.words_first else list
-    return vocab, kind(merges), specials, options.pattern, options.kept, options.normalized, options.rest
-
-
-def differences(expected: dict[str, Any], found: dict[str, Any], content: dict[str, Any]) -> Iterator[str]:
-    """Yield an error for each difference that matters, with its value, or its entry's value if it is missing."""
-    ours, theirs = flat(expected), flat(found)
-    different = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-    different = [name for name in different if not re.fullmatch("|".join(HARMLESS), name)]
-    values = {name: theirs[name] for name in different if name in theirs}
-    entries = {name.split(".")[0] for name in values}
-    missing = [name.split(".")[0] for name in different if name.split(".")[0] not in entries]
-    for name, value in {**values, **{name: content.get(name) for name in missing}}.items():
-        yield f"{name} = {json.dumps(value):.200} is not supported"
+    return vocab, WordsFirst(merges) if words_first else merges, specials, pattern, kept, normalized, rest
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
-    """Return the pattern of a tokenizer.json, and its two entries about that with steps that save() would write."""
+    """Return the pattern of a tokenizer.json, and its two entries, with known steps as save() writes them."""
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
         normalizer = (normalizer["normalizers"] or [{}])[0]
-    steps = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
-    before, written = content.get("pre_tokenizer") or {}, []
+    pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
+    before, steps = content.get("pre_tokenizer") or {}, []
     for step in before.get("pretokenizers", [before]):
         kind, expression = step.get("type"), step.get("pattern", {}).get("Regex", "")
         if kind == "Digits":
             expression = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
             step = split_step(expression)
-        elif kind == "ByteLevel" and step.get("use_regex", True):  # the default of tokenizers: its own pattern
-            steps.append("gpt2")
-            written.append(split_step("gpt2"))
+        elif kind == "ByteLevel" and step.get("use_regex", True):  # by default, ByteLevel splits text, too
+            pattern.append("gpt2")
+            steps.append(split_step("gpt2"))
             step = {**step, "use_regex": False}
         if kind != "ByteLevel":
-            known = [choice for choice in (expression, ONLY_MATCHES + expression) if step == split_step(choice)]
-            steps.append(check_pattern(*known or [expression or "gpt2"]))
-            step = split_step(steps[-1]) if known else step
-        written.append(step)
-    sequence = {"type": "Sequence", "pretokenizers": written}
-    return check_pattern(tuple(steps)), {"normalizer": normalizer, "pre_tokenizer": sequence}
+            known = (ONLY_MATCHES if step.get("invert") else "") + expression
+            supported = step == split_step(known)
+            pattern.append(check_pattern(known if supported else expression or "gpt2"))
+            step = split_step(pattern[-1]) if supported else step  # any spelling of a named pattern
+        steps.append(step)
+    entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+    return check_pattern(tuple(pattern)), entries
 
 
-def unclear_tokens(added_tokens: list[dict[str, Any]], form: str) -> Iterator[str]:
-    """Yield an error for a normalized token that normalized text can't have, or that overlaps another's beginning.
+def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Options,
+                special_ids: Mapping[str, int]) -> Iterator[str]:
+    """Yield an error for each entry of a tokenizer.json that could change ids, with its name and value."""
+    expected = tokenizer_json(options, special_ids, [])
+    del expected["model"]["vocab"]
+    decoder = content.get("decoder") or expected["decoder"]
+    ours, theirs = flat(expected), flat({**content, **entries, "decoder": decoder})
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    names = [name for name in names if not re.fullmatch(HARMLESS, name)]
+    values = {name: theirs[name] for name in names if name in theirs}
+    # "pre_tokenizer": null has no value that differs, so the entry itself is shown
+    shown = {name.split(".")[0] for name in values}
+    values |= {entry: content.get(entry) for name in names if (entry := name.split(".")[0]) not in shown}
+    for name, value in values.items():
+        yield f"{name} = {json.dumps(value):.200} is not supported"
 
-    The package tokenizers looks for tokens that aren't normalized in the whole text first. We take what begins first,
-    unless text is normalized.
-    """
-    normalized = [token["content"] for token in added_tokens if token.get("normalized")]
-    others = [token["content"] for token in added_tokens if not (token.get("normalized") or form)]
+    # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it looks
+    # for tokens that aren't normalized in the whole text first. We do that only if there is a normal form.
+    form = steps_of(options.pattern)[0]
+    others = set() if form else set(options.special_tokens).difference(options.normalized)
     # hashes, because all beginnings of a long token would take too much memory
     beginnings = {hash(other[:end]) for other in others for end in range(1, len(other) + 1)}
-    for token in normalized:
+    for token in options.normalized:
         ends = {hash(token[start:]) for start in range(len(token))}
         if ends & beginnings or any(other in token for other in others):
             yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
-        if form and token != normalize(form, token):  # type: ignore[arg-type]
+        if form and token != normalize(form, token):
             yield f"the normalized added token {token!r:.99} is not in {form}"
+
+    processor = content.get("post_processor") or {}
+    for step in processor.get("processors", [processor]):
+        template = step.get("single", [{"Sequence": {"id": "A"}}])
+        texts = [part["Sequence"]["id"] for part in template if "SpecialToken" not in part]
+        if texts != ["A"]:
+            yield f"a template of {json.dumps(template):.200} is not supported: text A must be in it once"
 
 
 def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tokens: Sequence[str]) -> Model:
@@ -1620,28 +1614,28 @@ def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tok
 
 
 def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
-    """Return the pairs of printable tokens in a merges.txt, which are checked if a vocabulary is given."""
+    """Return the pairs of printable tokens in a merges.txt; if a vocabulary is given, it must have them."""
     require(text.strip(), "the file is empty")
     lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
-    made = {line.replace(" ", "") for line in lines}
-    for number, line in enumerate(lines, 1):
-        pair = line.split(" ")
-        if line and len(pair) != 2:
-            raise ValueError(f"line {number} must be two tokens separated by one space: {line!r}")
-        for token in (*pair, "".join(pair)) if line and vocab is not None else ():
+    pairs = {number: line.split(" ") for number, line in enumerate(lines, 1) if line}
+    made = set(map("".join, pairs.values()))
+    for number, pair in pairs.items():
+        if len(pair) != 2:
+            raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r}")
+        for token in (*pair, "".join(pair)) if vocab is not None else ():
             if token not in vocab:  # type: ignore[operator]
                 raise ValueError(f"line {number}: {token!r} is not in vocab.json")
             if token not in made and len(to_token(token)) > 1:
-                kinds = "these are not merges of bytes (CLIP's have </w> at the end of words, others @@ inside)"
-                raise ValueError(f"line {number}: no merge makes {token!r}; {kinds}")
-    return [line.split(" ") for line in lines if line]
+                hint = "these are not merges of bytes (CLIP's have </w> at the end of words, others @@ inside)"
+                raise ValueError(f"line {number}: no merge makes {token!r}; {hint}")
+    return list(pairs.values())
 
 
 def read_tiktoken(path: FilePath) -> Model:
     """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
 
-    Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a token
-    of two others, in the order of ranks; words that are tokens stay whole.
+    Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a
+    token of two others, in the order of ranks; words that are tokens stay whole.
     """
     with open(path, "rb") as file, error_prefix(path):
         ids = {}
@@ -1664,7 +1658,7 @@ def read_tiktoken(path: FilePath) -> Model:
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath, other: str = "vocab.json and merges.txt are for Tokenizer.from_files") -> Any:
-    """Put a file's name before an error. Any error but a plain ValueError means a file of another kind."""
+    """Put a file's name before an error. Any error but a plain ValueError means another kind of file."""
     try:
         yield
     except MemoryError:

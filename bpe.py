@@ -2028,7 +2028,7 @@ def find_engine() -> tuple[Engine | None, str]:
         spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        return module.load_engine(), ""
+        return module.load_engine(PATTERNS), ""
     except MemoryError:
         raise
     except Exception as error:

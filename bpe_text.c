@@ -69,7 +69,8 @@ typedef struct {
     uint32_t n_classes;
     uint32_t ideographs_are_one_class; /* 1 if U+4E00 to U+9FFF all are in one */
 } bpe_pattern;
-extern const bpe_pattern bpe_patterns[5]; /* gpt2, cl100k, o200k, llama3, qwen2, with the classes of bpe_regex_version */
+extern const bpe_pattern bpe_patterns[BPE_N_PATTERNS]; /* of bpe.py, with the classes of bpe_regex_version */
+extern const char *const bpe_expressions[BPE_N_PATTERNS];
 
 typedef struct bpe_words bpe_words;     /* distinct words and how often each occurs */
 typedef struct bpe_rules bpe_rules;     /* how text is cut into words; never changes, so threads can share it */

@@ -31,38 +31,41 @@ import regex
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = (pathlib.Path(HERE, "bpe_fast.c"), pathlib.Path(HERE, "bpe_text.c"))  # the second one uses the first
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
-NAMES = ("gpt2", "cl100k", "o200k", "llama3", "qwen2")  # of the patterns whose tables are built in
-VERSION = 24  # of the interface: a module built for another version is not used
+VERSION = 25  # of the interface: a module built for another version is not used
 
 
 class Engine:
     """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, named: Mapping[str, str]) -> None:
+        self.named = named  # the expressions of named patterns
         self.ffi, self.lib = module.ffi, module.lib
         self.new = self.ffi.new_allocator(should_clear_after_alloc=False)
         self.seed = struct.unpack("QQ", os.urandom(16))  # keeps chosen words from colliding in the hash table
         self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
         self.custom = functools.lru_cache(maxsize=32)(self.new_pattern)
-        self.patterns = self.named_patterns()
+        self.patterns = self.built_in_patterns()
 
-    def named_patterns(self) -> Mapping[str, Any]:
-        """Return the named patterns that C scans exactly as the installed regex package would, as C has them."""
+    def built_in_patterns(self) -> Mapping[str, Any]:
+        """Return {expression: its tables in C}; none if C's letters aren't those of the installed regex package."""
         built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
         digest_then = self.ffi.string(self.lib.bpe_class_digest).decode()
         if built_with != regex.__version__ and digest_then != digest(named_tables().encode()):
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
             warnings.warn(text + f"using regex instead ({COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
-        return {name: self.ffi.addressof(self.lib.bpe_patterns, number) for number, name in enumerate(NAMES)}
+        expressions = [self.ffi.string(text).decode() for text in self.lib.bpe_expressions]
+        return {text: self.ffi.addressof(self.lib.bpe_patterns, number) for number, text in enumerate(expressions)}
 
     def pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
         if not isinstance(pattern, str):
             return self.ffi.NULL, "several steps"
-        if pattern not in NAMES:
-            return self.custom(pattern)
-        return (self.patterns[pattern], "") if self.patterns else (self.ffi.NULL, "letters of another version of regex")
+        if pattern in self.named and not self.patterns:
+            return self.ffi.NULL, "letters of another version of regex"
+        # bpe.py may have other expressions than when C was built: then their tables are made now
+        expression = self.named.get(pattern, pattern)
+        return (self.patterns[expression], "") if expression in self.patterns else self.custom(expression)
 
     def new_pattern(self, pattern: str) -> tuple[Any, str]:
         """Make the tables of a custom pattern."""
@@ -345,8 +348,11 @@ class Encoder:
         raise error
 
 
-def load_engine() -> Engine:
-    """Load the engine that is built next to this file. Raises ImportError with the reason it is unavailable."""
+def load_engine(named: Mapping[str, str]) -> Engine:
+    """Load the engine that is built next to this file; `named` has the expressions of named patterns.
+
+    Raises ImportError with the reason it is unavailable.
+    """
     spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [HERE])
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
         raise ImportError(f"the C engine is not built: {COMMAND} builds one that is many times faster")
@@ -363,7 +369,7 @@ def load_engine() -> Engine:
     for file, then in zip(SOURCES, digests):
         if file.exists() and digest(file.read_bytes()) != then:
             warnings.warn(f"{file.name} has changed since the C engine was built: {COMMAND} rebuilds it", stacklevel=2)
-    return Engine(module)
+    return Engine(module, named)
 
 
 # ------------------------------
@@ -790,12 +796,21 @@ def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
     }
 
 
-def named_tables() -> str:
-    """Return the named patterns of bpe.py as C, in the order of NAMES."""
+@functools.cache
+def named_expressions() -> tuple[str, ...]:
+    """Return the expressions of bpe.PATTERNS."""
     spec: Any = importlib.util.spec_from_file_location("bpe", os.path.join(HERE, "bpe.py"))
     bpe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(bpe)
-    return pattern_tables("bpe_patterns", [bpe.PATTERNS[name] for name in NAMES])
+    return tuple(bpe.PATTERNS.values())
+
+
+def named_tables() -> str:
+    """Return the named patterns of bpe.py as C."""
+    texts = ("".join(f"\\{byte:03o}" for byte in text.encode("utf-8")) for text in named_expressions())
+    strings = ", ".join(f'"{text}"' for text in texts)
+    text = f"const char *const bpe_expressions[BPE_N_PATTERNS] = {{{strings}}};\n"
+    return text + pattern_tables("bpe_patterns", named_expressions())
 
 
 def pattern_tables(array_name: str, patterns: Sequence[str]) -> str:
@@ -817,9 +832,14 @@ def digest(data: bytes) -> str:
     return f"{zlib.crc32(data):08x}"
 
 
+def numbers() -> str:
+    """The numbers that the interface needs."""
+    return f"enum {{ BPE_VERSION = {VERSION}, BPE_N_PATTERNS = {len(named_expressions())} }};\n"
+
+
 def prototypes() -> str:
     """The functions and types that Python uses, of both C files."""
-    return f"enum {{ BPE_VERSION = {VERSION} }};\n" + "".join(map(interface, SOURCES))
+    return numbers() + "".join(map(interface, SOURCES))
 
 
 def interface(file: pathlib.Path) -> str:
@@ -830,7 +850,7 @@ def interface(file: pathlib.Path) -> str:
 def source() -> str:
     """The complete C source: bpe_fast.c and bpe_text.c between generated tables."""
     code, tables = [file.read_bytes() for file in SOURCES], named_tables()
-    text = f"#include <stdint.h>\nenum {{ BPE_VERSION = {VERSION} }};\n"
+    text = f"#include <stdint.h>\n{numbers()}"
     text += f'const char bpe_source_digests[] = "{" ".join(map(digest, code))}";\n'
     text += f'const char bpe_regex_version[] = "{regex.__version__}";\n'
     text += f'const char bpe_class_digest[] = "{digest(tables.encode())}";\n'

@@ -393,7 +393,7 @@ static void random_texts(long n)
         uint8_t *text = malloc(1 << 12), *exact;
         size_t length = 0, parts_used = sizeof parts / sizeof *parts;
         int status;
-        pattern = round / 2 % 2 ? &bpe_patterns[round % 5] : &more_patterns[round % 5];
+        pattern = round / 2 % 2 ? &bpe_patterns[round % BPE_N_PATTERNS] : &more_patterns[round % 5];
         for (size_t steps = (state >> 20) % 300; steps; steps--) {
             state ^= state << 13;
             state ^= state >> 7;
@@ -554,7 +554,7 @@ static void edges(void)
 /* print a checksum for each pattern */
 static void results(const uint8_t *text, size_t length)
 {
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < BPE_N_PATTERNS; i++) {
         uint64_t sum;
         pattern = &bpe_patterns[i];
         CHECK(whole_run(text, length, &sum) == BPE_OK);

@@ -33,7 +33,7 @@ ENGINE = """
 import bpe
 import build_ffi
 
-engine: bpe.Engine = build_ffi.load_engine()
+engine: bpe.Engine = build_ffi.load_engine(bpe.PATTERNS)
 """
 
 

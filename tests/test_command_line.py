@@ -611,8 +611,8 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
         sys.path.insert(0, {str(ROOT)!r})
         import bpe
         def note(event, arguments):
-            if event == "open" and str(arguments[0]).endswith("text.txt"):
-                os.close(os.open(f"{{os.getpid()}}.pid", os.O_CREAT))
+            if event == "open" and str(arguments[0]).endswith("text.txt") and "concurrent.futures" in sys.modules:
+                os.close(os.open(f"{{os.getpid()}}.pid", os.O_CREAT))  # Python loses a signal during its first imports
         sys.addaudithook(note)
         def learn(*arguments, learn=bpe.learn):
             yield next(merges := learn(*arguments))
@@ -628,7 +628,7 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
     with open(tmp_path / "log", "wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.PIPE, start_new_session=True, cwd=tmp_path)
     begun = {
-        "counting": lambda: len(list(tmp_path.glob("*.pid"))) == (3 if engine == "python" else 1),
+        "counting": lambda: len(list(tmp_path.glob("*.pid"))) == (2 if engine == "python" else 1),
         "learning": (tmp_path / "learning.pid").exists,
         "encoding": lambda: any(path.stat().st_size > 1000 for path in tmp_path.glob("ids*")),
     }[doing]  # fmt: skip

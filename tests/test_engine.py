@@ -187,13 +187,23 @@ def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monke
     monkeypatch.setattr(regex, "__version__", "0.0")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        monkeypatch.setattr(C, "patterns", C.named_patterns())
+        monkeypatch.setattr(C, "patterns", C.built_in_patterns())
         assert bpe.count_words(CORPUS, [END]) == expected  # another version with the same classes
     monkeypatch.setitem(C.check.__globals__, "digest", lambda data: "other")
     monkeypatch.setattr(C, "words", None)
     with pytest.warns(UserWarning, match="the C engine was built with regex"):
-        monkeypatch.setattr(C, "patterns", C.named_patterns())
+        monkeypatch.setattr(C, "patterns", C.built_in_patterns())
     assert bpe.count_words(CORPUS, [END]) == expected
+
+
+@only_c
+def test_a_named_pattern_that_is_new_or_changed_since_the_build_has_its_own_words(program):
+    """An engine that looked up tables by name would count the words of the old expression, without an error."""
+    new = b'PATTERNS["new"] = PATTERNS["qwen2"] = r"[ab]|\\w+|\\W"\n\n# Other spellings'
+    edit(Path("bpe.py"), lambda data: data.replace(b"\n# Other spellings", new, 1))
+    script = "import bpe; [print(sorted(bpe.count_words(None, [], texts=['abc 12'], engine='c', pattern=p)), file=sys.stderr) for p in "
+    words = [b" ", b"12", b"a", b"b", b"c"]
+    assert program("-c", "import sys; " + script + "('new', 'qwen2')]") == f"{words}\n" * 2
 
 
 # --- finding and building it -----------------------------------------------------------------------------------------

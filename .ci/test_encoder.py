@@ -40,7 +40,7 @@ def engine(request, tmp_path_factory):
     loader = importlib.machinery.ExtensionFileLoader("_bpe_fast", ffi.compile(tmpdir=tmp_path_factory.mktemp("forgets")))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("_bpe_fast", loader))
     loader.exec_module(module)
-    return build_ffi.Engine(module)
+    return build_ffi.Engine(module, bpe.PATTERNS)
 
 
 def new_cache(encoder):

@@ -108,7 +108,7 @@ def compile_engine(folder, flags, more="", prototypes=""):
     subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
     ffi = cffi.FFI()
     ffi.cdef(build_ffi.prototypes() + prototypes)
-    return build_ffi.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))))
+    return build_ffi.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))), bpe.PATTERNS)
 
 
 @pytest.fixture(scope="module", params=BUILDS)

@@ -203,7 +203,7 @@ def test_tables_with_different_seeds_hold_the_same(monkeypatch):
 
 
 def test_every_engine_has_a_seed_of_its_own():
-    assert len({build_ffi.Engine(ENGINE).seed for _ in range(10)}) == 10
+    assert len({build_ffi.Engine(ENGINE, bpe.PATTERNS).seed for _ in range(10)}) == 10
 
 
 def test_words_with_the_same_hash_are_different_words(monkeypatch):

@@ -145,7 +145,6 @@ extern const char bpe_source_digests[]; /* of bpe_fast.c and of this file */
 
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
 enum { IDS_IN_SLOT = 3 };                  /* as a slot has room for */
-#define WHOLE ((uint64_t)1 << 32)          /* added to the id of a word that merges would split */
 enum { PIECE = 64 };                       /* a bit of a key's last byte, changed for the pieces of a word */
 enum { BYTES_PER_WORD = 20 };              /* of text: how many words a table gets room for before it is scanned, */
 enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slots */
@@ -870,8 +869,8 @@ struct bpe_encoder {
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     const bpe_rules *rules;
-    table known;      /* words that are tokens: the id as the count, and WHOLE if merges would split the word */
-    int stay_whole;   /* whether there may be such words */
+    table known;      /* words that merges make into one token, with its id as the count */
+    table whole;      /* words that stay whole, though merges would split them; the same */
     uint64_t seed[2]; /* of the table of pairs, of known words, and of each cache */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
@@ -1000,6 +999,7 @@ void bpe_encoder_free(bpe_encoder *e)
     free(e->outside);
     free(e->special_ids);
     free_table(&e->known);
+    free_table(&e->whole);
     free(e);
 }
 
@@ -1025,6 +1025,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
     e->rules = rules;
     memcpy(e->seed, seed, sizeof e->seed);
     TRY(new_table(&e->known, e->seed));
+    TRY(new_table(&e->whole, e->seed));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
     e->made = allocate(n_merges, sizeof *e->made);
@@ -1144,28 +1145,27 @@ static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, 
     return BPE_OK;
 }
 
-/* "the" is a token: looking it up takes a fifth of the time of merging t, h and e, when it is met for the first time. */
 int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
                      int stay_whole)
 {
     uint32_t *made = NULL;
     size_t room = 0;
     int status = make_room(&e->known, n);
-    e->stay_whole = stay_whole;
     for (size_t i = 0; i < n && status == BPE_OK; words += lengths[i], i++) {
         const size_t length = (size_t)lengths[i];
         uint64_t key[2];
         size_t n_made;
-        int is_made;
+        table *t = &e->known;
         if ((status = grow(&made, &room, length, sizeof *made)) != BPE_OK)
             break;
         status = merge_word(e, words, length, made, &n_made);
-        is_made = status == BPE_OK && n_made == 1 && made[0] == ids[i];
+        if (status == BPE_NO_TOKEN || n_made != 1 || made[0] != ids[i])
+            t = stay_whole ? &e->whole : NULL;
         if (status == BPE_NO_TOKEN)
             status = BPE_OK;
         make_key(&e->known, words, length, key);
-        if (status == BPE_OK && (is_made || stay_whole))
-            status = put_word(&e->known, key, words, length, is_made ? ids[i] : ids[i] | WHOLE);
+        if (status == BPE_OK && t)
+            status = put_word(t, key, words, length, ids[i]);
     }
     free(made);
     return status;
@@ -1224,6 +1224,23 @@ static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
 }
 
 /* Encode a word whose ids are not in its home slot, or do what a mark says. */
+/* Find the token that a new word is, so that it need not be merged; NULL if it may be several tokens. */
+static const slot *find_token(const bpe_cache *c, const pending *p)
+{
+    const bpe_encoder *e = c->encoder;
+    const uint64_t last = p->length <= INLINE_MAX ? p->length : LONG_WORD; /* the last byte of a word's key */
+    const int is_piece = little(p->key[1]) >> 56 != last;
+    const uint64_t key[2] = {p->key[0], is_piece ? p->key[1] ^ little((uint64_t)PIECE << 56) : p->key[1]};
+    const slot *s;
+    if (e->whole.used && !is_piece && (s = find_word(&e->whole, key, p->word, p->length))->key[1])
+        return s;
+    /* "the" is a token: finding it takes a fifth of the time of merging t, h and e. But when as many words have been
+       met as are known, few of the known ones are left to be met. */
+    if (c->table.used < e->known.used && (s = find_word(&e->known, key, p->word, p->length))->key[1])
+        return s;
+    return NULL;
+}
+
 static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 {
     const slot *s;
@@ -1238,14 +1255,11 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
     s = find_word(&c->table, p->key, p->word, p->length);
     n = s->n_ids;
     if (!s->key[1]) {
-        const uint64_t last = p->length <= INLINE_MAX ? p->length : LONG_WORD; /* the last byte of a word's key */
-        const int is_piece = little(p->key[1]) >> 56 != last;
-        const uint64_t key[2] = {p->key[0], is_piece ? p->key[1] ^ little((uint64_t)PIECE << 56) : p->key[1]};
-        const slot *known = find_word(&c->encoder->known, key, p->word, p->length);
+        const slot *token = find_token(c, p);
         int status = BPE_OK;
         n = 1;
-        if (known->key[1] && !(is_piece && known->count & WHOLE)) /* a piece is no word, so it does not stay whole */
-            *c->out = (uint32_t)known->count;
+        if (token)
+            *c->out = (uint32_t)token->count;
         else
             status = merge_word(c->encoder, p->word, p->length, c->out, &n);
         if (status == BPE_NO_TOKEN)
@@ -1293,10 +1307,10 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
     const bpe_encoder *const e = ((bpe_cache *)b->state)->encoder;
     const uint8_t *const end = word + length, *cuts[BATCH + 1];
     uint32_t unit, before;
-    if (e->stay_whole) { /* a word that stays whole is not cut */
+    if (e->whole.used) { /* a word that stays whole is not cut */
         pending whole;
         prepare(&whole, b->table, word, word, length);
-        if (find_word(&e->known, whole.key, word, length)->key[1]) {
+        if (find_word(&e->whole, whole.key, word, length)->key[1]) {
             if (b->n >= BATCH)
                 TRY(end_batch(b));
             b->words[b->n++] = whole;

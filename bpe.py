@@ -2135,9 +2135,7 @@ def engine_used(options: Options, encoder: Encoder | None = None) -> str:
     """Return the engine that splits text into words, and encodes it, and why it isn't C."""
     _, steps = steps_of(options.pattern)  # Python normalizes text before that
     engine, reason = (None, "as chosen") if options.engine == "python" else find_engine()
-    if engine and len(steps) != 1:
-        reason = "C does not split text in several steps"
-    elif engine and (lacks := engine.pattern(steps[0])[1]):
+    if engine and (lacks := engine.pattern(steps[0] if len(steps) == 1 else steps)[1]):
         reason = f"C scans no pattern with {lacks}"
     elif engine and isinstance(getattr(encoder, "inner", encoder), PythonEncoder):
         reason = "C can't hold this vocabulary"

@@ -60,14 +60,14 @@ class Engine:
     def pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
         if not isinstance(pattern, str):
-            return self.ffi.NULL, "several steps"
+            return self.custom(tuple(self.named.get(step, step) for step in pattern))
         if pattern in self.named and not self.patterns:
             return self.ffi.NULL, "letters of another version of regex"
         # bpe.py may have other expressions than when C was built: then their tables are made now
         expression = self.named.get(pattern, pattern)
         return (self.patterns[expression], "") if expression in self.patterns else self.custom(expression)
 
-    def new_pattern(self, pattern: str) -> tuple[Any, str]:
+    def new_pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Make the tables of a custom pattern."""
         try:
             fields = fields_of(automaton_of(pattern))
@@ -615,11 +615,24 @@ class Reader:
 
 
 @functools.lru_cache(maxsize=32)
-def automaton_of(pattern: str) -> tuple[bytes, Rows]:
+def automaton_of(pattern: str | tuple[str, ...]) -> tuple[bytes, Rows]:
     """Return the class of each code point, and a row for each state; raises UnsupportedError.
 
-    State 0 can't match any more, and state 1 begins a word.
+    State 0 can't match any more, and state 1 begins a word. A pattern may have several steps, as in bpe.py.
     """
+    steps = (pattern,) if isinstance(pattern, str) else pattern
+    if not steps or steps[0] in ("NFC", "NFKC"):
+        raise UnsupportedError("a normal form" if steps else "no expression")
+    classes, rows = automaton_of_step(steps[-1])
+    for step in reversed(steps[:-1]):
+        classes, rows = after_step(automaton_of_step(step), (classes, rows))
+    if is_quadratic(rows):
+        raise UnsupportedError("a way to read the same text again for each of its words")
+    return classes, with_gaps(rows)
+
+
+def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
+    """Return the automaton of an expression, without a state for text that nothing matches."""
     tree = parse(pattern)
     if can_be_empty(tree):
         raise UnsupportedError("a way to match nothing")
@@ -635,9 +648,46 @@ def automaton_of(pattern: str) -> tuple[bytes, Rows]:
     rows = merge_states(rows)
     if len(rows) == 1:
         raise UnsupportedError("no way to match anything")
-    if is_quadratic(rows):
-        raise UnsupportedError("a way to read the same text again for each of its words")
-    return reader.classes, with_gaps(rows)
+    return reader.classes, rows
+
+
+def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[bytes, Rows]:
+    r"""Return one automaton for a step whose matches are runs of certain characters, and a later step.
+
+    With (r"\d{1,3}", r"\s+(?!\S)|\s|\S+"), the words of "a  1234" are "a", "  ", "123", "4". For the later step, a
+    digit is like the end of the text, so both spaces are one word.
+    """
+    (classes, runs), (later_classes, rows) = earlier, later
+    pairs = dict.fromkeys(zip(classes, later_classes))  # the classes of characters now
+    numbers = {pair: number for number, pair in enumerate(pairs)}
+    if len(pairs) > MOST_CLASSES:
+        raise UnsupportedError(f"more than {MOST_CLASSES} classes of characters")
+    taken = {number for number, (state, _) in enumerate(runs[1][:-1]) if state}
+    # follow both steps through each run, which has to be one word of the later step, wherever it ends
+    both = [(1, 1)]
+    for run, state in both:
+        for number, following in pairs:
+            if number in taken and (new_run := runs[run][number][0]):
+                new = (new_run, rows[state][following][0])
+                # a run goes on with its own characters only, and may end before any other
+                is_run = all(other in taken if then else ends for other, (then, ends) in enumerate(runs[new_run]))
+                if not is_run or not rows[new[1]][-1][1]:
+                    raise UnsupportedError("several steps of this kind")
+                if new not in both:
+                    both.append(new)
+
+    # state 0 can't match any more, state 1 begins a word, then come all states of the later step, and of runs
+    in_word = [0, *range(2, len(rows) + 1)]
+    in_run = [0, *range(len(rows) + 1, len(rows) + len(runs))]
+    start = [(in_run[runs[1][a][0]] if a in taken else in_word[rows[1][b][0]], False) for a, b in pairs]
+    together: Rows = [[(0, False)] * (len(pairs) + 1), [*start, (0, False)]]
+    for row in rows[1:]:
+        cells = [(0, row[-1][1]) if a in taken else (in_word[row[b][0]], row[b][1]) for a, b in pairs]
+        together.append([*cells, row[-1]])
+    for row in runs[1:]:
+        together.append([*((in_run[row[a][0]], row[a][1]) for a, _ in pairs), row[-1]])
+    combined = bytes(map(numbers.__getitem__, zip(classes, later_classes)))
+    return combined, merge_states(together)
 
 
 def merge_states(rows: Rows) -> Rows:

@@ -222,7 +222,9 @@ def spell(token: bytes) -> str:
 
 
 def in_sentence(token: bytes) -> str:
-    return spell(token) if spell(token) == f"[{token.hex(' ')}]" else f"{token.hex(' ')} ({spell(token)})"
+    shown = token[:60].hex(" ")  # no more bytes of a token are in the sentence
+    rest = "…" if len(token) > 60 else ""
+    return spell(token) if spell(token) == f"[{shown}]{rest}" else f"{shown}{rest} ({spell(token)})"
 
 
 def plus(pair: bpe.Pair) -> str:

@@ -105,6 +105,40 @@ def test_random_patterns_find_the_words_that_regex_finds_and_cuts_change_none():
     assert n_texts > TRIALS and n_cuts > TRIALS
 
 
+FIRST_STEPS = [r"\p{N}", r"\p{N}+", r"\d{1,3}", r"[A-Z]", r"[\r\n]+", r"(?i:s)+?", r"\s", "[^a-z]+", "a{2}", "[a-c]+(?!d)"]
+
+
+def test_several_steps_are_one_automaton_with_the_words_of_one_step_after_another():
+    rng, n_supported, n_cuts = random.Random(2), 0, 0
+    for _ in range(TRIALS // 4):
+        later = rng.choice([*bpe.PATTERNS, patterns.random_pattern(rng)])
+        steps = [*rng.choices(FIRST_STEPS, k=rng.choice([1, 1, 2])), later]
+        try:
+            pattern = bpe.check_pattern(tuple(steps))
+        except ValueError:
+            continue
+        if ENGINE.pattern(pattern)[1]:
+            continue
+        n_supported += 1
+        words_in_c, expected = ENGINE.words((), pattern), {}
+        for _ in range(20):
+            text = patterns.random_text(rng, rng.choice([8, 14, 40]))
+            words = [text]
+            for step in pattern:
+                expression = regex.compile(bpe.PATTERNS.get(step, step))
+                words = [word for piece in words for word in split(expression, piece)]
+            words_in_c.scan(text.encode())
+            for word in words:
+                expected[word.encode()] = expected.get(word.encode(), 0) + 1
+            for place in ENGINE.cuts(pattern, text.encode()):
+                n_cuts += 1
+                assert place in {len("".join(words[:end])) for end in range(len(words))}, (pattern, text, place)
+                assert bpe.find_words(text[:place], pattern) + bpe.find_words(text[place:], pattern) == words
+        assert words_in_c.copy() == expected, pattern
+    assert n_supported > TRIALS / 40 and n_cuts > TRIALS
+
+
+
 NAMED = {"gpt2": bpe.PATTERNS["gpt2"], "cl100k": bpe.TIKTOKEN_CL100K, **{n: bpe.PATTERNS[n] for n in ("o200k", "llama3", "qwen2")}}
 
 

@@ -841,7 +841,8 @@ def test_a_model_of_another_program_goes_through_transformers_and_back(tmp_path,
 
 
 def test_show_and_the_summary_say_why_python_encodes(main, engine):
-    for kind, in_c in [("DeepSeek", "Python (C does not split text in several steps)"), ("Qwen 3", "C"), ("Llama 3", "C")]:
+    for kind, in_c in [("DeepSeek", "Python (C scans no pattern with several steps of this kind)"), ("Qwen 3", "C"), ("Llama 3", "C"),
+                       ("StarCoder", "C"), ("SmolLM", "C")]:
         os.makedirs("bpeModel", exist_ok=True)
         Path("bpeModel/tokenizer.json").write_text(foreign(kind), encoding="utf-8")
         expected = in_c if engine == "c" else f"Python ({bpe.find_engine()[1]})"
@@ -849,7 +850,7 @@ def test_show_and_the_summary_say_why_python_encodes(main, engine):
         assert status == 0 and summary(stderr)["engine"] == expected
         status, stdout, stderr = main("--show", "low 1234")
         assert status == 0 and stdout.count("\n") == 3
-        assert summary(stderr) == ({"engine": expected} if kind == "DeepSeek" else {})
+        assert summary(stderr) == ({"engine": expected} if kind in ("DeepSeek", "StarCoder", "SmolLM") else {})
         assert read_ids("ids.npy")[1] == bpe.Tokenizer.load("bpeModel").encode(TEXTBOOK)
 
 

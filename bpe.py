@@ -29,7 +29,7 @@ b"s" > b"e". Two things to get right:
 
 Glossary, with values from the example below, which has no special token:
 
-    word, pre-token  b" newest"       a piece of text, as the pattern splits it; no token crosses its ends
+    word, pre-token  b" newest"       a piece of text that the pattern gives; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
     token id         257              its number: bytes come first, then special tokens, then merges
     pair             (101, 256)       two adjacent tokens, or their ids
@@ -103,7 +103,9 @@ import regex
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-__all__ = ["Tokenizer", "count_words", "learn_characters", "read_tiktoken", "segment", "train_bpe", "train_from_counts"]
+__all__ = [
+    "Tokenizer", "count_words", "learn_characters", "read_tiktoken", "segment", "train_bpe", "train_from_counts",
+]  # fmt: skip
 
 __version__ = "0.6.0"
 
@@ -524,14 +526,14 @@ def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
 
 
 def check_pattern(pattern: Pattern) -> Pattern:
-    """Check a pattern: a name, an expression, or steps. Other spellings of a named pattern become its name."""
+    """Check a pattern: a name, an expression, or steps. Spellings of a named pattern become its name."""
     if isinstance(pattern, tuple) and all(isinstance(step, str) for step in pattern):
         form, steps = steps_of(pattern)
         checked = tuple(map(check_pattern, steps))
         return (form, *checked) if form else checked[0] if len(checked) == 1 else checked  # type: ignore
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, not {pattern!r}")
-    name = pattern.removeprefix(ONLY_MATCHES)  # a named pattern matches all text, so this changes nothing
+    name = pattern.removeprefix(ONLY_MATCHES)  # a named pattern matches all text
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
     # without any operator of regular expressions, it is a misspelled name
@@ -584,7 +586,7 @@ def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=32)
 def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return an expression for special tokens, the longest first; its split() gives text, token, ..., text."""
+    """Return an expression for special tokens, the longest first. Its split() gives text, token, text."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
     # "x^" matches nowhere: ^ is the beginning of the text
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
@@ -663,8 +665,8 @@ EngineName = Literal["auto", "python", "c"]
 class Options:
     """The options of a call, checked. Raises ValueError for a bad one, with its value."""
 
-    # Without quotes, this module can't be loaded without an entry in sys.modules, where dataclass() would
-    # look the names up.
+    # Without quotes, this module can't be loaded without an entry in sys.modules, where dataclass()
+    # would look the names up.
     special_tokens: "tuple[str, ...]" = ()  # from check_special_tokens
     pattern: "Pattern" = "gpt2"
     errors: "Errors" = "strict"
@@ -678,7 +680,7 @@ class Options:
     # Tokenizer sets these:
     kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips
     normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
-    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # of tokenizer.json; save() keeps it
+    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # save() keeps it
     words_first: "bool" = False  # words that are tokens stay whole
 
     def __post_init__(self) -> None:
@@ -729,13 +731,13 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
               texts: Texts = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
               min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
               progress: bool = False) -> Model:
-    """Train a byte-level BPE tokenizer; return vocab, {id: token}, and merges, [(left, right), ...] in order.
+    """Train byte-level BPE; return vocab {id: token} and merges [(left, right), ...] in order.
 
     input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for regex
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
@@ -776,7 +778,7 @@ def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Tex
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Texts = None, *,
                       min_word_count: int = 1, min_frequency: int = 1, engine: EngineName = "auto",
                       progress: bool = False) -> Model:
-    """Learn from counts of words, which can be added up: the second half of bpe.train_bpe, with the same result.
+    """Learn from counts of words, which can be added up: the second half of train_bpe, the same result.
 
     words is a mapping, or an iterable of pairs (word, count), which takes less memory; the counts of a
     word that comes twice are added. train_bpe's docstring explains the other arguments. Raises
@@ -870,7 +872,7 @@ def model_of(steps: Iterable[Learned], options: Options) -> Model:
 # ------------------------------
 
 class made_once(Generic[T]):
-    """An attribute that is made when it is first used, as by functools.cached_property, but without a lock.
+    """An attribute that is made at its first use, as by functools.cached_property, but without a lock.
 
     Before Python 3.12, that has one lock for all objects. A process that is forked while another thread
     makes an encoder would wait for it forever.
@@ -911,9 +913,9 @@ class Tokenizer:
     ...     Tokenizer.load(folder).encode("lowest")
     [257, 101, 115, 116]
 
-    Merges may be in any order, since encode() merges by rank (see check_merges), and none may come twice.
-    A token has one id; but a special token may have the bytes of another token that is before it in vocab.
-    Raises ValueError if vocabulary and merges contradict each other.
+    Merges may be in any order, since encode() merges by rank (see check_merges), and none may come
+    twice. A token has one id; but a special token may have the bytes of another token that is before it
+    in vocab. Raises ValueError if vocabulary and merges contradict each other.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
@@ -1024,7 +1026,7 @@ class Tokenizer:
         return (engine.encoder(self) if engine else None) or PythonEncoder(self, self.options.engine)
 
     def encode(self, text: str) -> list[int]:
-        """Encode text as token ids. Raises ValueError for a lone surrogate, or a byte without a token."""
+        """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
         return self.encoder.encode(to_utf8(text))
 
     @made_once
@@ -1052,8 +1054,8 @@ class Tokenizer:
                      errors: Errors = "strict") -> list[list[int]]:
         """Encode several texts, with C on all cores. An error names the text."""
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        # Between two slices, too, the garbage collector would look through all lists. It is on again when
-        # `pause` is freed.
+        # Between two slices, too, the garbage collector would look through all lists. It is on again
+        # when `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
             results = corpus.map(self.encoder.encode_texts, True, slice_bytes=BATCH_BYTES)
@@ -1066,8 +1068,8 @@ class Tokenizer:
                       errors: Errors = "strict") -> tuple[memoryview, memoryview]:
         """Encode several texts as one array; return (ids, offsets).
 
-        Text i has ids[offsets[i] : offsets[i + 1]]. Both are memoryviews: of all ids, uint16 if the whole
-        vocabulary fits, else uint32, and of len(texts) + 1 offsets, uint64. numpy.asarray(ids), or
+        Text i has ids[offsets[i] : offsets[i + 1]]. Both are memoryviews: of all ids, uint16 if the
+        whole vocabulary fits, else uint32, and of len(texts) + 1 offsets, uint64. numpy.asarray(ids), or
         torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
         """
         encode_texts = functools.partial(self.encoder.encode_texts, kind=f"u{self.id_bytes}")
@@ -1082,8 +1084,9 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
-        Memory for some 64 KB of text is enough for prose. A stream of letters or whitespace alone can't be
-        cut (see WORD_END), so all of it is held. In Python, custom patterns are cut only at special tokens.
+        Memory for some 64 KB of text is enough for prose. A stream of letters or whitespace alone can't
+        be cut (see WORD_END), so all of it is held. In Python, custom patterns are cut only at special
+        tokens.
         """
         errors = Options(errors=errors).errors  # checked
         strings = join_surrogates(iterable) if errors == "replace" else iterable
@@ -1096,10 +1099,9 @@ class Tokenizer:
                      end: str | None = None) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
-        numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. With end="<|endoftext|>", or
-        another special token, its id follows each file or text, in which special tokens are plain text; no
-        token does by default.
-        The docstring of bpe.train_bpe explains the options, and errors.
+        numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. With end="<|endoftext|>",
+        or another special token, its id follows each file or text, in which special tokens are plain
+        text; no token does by default. The docstring of bpe.train_bpe explains the options, and errors.
         """
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
         return encode_corpus(self, corpus, output)
@@ -1122,8 +1124,8 @@ class Tokenizer:
     def decode_iterable(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[str]:
         """Decode ids as they come, and yield text as soon as its characters are complete.
 
-        Joined, it is decode(ids). A token that is half of an "é" is U+FFFD in decode([token_id]); here it
-        waits for the other half.
+        Joined, it is decode(ids). A token that is half of an "é" is U+FFFD in decode([token_id]); here
+        it waits for the other half.
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for token in self.tokens_of(ids, skip_special_tokens):
@@ -1142,7 +1144,8 @@ class Tokenizer:
     def tokens_of(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, without special tokens that are skipped."""
         special_ids = self.special_ids.items() if skip_special_tokens else ()
-        skipped = {token_id: b"" for special, token_id in special_ids if special not in self.options.kept}
+        kept = self.options.kept
+        skipped = {token_id: b"" for special, token_id in special_ids if special not in kept}
         tokens = {**self.vocab, **skipped} if skipped else self.vocab
         if not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
@@ -1278,7 +1281,10 @@ def join_surrogates(strings: Iterable[str]) -> Iterator[str]:
 # printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a newline "Ċ").
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
-CHARACTERS = "".join(chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte)) for byte in range(256))
+CHARACTERS = "".join(
+    chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte))
+    for byte in range(256)
+)  # fmt: skip
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte} for charmap_encode, the fastest way back
 
 
@@ -1298,7 +1304,8 @@ def to_token(text: str) -> bytes:
 def check_special_names(special_tokens: Iterable[str]) -> None:
     """Refuse special tokens, written as text, that could be another token in printable characters.
 
-    "é" is also the byte E9, and "Ġlow" is " low". "<début>" is fine: no "b" follows the byte E9 in UTF-8.
+    "é" is also the byte E9, and "Ġlow" is " low". "<début>" is fine: no "b" follows the byte E9 in
+    UTF-8.
     """
     for special in special_tokens:
         token = to_token(special)
@@ -1337,7 +1344,7 @@ def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
 
 @contextlib.contextmanager
 def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[BinaryIO]]:
-    """Open files under temporary names; on success, remove stale files, and rename the new ones in order."""
+    """Open files under temporary names; on success, remove stale files, and rename these in order."""
     targets = [pathlib.Path(path).resolve() for path in paths]  # a link is followed, not replaced
     files: list[BinaryIO] = []
     try:
@@ -1394,7 +1401,8 @@ def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) 
 
 def model_files(folder: FilePath) -> list[str]:
     """Return the paths of the files of a model, in the order in which save() replaces them."""
-    names = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "vocab.json", "merges.txt"]
+    for_transformers = ["tokenizer_config.json", "chat_template.jinja"]
+    names = ["tokenizer.json", *for_transformers, "vocab.json", "merges.txt"]
     return [os.path.join(folder, name) for name in names]
 
 
@@ -1432,7 +1440,7 @@ def to_json(content: Any) -> str:
 
 
 def transformers_files(folder: FilePath, options: Options, settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the texts of the files that only transformers reads: new settings, and those that the folder has.
+    """Return the texts of files that only transformers reads: new settings, and those in the folder.
 
     Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
     """
@@ -1446,7 +1454,8 @@ def transformers_files(folder: FilePath, options: Options, settings: Mapping[str
     if config["tokenizer_class"] == "TokenizersBackend":  # version 5 writes it, and version 4 refuses it
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
     with contextlib.suppress(OSError, ValueError):
-        config["chat_template"] = pathlib.Path(folder, "chat_template.jinja").read_bytes().decode("utf-8")
+        template_path = pathlib.Path(folder, "chat_template.jinja")
+        config["chat_template"] = template_path.read_bytes().decode("utf-8")
     for name, value in settings.items():
         allowed = name == "chat_template" or value is None or value in options.special_tokens
         require(allowed, f"{name}={value!r} must be one of the special tokens")
@@ -1464,7 +1473,9 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[s
          "normalized": text in normalized, "special": text not in kept}
         for text in options.special_tokens
     ]  # fmt: skip
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    byte_level = {
+        "type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False,
+    }  # fmt: skip
     form, steps = steps_of(options.pattern)
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
@@ -1490,7 +1501,8 @@ def split_step(step: str) -> dict[str, Any]:
 # Here our own format ends. A tokenizer.json of another program is compared with what save() would write
 # for its tokens, its steps, and the entries that are only kept. flat() names each value, and leaves out
 # null, false, 0 and "", which mean the same as no entry. A difference is an error that names it, except
-# these, which change no id: trim_offsets is about places in text, and decoding uses neither of the others.
+# these, which change no id: trim_offsets is about places in text, and decoding uses neither of the
+# others.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 KEPT = ["truncation", "padding", "post_processor"]  # encode() returns all ids, and no others
 
@@ -1506,7 +1518,7 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
 
 
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer. Raises ValueError for anything unsupported, KeyError for a missing entry."""
+    """Return the arguments of Tokenizer. Raises ValueError if not supported, KeyError if incomplete."""
     model, added = content["model"], content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
     require(model_type == '"BPE"', f"model.type = {model_type} is not supported")
@@ -1539,7 +1551,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
-    """Return the pattern of a tokenizer.json, and its two entries, with known steps as save() writes them."""
+    """Return the pattern of a tokenizer.json, and its two entries, with steps as save() writes them."""
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
         normalizer = (normalizer["normalizers"] or [{}])[0]
@@ -1550,7 +1562,7 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
         if kind == "Digits":
             expression = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
             step = split_step(expression)
-        elif kind == "ByteLevel" and step.get("use_regex", True):  # by default, ByteLevel splits text, too
+        elif kind == "ByteLevel" and step.get("use_regex", True):  # the default: it splits text, too
             pattern.append("gpt2")
             steps.append(split_step("gpt2"))
             step = {**step, "use_regex": False}
@@ -1566,7 +1578,7 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
 
 def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Options,
                 special_ids: Mapping[str, int]) -> Iterator[str]:
-    """Yield an error for each entry of a tokenizer.json that could change ids, with its name and value."""
+    """Yield an error for each entry of a tokenizer.json that could change ids, with its value."""
     expected = tokenizer_json(options, special_ids, [])
     del expected["model"]["vocab"]
     decoder = content.get("decoder") or expected["decoder"]
@@ -1580,8 +1592,9 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
     for name, value in values.items():
         yield f"{name} = {json.dumps(value):.200} is not supported"
 
-    # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it looks
-    # for tokens that aren't normalized in the whole text first. We do that only if there is a normal form.
+    # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
+    # looks for tokens that aren't normalized in the whole text first. We do that only if there is a
+    # normal form.
     form = steps_of(options.pattern)[0]
     others = set() if form else set(options.special_tokens).difference(options.normalized)
     # hashes, because all beginnings of a long token would take too much memory
@@ -1614,7 +1627,7 @@ def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tok
 
 
 def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
-    """Return the pairs of printable tokens in a merges.txt; if a vocabulary is given, it must have them."""
+    """Return the pairs of printable tokens in a merges.txt; vocab, if given, must have them."""
     require(text.strip(), "the file is empty")
     lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
     pairs = {number: line.split(" ") for number, line in enumerate(lines, 1) if line}
@@ -1964,7 +1977,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
         header = npy_header(id_bytes, 0)
         file.write(header)
         for part, (ids, ends) in results:
-            if end and part.first_text is not None:  # after each text; after each file, in a separate slice
+            if end and part.first_text is not None:  # a file has it in a separate slice
                 places = [0, *(place * id_bytes for place in ends)]
                 ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
@@ -2012,7 +2025,7 @@ class Engine(Protocol):
     """The interface that build_ffi.py gives to the C library."""
 
     def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks)
-    def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # places for a cut, the last first
+    def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # the last place first
     def words(self, special_tokens: Sequence[str], pattern: Pattern, /) -> TableInC: ...  # an empty one
     def learn(self, words: Any, merges_wanted: int, min_frequency: int) -> Iterator[Learned]: ...
     def encoder(self, tokenizer: Tokenizer) -> Encoder | None: ...  # None for too many tokens
@@ -2085,7 +2098,7 @@ def make_parser() -> ArgumentParser:
 
 
 def given_options(args: Namespace, taken: Iterable[str]) -> dict[str, Any]:
-    """Return those of train_bpe's options that were given; raises TypeError for one that isn't taken here."""
+    """Return the options of train_bpe that were given. Raises TypeError for one that isn't taken."""
     options = [name for name in signature(train_bpe).parameters if hasattr(args, name)]
     given = {name: value for name in options if (value := getattr(args, name)) is not None}
     for name in given.keys() - set(taken):
@@ -2150,7 +2163,7 @@ def load_model(args: Namespace) -> Tokenizer:
 
 
 def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
-    """Train, print what was learned, and save the model; return the corpus, and if --compare found no difference."""
+    """Train, print what was learned, and save the model; return the corpus, and if --compare agrees."""
     corpus = Corpus(args.corpus, None, options)
     rounds = rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = read_pairs(args.compare) if args.compare is not None else ("", [])
@@ -2230,7 +2243,7 @@ def words_after(merges: Iterable[Pair], counts: Counts) -> dict[Word, int]:
 
 
 def explain_round(number: int, words: Mapping[Word, int], best: Pair, other: Pair | None = None) -> None:
-    """Print why a pair is merged, and two words that it changes, or changes in another way than a file's pair."""
+    """Print why a pair is merged, and two words that it changes; or changes unlike a file's pair."""
     say(f"round {number + 1}: {reasons(words, best)}\n", "stdout")
     if other:
         say(f"    in the file: {in_line(other)} ({plural(count_pairs(words).get(other, 0), 'time')})\n", "stdout")
@@ -2271,7 +2284,7 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
 
 
 def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> bool:
-    """Print how many first merges are the same, and explain the first difference; return whether all are the same."""
+    """Print how many first merges are the same, and explain the first difference; return if there is none."""
     compared = min(len(merges), len(theirs))
     n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
     say(f"the first {n:,} merges are the same, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
@@ -2416,7 +2429,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             status = run(make_parser().parse_intermixed_args(argv))
         say("", "stdout")  # flushes it
         error = getattr(sys.stdout, "error", None)
-        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):  # `| head` is not an error
+        # `| head` is not an error
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             raise RuntimeError(f"standard output: {error.strerror}")
         return status
     except KeyboardInterrupt as interruption:

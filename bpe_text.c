@@ -332,7 +332,9 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
         totals->all_words += s->count;
         totals->all_bytes += s->count * length;
     }
-    return t->slots ? BPE_OK : BPE_USED_UP;
+    if (!t->slots)
+        return BPE_USED_UP;
+    return BPE_OK;
 }
 
 /* ---- 1. words: windows of text ----------------------------------------------------------------------------------- */

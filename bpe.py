@@ -778,7 +778,7 @@ def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Tex
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Texts = None, *,
                       min_word_count: int = 1, min_frequency: int = 1, engine: EngineName = "auto",
                       progress: bool = False) -> Model:
-    """Learn from counts of words, which can be added up: the second half of train_bpe, the same result.
+    """Learn from counts of words, which can be added up: the second half of bpe.train_bpe. Same result.
 
     words is a mapping, or an iterable of pairs (word, count), which takes less memory; the counts of a
     word that comes twice are added. train_bpe's docstring explains the other arguments. Raises

@@ -653,10 +653,11 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 # A new option is a field here, an argument of each function that takes it, a line in train_bpe's
 # docstring, and an argument in make_parser.
 #
-# `pattern` is also an option of the model, because encoding needs it too. Another one of this kind
-# (`lowercase`, say) would also be an argument of Tokenizer, which its methods `__reduce__`, `train`,
-# `from_files` and `with_specials` pass on, and an entry of tokenizer.json, both written and read.
-# Such an option may change text only after the split at special tokens, and a cut must still be safe.
+# `pattern` is also an option of the model, because encoding needs it too. Another one of this kind (a
+# marker at the end of words, say) would also be an argument of Tokenizer, which its methods
+# `__reduce__`, `train`, `from_files` and `with_specials` pass on, and an entry of tokenizer.json, both
+# written and read. Such an option may change text only after the split at special tokens, and a cut must
+# still be safe.
 Errors = Literal["strict", "replace"]
 EngineName = Literal["auto", "python", "c"]
 
@@ -728,7 +729,7 @@ BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
 
 def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
-              texts: Texts = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
+              texts: Texts = None, pattern: Pattern = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
               min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
               progress: bool = False) -> Model:
     """Train byte-level BPE; return vocab {id: token} and merges [(left, right), ...] in order.
@@ -763,7 +764,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     return learn_model(table, options)
 
 
-def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, pattern: str = "gpt2",
+def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, pattern: Pattern = "gpt2",
                 errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
                 progress: bool = False) -> dict[bytes, int]:
     """Count words: the first half of bpe.train_bpe, whose docstring explains the arguments and errors.
@@ -963,7 +964,7 @@ class Tokenizer:
 
     @classmethod
     def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
-              texts: Texts = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
+              texts: Texts = None, pattern: Pattern = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
               min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
               progress: bool = False) -> Tokenizer:
         """Train a tokenizer. The docstring of bpe.train_bpe explains all arguments, and errors."""
@@ -987,7 +988,7 @@ class Tokenizer:
 
     @classmethod
     def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Texts = None,
-                   pattern: str = "gpt2") -> Tokenizer:
+                   pattern: Pattern = "gpt2") -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
 
         A special token is looked up as text, then in printable characters. If it isn't there, it gets a

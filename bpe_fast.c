@@ -12,9 +12,9 @@
  * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits.
  * With -DCHECKED, assertions check the invariants.
  *
- * Part II keeps a set of words for each pair. Here, all words are in one array, and each pair has an ascending list
- * of places in it. The array has a slot for each byte, and an empty slot (.) between two words. The id of a token is
- * in its first and in its last slot; the slots inside are empty:
+ * Part II keeps a set of words for each pair. Here, all words are in one array, and each pair that is frequent enough
+ * has an ascending list of places in it. The array has a slot for each byte, and an empty slot (.) between two words.
+ * The id of a token is in its first and in its last slot; the slots inside are empty:
  *     seq   . n e w e s t . ...     after (e, st) -> est:   . n e w est . est . ...
  * So the neighbors of a token at p are seq[p - 1] and seq[p + length], and no word is ever moved.
  *
@@ -23,11 +23,12 @@
  * at p if seq[p] is a and seq[p + length of a] is b: a token that has taken a or b is newer, so it has another id.
  *
  * A merge (a, b) -> c reads its list once. For each distinct neighbor x on the left, it sums up how often (x, a)
- * became (x, c); for each y on the right, how often (b, y) became (c, y). Then it updates the table once per sum.
+ * became (x, c); for each y on the right, how often (b, y) became (c, y). Then it updates two pairs per sum.
  *
  * Memory: 4 bytes for each byte of the words and for the slot after each word, up to 512 for each distinct count, as
- * much again for the first lists, 12 per place of the most frequent pair, 32 per slot of the table of pairs; and 24
- * per word during bpe_learner_new. When the block of lists is full, lists of dead pairs are removed.
+ * much again for the first lists, 12 per place of the most frequent pair, 32 per slot of the table of pairs; 72 per
+ * token; and during bpe_learner_new 24 per word and 1.6 MB. When the block of lists is full, lists of dead pairs are
+ * removed.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)

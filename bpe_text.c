@@ -29,12 +29,13 @@
  * each byte is one step, and one shuffle of a register. If the machine can't decide, which is rare, walk_word reads one
  * word with the automaton, which goes back to the last place at which the word might end.
  *
- * PART 2, ENCODING, merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. Each distinct
- * word is merged once, and then cached. Most of the time for a new word goes into looking up ranks, so their table is
+ * PART 2, ENCODING, merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct
+ * word is merged once, and then cached. Words that are tokens are known from the start, and long words beyond ASCII
+ * are merged in pieces, which come back more often. Most of the time for a new word goes into looking up ranks, so their table is
  * compact, and the bytes of a character become its token at once if that is safe (see index_merges).
  *
- * MEMORY  Words: 32 bytes per slot, 3/8 to 3/4 full, and the bytes of long words; two tables while one grows. Encoder:
- *         24 bytes per merge, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the longest word, while
+ * MEMORY  Words: 32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows. Encoder:
+ *         24 bytes per merge, 43 to 85 per token, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the longest word, while
  *         it is merged.
  */
 
@@ -1225,7 +1226,6 @@ static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
         memcpy(s->ids, ids, n * sizeof *ids);
 }
 
-/* Encode a word whose ids are not in its home slot, or do what a mark says. */
 /* Find the token that a new word is, so that it need not be merged; NULL if it may be several tokens. */
 static const slot *find_token(const bpe_cache *c, const pending *p)
 {
@@ -1243,6 +1243,7 @@ static const slot *find_token(const bpe_cache *c, const pending *p)
     return NULL;
 }
 
+/* Encode a word whose ids are not in its home slot, or do what a mark says. */
 static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 {
     const slot *s;

@@ -105,7 +105,7 @@ def compare_cut(bpe: Any, rng: random.Random, tokenizer: Any, text: str, place: 
             assert counts == words, f"{place}: other words where the text is cut ({engine})"
             tokenizer.encode_files(path, output, engine=engine, workers=1, **options)
             assert array("H", output.read_bytes()[128:]).tolist() == tokenizer.encode(whole), f"{place}: other ids where it is cut ({engine})"
-    bpe.SLICE_BYTES, bpe.SLICE_BYTES_IN_C, bpe.WINDOW_BYTES = 1 << 20, 8 << 20, 64 << 10
+    bpe.SLICE_BYTES, bpe.SLICE_BYTES_IN_C, bpe.WINDOW_BYTES = 1 << 20, 2 << 20, 64 << 10
 
 
 def main() -> None:

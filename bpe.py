@@ -2099,8 +2099,9 @@ def make_parser() -> ArgumentParser:
 
 
 def given_options(args: Namespace, taken: Iterable[str]) -> dict[str, Any]:
-    """Return the options of train_bpe that were given. Raises TypeError for one that isn't taken."""
-    options = [name for name in signature(train_bpe).parameters if hasattr(args, name)]
+    """Return the options that were given. Raises TypeError for one that isn't taken."""
+    names_of_all = {**signature(train_bpe).parameters, **signature(Tokenizer.encode_files).parameters}
+    options = [name for name in names_of_all if hasattr(args, name)]
     given = {name: value for name in options if (value := getattr(args, name)) is not None}
     for name in given.keys() - set(taken):
         names = ", ".join(name for name in options if name in taken)

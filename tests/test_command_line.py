@@ -55,6 +55,23 @@ def test_a_corpus_without_a_word_is_an_error_on_the_command_line(main, data):
 
 
 @only_python
+def test_end_puts_a_token_after_each_file_and_is_only_for_encoding(main, words_txt):
+    """Special tokens in the files are plain text then: no document can forge an end."""
+    assert main("words.txt", 300, "--model", "model", "--quiet")[0] == 0
+    tokenizer = bpe.Tokenizer.load("model")
+    Path("a.txt").write_text(f"low{END}er")
+    Path("b.txt").write_text("low")
+    assert main("a.txt", "b.txt", "--encode", "ids.npy", "--model", "model", "--end", END, "--quiet")[0] == 0
+    end = tokenizer.special_ids[END]
+    expected = [*tokenizer.encode_ordinary(f"low{END}er"), end, *tokenizer.encode_ordinary("low"), end]
+    assert read_ids("ids.npy")[1] == expected
+    status, _, stderr = main("a.txt", "--encode", "ids.npy", "--model", "model", "--end", "<other>")
+    assert status == 2 and "end must be a special token" in one_line(stderr.encode())
+    status, _, stderr = main("a.txt", 300, "--end", END)
+    assert status == 2 and "'end' is not an option here" in one_line(stderr.encode())
+
+
+@only_python
 @pytest.mark.parametrize("typed, corpus, size, special_tokens, options", [
     ("--min-frequency 5 --quiet words.txt 265", "words.txt", 265, [END], {"min_frequency": 5}),
     ("words.txt --min-frequency 5 265", "words.txt", 265, [END], {"min_frequency": 5}),

@@ -353,7 +353,7 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
 
     This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It is the
     same as replaying the merges if check_merges, below, accepts them: then no merge makes a token that
-    a merge of lower rank uses, so it only creates pairs of higher rank, and ranks come up in ascending
+    a merge of lower rank uses, so each only creates pairs of higher rank, and ranks come up in ascending
     order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
@@ -949,9 +949,9 @@ class Tokenizer:
         both = [special for special, token_id in self.special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not both, f"merges make {plural(len(both), 'special token')}, too: {both!s:.99}; {way}")
-        # {word that stays whole: its id}
         hidden = set(self.special_ids.values())
         tokens = ids.items() if self.options.words_first else ()
+        # {word that stays whole: its id}
         self.words_first = {token: token_id for token, token_id in tokens if token_id not in hidden}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -1012,7 +1012,7 @@ class Tokenizer:
         """Save the model in a folder: tokenizer.json, and files for other programs.
 
         load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. While
-        vocab.json and merges.txt are replaced, and if that was killed, another program may find neither.
+        vocab.json and merges.txt are replaced, or after that was killed, another program may find neither.
         The roles (which must be special tokens) and the chat template are for transformers. Roles and
         templates that the folder has already, and the call does not name, stay.
         """
@@ -1102,7 +1102,7 @@ class Tokenizer:
 
         numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. With end="<|endoftext|>",
         or another special token, its id follows each file or text, in which special tokens are plain
-        text; no token does by default. The docstring of bpe.train_bpe explains the options, and errors.
+        text; by default no id is added. The docstring of bpe.train_bpe explains the options, and errors.
         """
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
         return encode_corpus(self, corpus, output)
@@ -1200,7 +1200,7 @@ class PythonEncoder:
     def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
         """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
 
-        Of an array, return (its bytes, the end of each text in ids). A ValueError has the text's number.
+        An array is returned as (its bytes, the end of each text in ids). A ValueError has the text's number.
         """
         lists: list[list[int]] = []
         for number, utf8 in enumerate(texts):
@@ -1215,7 +1215,7 @@ class PythonEncoder:
         return ids.tobytes(), array("Q", itertools.accumulate(map(len, lists)))
 
     def pause_collector(self) -> None:
-        """C makes lists so fast that the collector would take half of the time."""
+        """Do nothing; C makes lists so fast that the collector would take half of the time."""
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word. Raises ValueError if one of its bytes has no token."""
@@ -1383,7 +1383,7 @@ def in_thread(function: Callable[..., None], *arguments: Any) -> None:
     """Call a function, and let Ctrl-C, which interrupts the main thread only, wait until it is done."""
     import concurrent.futures
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(int).result()  # Ctrl-C while a thread starts would lose it: start it idle
+        pool.submit(int).result()  # after Ctrl-C while a thread starts, it may not run: start it idle
         pool.submit(function, *arguments).result()
 
 
@@ -1505,7 +1505,7 @@ def split_step(step: str) -> dict[str, Any]:
 # these, which change no id: trim_offsets is about places in text, and decoding uses neither of the
 # others.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
-KEPT = ["truncation", "padding", "post_processor"]  # encode() returns all ids, and no others
+KEPT = ["truncation", "padding", "post_processor"]  # encode() ignores these
 
 
 def flat(tree: Any, name: str = "") -> dict[str, Any]:
@@ -1696,7 +1696,7 @@ def error_prefix(path: FilePath, other: str = "vocab.json and merges.txt are for
 
 # A corpus is read in slices, cut where no word changes. Workers count or encode them at the same time.
 
-SLICE_BYTES = 1 << 20  # how much text a process counts or encodes at a time, in about 0.2 s
+SLICE_BYTES = 1 << 20  # how much text a worker counts or encodes at a time, in Python in about 0.2 s
 SLICE_BYTES_IN_C = 2 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
@@ -1831,7 +1831,7 @@ def slices_of_pipe(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int) -> Iterator[bytes]:
     """Join blocks, and cut where no word changes.
 
-    The first part has about `first` bytes, each later one twice that, up to `most`.
+    The first part has about `first` bytes, each later one twice as many as the one before, up to `most`.
     """
     data = bytearray()
     wanted = first  # how many bytes before the next search for a cut
@@ -2419,7 +2419,7 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its status.
 
-    1 means other merges for --compare, out of memory, a killed worker, or no room for the output; 2 bad input;
+    1 means other merges for --compare, out of memory, a killed worker, or a full disk behind standard output; 2 bad input;
     130 Ctrl-C; 143 SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal can't

@@ -2419,8 +2419,8 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its status.
 
-    1 means other merges for --compare, out of memory, a killed worker, or a full disk behind standard output; 2 bad input;
-    130 Ctrl-C; 143 SIGTERM.
+    1 means other merges for --compare, out of memory, a killed worker, or a full disk behind standard
+    output; 2 bad input; 130 Ctrl-C; 143 SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal can't
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed

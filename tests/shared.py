@@ -11,7 +11,7 @@ from pathlib import Path
 
 from test_bpe import number_counts
 
-MANY = int(os.environ.get("BPE_TEXTS", 100))  # texts for each kind of model of other programs; CI takes 1000
+MANY = int(os.environ.get("BPE_TEXTS", 100))  # texts for each kind of model of other programs; CI takes 2000
 
 
 def naive_counts(words):

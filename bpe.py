@@ -84,8 +84,10 @@ import operator
 import os
 import pathlib
 import re
+import signal
 import stat
 import sys
+import threading
 import time
 import warnings
 from array import array
@@ -1349,13 +1351,15 @@ def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iter
     targets = [pathlib.Path(path).resolve() for path in paths]  # a link is followed, not replaced
     files: list[BinaryIO] = []
     try:
-        in_thread(files.extend, map(open_temporary, targets))
+        with delayed(signal.SIGINT), delayed(signal.SIGTERM):  # all temporary files get into the list
+            files.extend(map(open_temporary, targets))
         yield files
         for file, target in zip(files, targets):
             with file_in_errors(target), file:
                 file.flush()
                 os.fsync(file.fileno())  # else a power cut could leave an empty file under the new name
-        in_thread(rename, files, targets, stale)
+        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+            rename(files, targets, stale)
     finally:
         for file in files:
             with contextlib.suppress(OSError):
@@ -1379,12 +1383,23 @@ def rename(files: list[BinaryIO], targets: Sequence[pathlib.Path], stale: Iterab
             files.pop(0)  # from now on, another run may use the temporary name
 
 
-def in_thread(function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function, and let Ctrl-C, which interrupts the main thread only, wait until it is done."""
-    import concurrent.futures
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(int).result()  # after Ctrl-C while a thread starts, it may not run: start it idle
-        pool.submit(function, *arguments).result()
+@contextlib.contextmanager
+def delayed(number: int) -> Iterator[None]:
+    """Let a signal, such as SIGINT, which is Ctrl-C, wait until a block is done."""
+    arrived: list[Any] = []
+    handler: Any = signal.getsignal(number)
+    in_main_thread = threading.current_thread() is threading.main_thread()  # the only one that is interrupted
+    if not callable(handler) or not in_main_thread:
+        yield
+        return
+
+    signal.signal(number, lambda *arguments: arrived.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(number, handler)
+        for arguments in arrived:
+            handler(*arguments)
 
 
 def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) -> None:
@@ -1869,20 +1884,30 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
 
     import concurrent.futures
     import multiprocessing
+    import queue
     if in_threads:
         pool: concurrent.futures.Executor = concurrent.futures.ThreadPoolExecutor(n_workers)
     else:  # a process gets the task once, at its start: a vocabulary is large
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
         pool = concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
         task = run_in_worker
-    futures = ((part, pool.submit(task, part)) for part in slices)
+
+    def submitted(part: Slice) -> tuple[Slice, queue.SimpleQueue[concurrent.futures.Future[T]]]:
+        # After Ctrl-C in a method of the pool, or of a future that isn't done, this thread may keep a lock
+        # for which a worker waits forever. A SimpleQueue, in C, has no such moment.
+        done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
+        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+            pool.submit(task, part).add_done_callback(done.put)
+        return part, done
+
+    submissions = map(submitted, slices)
     try:
         # Each worker has a slice, and one more waits: all of a large corpus would fill the memory
-        waiting = collections.deque(itertools.islice(futures, n_workers))
+        waiting = collections.deque(itertools.islice(submissions, n_workers))
         while waiting:
-            waiting.extend(itertools.islice(futures, 1))
-            part, future = waiting.popleft()
-            yield part, future.result()
+            waiting.extend(itertools.islice(submissions, 1))
+            part, done = waiting.popleft()
+            yield part, done.get().result()
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -1890,8 +1915,6 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
 def start_worker(task: Callable[[Slice], object]) -> None:
     """Prepare a worker process: leave Ctrl-C to the parent, and exit when it dies."""
     import multiprocessing
-    import signal
-    import threading
 
     def end_with_parent() -> None:
         multiprocessing.parent_process().join()  # type: ignore[union-attr]
@@ -2400,7 +2423,6 @@ def say(text: str, name: str = "stderr") -> None:
 @contextlib.contextmanager
 def sigterm_as_ctrl_c() -> Iterator[None]:
     """Let `kill PID` end a run as Ctrl-C does, with an exception that removes temporary files."""
-    import signal
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt("terminated")

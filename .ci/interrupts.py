@@ -1,8 +1,9 @@
 """Interrupt the C engine at random moments: `python .ci/interrupts.py 100000 FOLDER`, for the bpe.py in FOLDER.
 
 Two threads share one tokenizer, and both encode short and long texts in turns. A timer raises KeyboardInterrupt in the
-main thread after 5 to 200 µs, again and again; then training is interrupted. Wrong ids and merges are failures, and so
-are a crash and a call that does not return within a minute. .ci/sanitize runs this under the address sanitizer.
+main thread after 5 to 200 µs, again and again; then training is interrupted, in one thread and in two. Wrong ids and
+merges are failures, and so are a crash and a call that does not return within a minute. .ci/sanitize runs this under the
+address sanitizer.
 """
 
 import faulthandler
@@ -80,7 +81,7 @@ def interrupt_encoding(bpe: Any, n: int) -> None:
     print(f"{n} interruptions while two threads encode, {len(tokenizer.encoder.calls)} caches at the end")
 
 
-def interrupt_training(bpe: Any, n: int) -> None:
+def interrupt_training(bpe: Any, n: int, most: float) -> None:
     texts = [TEXT[:2000], TEXT[2000:3000]]
     counts = bpe.count_words(None, texts=texts, engine="python")
     model = bpe.train_from_counts(counts, 300, engine="python")
@@ -90,8 +91,8 @@ def interrupt_training(bpe: Any, n: int) -> None:
         assert bpe.train_bpe(None, 300, texts=texts) == model, "other merges"
 
     for _ in range(n):
-        until_interrupted(train, 20e-3)
-    print(f"{n} interruptions of counting and training")
+        until_interrupted(train, most)
+    print(f"{n} interruptions of counting and training, slices of {bpe.SLICE_BYTES_IN_C} bytes")
 
 
 def main() -> None:
@@ -101,10 +102,13 @@ def main() -> None:
 
     assert bpe.find_engine()[0], bpe.find_engine()[1]
     sys.setswitchinterval(1e-5)  # so that threads meet between any two lines
-    signal.signal(signal.SIGALRM, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     n, start = int(sys.argv[1]), time.monotonic()
     interrupt_encoding(bpe, n)
-    interrupt_training(bpe, n // 100)
+    interrupt_training(bpe, n // 100, 20e-3)
+    bpe.SLICE_BYTES_IN_C = 300  # so that two threads count
+    interrupt_training(bpe, n // 3, 5e-3)
     print(f"{time.monotonic() - start:.0f} s")
 
 

@@ -566,7 +566,7 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
     if pattern.startswith(ONLY_MATCHES):
         return [match[0] for match in regex.finditer(pattern, text) if match[0]]
     places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
-    # in "abbb ab", (?r)b+, which check_pattern refuses, finds the last b first
+    # (?r)b+, for one, finds the last match first: in "abbb ab", the b at 6, then the bbb at 1
     require(places == sorted(places), "the matches of pattern {!r} are not in the order of the text", pattern)
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
@@ -574,7 +574,8 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
 def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
     """Check special tokens; return a tuple.
 
-    Each needs two bytes, since single bytes have ids, and no U+FFFD, which may stand for invalid bytes.
+    "a" can't be one, since all single bytes have ids already, nor can text with U+FFFD: invalid bytes in a
+    corpus may become that, and would then be part of a special token.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
@@ -594,8 +595,8 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
 
 
-# Large texts and streams are counted and encoded in pieces. A cut must not change a word, or
-# a special token. Here <|end|> is a special token; a cut is safe just before each ^, not before x:
+# Large texts and streams are counted and encoded in pieces. A cut must not change a word or a special
+# token. Here <|end|> is a special token; a cut is safe just before each ^, and not before x:
 #
 #     two cats<|end|> and it's 12 o'clock
 #        ^    ^    x     ^    ^  ^
@@ -611,15 +612,15 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
              engine: Engine | None = None) -> int:
     """Return an index in bytes, near the end, at which a window of a larger text can be cut, else 0.
 
-    A named pattern can be cut where WORD_END matches, and any pattern just before a special token; for
-    other patterns, the C engine, if given, may find more places. If no special token crosses the cut,
-    the two parts have the same special tokens as the whole. Those in `normalized` are searched after
+    Text for a named pattern can be cut where WORD_END matches, and text for a custom one just before a
+    special token, or where the C engine, if given, finds a place. If no special token crosses the cut, the
+    two parts have the same special tokens as the whole. Those in `normalized` are searched after
     normalizing.
     """
     text = window.decode("utf-8", "surrogateescape")
     form, steps = steps_of(pattern)
     named = len(steps) == 1 and steps[0] in PATTERNS
-    found_first = tuple(token for token in special_tokens if not form or token not in normalized)
+    searched_first = tuple(token for token in special_tokens if not form or token not in normalized)
     # After "... cats<|e", "nd|>" may follow, and a character may be divided. So no cut is made near the
     # ends of the window: 3 for a divided character, n - 1 for a special token, 1 for the character after
     # the cut.
@@ -629,21 +630,21 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
         # "cats<|e" and "nd|>": the token has at least one character on each side
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
-    def may_move(place: int) -> bool:
-        # NFKC turns U+FF9E into a mark, which joins the word before it. If normalizing leaves both
-        # neighbors alone, the cut is safe. But a special token that is searched after normalizing could
-        # appear across it: then all text nearby must be ASCII, which never changes.
+    def may_join(place: int) -> bool:
+        # Before U+FF9E a word ends, but NFKC turns it into a mark, which joins that word. If normalizing
+        # leaves both neighbors alone, the cut is safe. But a special token that is searched after
+        # normalizing could appear across it: then all text nearby must be ASCII, which never changes.
         if not (form and named):
             return False
-        if found_first == special_tokens:
+        if searched_first == special_tokens:
             near = text[place - 1 : place + 1]
             return normalize(form, near) != near
         return not text[place - margin : place + margin].isascii()
 
-    finder = WORD_END if named else "(?r)" + special_token_finder(found_first).pattern
+    finder = WORD_END if named else "(?r)" + special_token_finder(searched_first).pattern
     in_c = engine.cuts(pattern, window) if engine and pattern not in PATTERNS else ()
     for place in itertools.chain(in_c, (match.start() for match in regex.finditer(finder, text))):
-        if margin <= place <= len(text) - margin and not is_crossed(place) and not may_move(place):
+        if margin <= place <= len(text) - margin and not is_crossed(place) and not may_join(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
 
@@ -703,7 +704,7 @@ class Options:
             minimum = f"{256 + n_special} (256 bytes + {plural(n_special, 'special token')})"
             raise ValueError(f"vocabulary size {size} is too small; the minimum is {minimum}")
         most = sys.maxunicode + 1  # learn_merges has a character for each token that isn't special
-        if most + n_special < size != sys.maxsize:
+        if size > most + n_special and size != sys.maxsize:
             require(engine_for(self), f"the Python engine has only {most:,} non-special ids, not {size:,}")
         if self.engine == "c":
             require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
@@ -896,7 +897,7 @@ class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
     vocab           {token id: token}; a byte without an id can't be encoded
-    merges          [(left, right), ...] in the order of training
+    merges          [(left, right), ...], the one that encode() makes first is the first
     special_tokens  the longest match wins; new tokens get the next free ids
     pattern         the pattern that the vocabulary was trained with
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
@@ -916,27 +917,28 @@ class Tokenizer:
     ...     Tokenizer.load(folder).encode("lowest")
     [257, 101, 115, 116]
 
-    Merges may be in any order, since encode() merges by rank (see check_merges), and none may come
-    twice. A token has one id; but a special token may have the bytes of another token that is before it
-    in vocab. Raises ValueError if vocabulary and merges contradict each other.
+    encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
+    none may come twice. A token has one id; but a special token may have the bytes of another token that
+    is before it in vocab. Raises ValueError if vocabulary and merges contradict each other.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
                  pattern: Pattern = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
                  rest: Mapping[str, Any] | None = None) -> None:
-        kind = WordsFirst if isinstance(merges, WordsFirst) else list
+        words_first = isinstance(merges, WordsFirst)
         self.options = Options(check_special_tokens(special_tokens), pattern, kept=tuple(kept),
-                               normalized=tuple(normalized), rest=dict(rest or {}), words_first=kind is WordsFirst)
+                               normalized=tuple(normalized), rest=dict(rest or {}), words_first=words_first)
         self.pattern = self.options.pattern
         self.special_tokens = self.options.special_tokens
-        self.merges: list[Pair] = kind(map(tuple, merges))  # type: ignore[arg-type]
+        list_type = WordsFirst if words_first else list
+        self.merges: list[Pair] = list_type(map(tuple, merges))  # type: ignore[arg-type]
         self.ids, second_ids = ids_of(vocab, set(map(str.encode, self.special_tokens)))
         self.special_ids: dict[str, int] = {}
-        new_ids = itertools.count(max([-1, *self.ids.values(), *second_ids.values()]) + 1)
+        free_ids = itertools.count(max([-1, *self.ids.values(), *second_ids.values()]) + 1)
         for special in self.special_tokens:
             token = special.encode("utf-8")
             if token not in self.ids:
-                self.ids[token] = next(new_ids)
+                self.ids[token] = next(free_ids)
             self.special_ids[special] = second_ids.get(token, self.ids[token])
             require(self.ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
         ids = self.ids
@@ -946,15 +948,16 @@ class Tokenizer:
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self.rules)) < len(self.rules):
-            check_merges((left, right, None) for left, right in self.merges)  # raises the error
+            # raises the error for the one that comes twice; None, since it may make a token that is used
+            check_merges((left, right, None) for left, right in self.merges)
         made = {new_id for _, _, new_id in self.rules}
-        both = [special for special, token_id in self.special_ids.items() if token_id in made]
+        wrong = [special for special, token_id in self.special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
-        require(not both, f"merges make {plural(len(both), 'special token')}, too: {both!s:.99}; {way}")
-        hidden = set(self.special_ids.values())
-        tokens = ids.items() if self.options.words_first else ()
+        require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
+        special_ids = set(self.special_ids.values())
+        tokens = ids.items() if words_first else ()
         # {word that stays whole: its id}
-        self.words_first = {token: token_id for token, token_id in tokens if token_id not in hidden}
+        self.whole_words = {token: token_id for token, token_id in tokens if token_id not in special_ids}
 
     def __reduce__(self) -> tuple[object, ...]:
         options = self.options
@@ -1115,8 +1118,8 @@ class Tokenizer:
             require(end in self.special_ids, "end must be a special token, not {!r}", end)
             given |= {"end": end, "special_tokens": ()}
         # encode_batch(["a short text"]) would take much longer if its options were checked again
-        same = given.items() <= vars(self.options).items()
-        options = self.options if same else dataclasses.replace(self.options, **given)
+        unchanged = given.items() <= vars(self.options).items()
+        options = self.options if unchanged else dataclasses.replace(self.options, **given)
         return Corpus(paths, texts, options)
 
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
@@ -1222,8 +1225,8 @@ class PythonEncoder:
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word. Raises ValueError if one of its bytes has no token."""
         utf8 = word.encode("utf-8")
-        if utf8 in self.tokenizer.words_first:
-            return (self.tokenizer.words_first[utf8],)
+        if utf8 in self.tokenizer.whole_words:
+            return (self.tokenizer.whole_words[utf8],)
         try:
             ids = [self.tokenizer.ids[BYTES[byte]] for byte in utf8]
         except KeyError as error:
@@ -1297,7 +1300,7 @@ def to_printable(token: bytes) -> str:
 
 
 def to_token(text: str) -> bytes:
-    """Read a token of a file: printable characters, or text if others are in it, as in "<a b>"."""
+    """Read a token of a file: "Ġthe" is b" the". "<a b>", where the space is not printable, is text."""
     try:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
@@ -1313,12 +1316,18 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
     for special in special_tokens:
         token = to_token(special)
         if token != special.encode("utf-8"):
-            message = f"special token {special!r} can't be saved: it looks like bytes in printable characters"
-            require(len(token) > 1, message)  # all single bytes are tokens
-            with contextlib.suppress(UnicodeDecodeError):
-                # tokens may begin and end inside a character
-                codecs.utf_8_decode(re.sub(rb"^[\x80-\xbf]{1,3}", b"", token), "strict", False)
-                raise ValueError(message)
+            # all single bytes are tokens, and other tokens are parts of text
+            fine = len(token) > 1 and not is_part_of_text(token)
+            require(fine, "special token {!r} can't be saved: it looks like bytes in printable characters", special)
+
+
+def is_part_of_text(data: bytes) -> bool:
+    """Tell if data is UTF-8, except that it may begin and end inside a character, as tokens do."""
+    try:
+        codecs.utf_8_decode(re.sub(rb"^[\x80-\xbf]{1,3}", b"", data), "strict", False)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -1364,23 +1373,28 @@ def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iter
         for file in files:
             with contextlib.suppress(OSError):
                 file.close()  # on a full disk, this fails again
-            os.unlink(file.name)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file.name)
 
 
 def rename(files: list[BinaryIO], targets: Sequence[pathlib.Path], stale: Iterable[FilePath]) -> None:
     """Remove the stale files, and give each temporary file its name, while other runs wait."""
-    with contextlib.ExitStack() as stack:
+    folder = None
+    try:
         with contextlib.suppress(ImportError, OSError):  # Windows and some networks have no locks
             import fcntl
             folder = os.open(targets[0].parent, os.O_RDONLY)
-            stack.callback(os.close, folder)
-            stack.callback(os.fsync, folder)  # runs before os.close
             fcntl.flock(folder, fcntl.LOCK_EX)
         for path in stale:
             pathlib.Path(path).resolve().unlink(missing_ok=True)
         for target in targets:
             os.replace(files[0].name, target)
             files.pop(0)  # from now on, another run may use the temporary name
+        if folder is not None:
+            os.fsync(folder)
+    finally:
+        if folder is not None:
+            os.close(folder)
 
 
 @contextlib.contextmanager
@@ -1426,14 +1440,15 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
                settings: Mapping[str, str | None] | None = None) -> None:
     """Write the files of a model. They are all complete before the first one replaces an earlier one."""
     check_special_names(options.special_tokens)
-    # Of a token's two ids, the last is that of a special token, and merges make the first.
+    # If a special token has the bytes of another token, these bytes have two ids. The last one is that of
+    # the special token, and merges make the first one.
     last_ids = {token: token_id for token_id, token in vocab.items()}
+    first_ids = {token: token_id for token_id, token in reversed(list(vocab.items()))}
     specials = {last_ids[special.encode("utf-8")]: special for special in options.special_tokens}
     names = {token_id: to_printable(token) for token_id, token in vocab.items()} | specials
-    name_of = {token: names[token_id] for token_id, token in [*vocab.items()][::-1]}
     ids = {name: token_id for token_id, name in sorted(names.items())}
     require(len(ids) == len(names), "can't be saved: a special token is also another token in printable characters")
-    pairs = [[name_of[left], name_of[right]] for left, right in merges]
+    pairs = [[names[first_ids[left]], names[first_ids[right]]] for left, right in merges]
     texts = {
         "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
         **transformers_files(folder, options, settings or {}),
@@ -1520,7 +1535,7 @@ def split_step(step: str) -> dict[str, Any]:
 # these, which change no id: trim_offsets is about places in text, and decoding uses neither of the
 # others.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
-KEPT = ["truncation", "padding", "post_processor"]  # encode() ignores these
+UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
 
 def flat(tree: Any, name: str = "") -> dict[str, Any]:
@@ -1557,7 +1572,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     pattern, entries = read_steps(content)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     normalized = tuple(token["content"] for token in added if token.get("normalized"))
-    rest = {name: content[name] for name in KEPT if content.get(name)}
+    rest = {name: content[name] for name in UNUSED if content.get(name)}
     words_first = model.get("ignore_merges") is True
     options = Options(specials, pattern, kept=kept, normalized=normalized, rest=rest, words_first=words_first)
     reasons = list(unsupported(content, entries, options, special_ids))
@@ -1567,7 +1582,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
-    """Return the pattern of a tokenizer.json, and its two entries, with steps as save() writes them."""
+    """Return the pattern of a tokenizer.json, and its entries for it as save() would write them."""
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
         normalizer = (normalizer["normalizers"] or [{}])[0]
@@ -1584,9 +1599,11 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             step = {**step, "use_regex": False}
         if kind != "ByteLevel":
             known = (ONLY_MATCHES if step.get("invert") else "") + expression
-            supported = step == split_step(known)
-            pattern.append(check_pattern(known if supported else expression or "gpt2"))
-            step = split_step(pattern[-1]) if supported else step  # any spelling of a named pattern
+            if step == split_step(known):
+                pattern.append(check_pattern(known))
+                step = split_step(pattern[-1])  # any spelling of a named pattern
+            else:  # unsupported() says so; with something in its place, the next steps stay in theirs
+                pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
     return check_pattern(tuple(pattern)), entries
@@ -1715,7 +1732,7 @@ SLICE_BYTES = 1 << 20  # how much text a worker counts or encodes at a time, in 
 SLICE_BYTES_IN_C = 2 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-MOST_WORKERS = 61  # on Windows, a pool can't have more processes
+MOST_WORKERS = 61  # a pool of processes can't be larger on Windows
 
 
 class Slice(NamedTuple):
@@ -1724,8 +1741,8 @@ class Slice(NamedTuple):
     name: str
     start_byte: int
     end_byte: int
-    texts: tuple[bytes, ...] = ()  # empty for a file
-    first_text: int | None = None  # the number of the first one; None for a part of a file
+    texts: tuple[bytes, ...] = ()  # empty for a part of a file
+    first_text: int | None = None  # texts[0] is number first_text of all texts; None for a part of a file
 
 
 class Corpus:
@@ -1777,7 +1794,7 @@ class Corpus:
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # an empty text, which ends with the file
+                yield Slice(path, size, size, (b"",), 0)  # each text gets an end, so an empty one ends the file
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -2048,7 +2065,7 @@ class Encoder(Protocol):
 class Engine(Protocol):
     """The interface that build_ffi.py gives to the C library."""
 
-    def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (a table, ""), or (NULL, what C lacks)
+    def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (an automaton, ""), or (NULL, what C lacks)
     def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # the last place first
     def words(self, special_tokens: Sequence[str], pattern: Pattern, /) -> TableInC: ...  # an empty one
     def learn(self, words: Any, merges_wanted: int, min_frequency: int) -> Iterator[Learned]: ...
@@ -2090,7 +2107,7 @@ or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors repl
 
 
 def make_parser() -> ArgumentParser:
-    """Return the parser; its arguments have the names of train_bpe's."""
+    """Return the parser. An option of train_bpe has the same name here: given_options() passes it on."""
     import argparse
 
     parser = argparse.ArgumentParser(usage=USAGE)
@@ -2139,7 +2156,7 @@ def run(args: Namespace) -> int:
         given_options(args, ["engine"])  # which isn't used
         tokenizer = load_model(args)
         show(args.show, tokenizer)
-        if len(steps_of(tokenizer.pattern)[1]) != 1:
+        if len(steps_of(tokenizer.pattern)[1]) != 1:  # C may not have these steps of another program
             report(args, "engine", engine_used(tokenizer.options))
         return 0
 
@@ -2324,20 +2341,25 @@ def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> b
 def usual_cause(words: Mapping[Word, int], ours: Pair, other: Pair) -> str:
     """Say why a trainer may merge another pair than ours, if the counts tell, else return ""."""
     counts = collections.Counter(count_pairs(words))
-    behind = counts[ours] - counts[other]
-    if not behind:
+    if counts[ours] == counts[other]:
         return "another rule for ties"
-    # In `a a a a`, the pair a a is counted 3 times, and merged twice: 1 overlaps.
-    merged = [sum((len(word) - len(merge_pair(word, pair))) * words[word] for word in words) for pair in (ours, other)]
-    if behind <= abs(behind - merged[0] + merged[1]):
+
+    # `a a` is counted 3 times in `a a a a`, and merged twice, so 1 of them overlaps. Some trainers count 2.
+    def overlapping(pair: Pair) -> int:
+        return counts[pair] - sum((len(word) - len(merge_pair(word, pair))) * words[word] for word in words)
+
+    if counts[ours] - counts[other] <= abs(overlapping(ours) - overlapping(other)):
         return "pairs that overlap themselves"
-    in_word = any(b"".join(other) in b"".join(word) for word in words)
-    across = any(word[-1] == other[0] for word in words) and any(word[0] == other[1] for word in words)
-    if counts[other] or in_word == across:
+    if counts[other]:
         return ""
-    if across:
+
+    in_a_word = any(b"".join(other) in b"".join(word) for word in words)
+    across_words = any(word[-1] == other[0] for word in words) and any(word[0] == other[1] for word in words)
+    if across_words and not in_a_word:
         return "a pair across the end of a word, or across a special token"
-    return "counts out of date, or other words: its bytes occur here, but not as these tokens"
+    if in_a_word and not across_words:
+        return "counts out of date, or other words: its bytes occur here, but not as these tokens"
+    return ""
 
 
 def show(text: str, tokenizer: Tokenizer) -> None:

@@ -274,10 +274,10 @@ class Encoder:
         self.rules = engine.create("rules", *specials, self.pattern, engine.seed)
         vocabulary = ids, len(ids), b"".join(tokens), token_lengths, rows, len(merges) // 3
         self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, engine.seed)
-        words = tokenizer.words_first or dict(zip(tokens, others))
+        words = tokenizer.whole_words or dict(zip(tokens, others))
         lengths, word_ids = (engine.ffi.from_buffer(f"uint{8 * n.itemsize}_t[]", n)
                              for n in (array("Q", map(len, words)), array("I", words.values())))
-        known = self.handle, b"".join(words), lengths, word_ids, len(words), bool(tokenizer.words_first)
+        known = self.handle, b"".join(words), lengths, word_ids, len(words), bool(tokenizer.whole_words)
         engine.check(engine.lib.bpe_encoder_know(*known))
         n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory

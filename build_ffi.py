@@ -261,24 +261,27 @@ class Encoder:
         in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
         merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.rules)))
-        ids: Any = [2**32 - 1 if token_id is None else token_id for token_id in id_of_byte]
         others = [token_id for token_id, number in in_c.items() if number > 255]
         tokens = list(map(tokenizer.vocab.__getitem__, others))
-        token_lengths = engine.ffi.new("uint64_t[]", list(map(len, tokens)))
-        ids += others
-        ids = engine.ffi.new("uint32_t[]", ids)
+        ids = array("I", (2**32 - 1 if token_id is None else token_id for token_id in id_of_byte))
+
+        def in_memory(numbers: Any) -> Any:
+            return engine.ffi.from_buffer(f"uint{8 * numbers.itemsize}_t[]", numbers)
+
+        lengths, ids_of_tokens = in_memory(array("Q", map(len, tokens))), array("I", others)
+        ids += ids_of_tokens
         special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
-        rows = engine.ffi.from_buffer("uint32_t[]", merges)
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         specials = engine.special_arguments(tokenizer.special_ids)
         self.rules = engine.create("rules", *specials, self.pattern, engine.seed)
-        vocabulary = ids, len(ids), b"".join(tokens), token_lengths, rows, len(merges) // 3
+        data = b"".join(tokens)
+        vocabulary = in_memory(ids), len(ids), data, lengths, in_memory(merges), len(merges) // 3
         self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, engine.seed)
-        words = tokenizer.whole_words or dict(zip(tokens, others))
-        lengths, word_ids = (engine.ffi.from_buffer(f"uint{8 * n.itemsize}_t[]", n)
-                             for n in (array("Q", map(len, words)), array("I", words.values())))
-        known = self.handle, b"".join(words), lengths, word_ids, len(words), bool(tokenizer.whole_words)
-        engine.check(engine.lib.bpe_encoder_know(*known))
+        known = data, lengths, in_memory(ids_of_tokens), len(tokens), False
+        if words := tokenizer.whole_words:
+            word_lengths, word_ids = array("Q", map(len, words)), array("I", words.values())
+            known = b"".join(words), in_memory(word_lengths), in_memory(word_ids), len(words), True
+        engine.check(engine.lib.bpe_encoder_know(self.handle, *known))
         n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))

@@ -27,9 +27,9 @@ b"s" > b"e". Two things to get right:
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
-Glossary, with values from the example below, which has no special token:
+Glossary, with values from the example below (but for the last row, which is not in it):
 
-    word, pre-token  b" newest"       a piece of text that the pattern gives; no token crosses its ends
+    word, pre-token  b" newest"       a piece of text, split by a pattern; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
     token id         257              its number: bytes come first, then special tokens, then merges
     pair             (101, 256)       two adjacent tokens, or their ids
@@ -115,7 +115,7 @@ Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
 FilePath = str | os.PathLike[str]
 Paths = FilePath | Iterable[FilePath] | None
-Texts = Iterable[str] | None  # texts, or special tokens
+Strings = Iterable[str] | None  # texts, or special tokens
 Counts = Mapping[bytes, int]  # of words
 Pattern = str | tuple[str, ...]  # one, or several steps
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
@@ -133,8 +133,9 @@ Token = TypeVar("Token", bytes, str)
 # each would take up an id.
 #
 # This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Of ten
-# spaces before "the", `\s+(?!\S)` takes nine and leaves the last one to the word: it is " the", as
-# after one space. The last `\s+` takes what no word can, such as "\n" before "the".
+# spaces before "the", `\s+(?!\S)` takes nine and leaves the last one to the word, which is " the", as
+# after one space. The last `\s+` takes other whitespace, such as "\n" before "the", as a word of its
+# own.
 GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 
 
@@ -245,17 +246,17 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             bytes, b"hi" is the str "hi". So a pair is a str of length 2, and a merge in one word is
             word.replace(pair, new)
     counts  how often each word occurs
-    tokens  the first tokens, such as the 256 bytes; each merge appends one
+    tokens  the first tokens, such as the 256 bytes; each merge appends one to a copy
 
     replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
 
-    Pairs are counted once, before the loop; after that, only the counts of the merged pair and of pairs
-    that overlapped it or touch the new token change. An index says which words may contain a pair, and a
-    heap finds the best pair.
+    Pairs are counted once, before the loop. After that, a merge changes only the counts of its pair, of
+    pairs that overlapped it, and of new pairs. An index says which words may contain a pair, and a heap
+    finds the best pair.
 
     An entry of the heap may be out of date without harm, because the count of a pair never rises. If
-    `a b` becomes X in `a b c`, the old pair `b c` loses an occurrence, and the pair that gains one, `X c`,
-    is new. So an entry can come up too early, but not too late. The words here are abc and ab, three
+    `a b` becomes X in `a b c`, the old pair `b c` loses an occurrence, and the pair that gains one,
+    `X c`, is new. So an entry can come up too early, but not too late. The words here are abc and ab, three
     times each, bc once, and cd twice:
 
         a b 6, b c 4, c d 2    a b is merged. `b c` now occurs once, but its entry says 4
@@ -263,7 +264,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
         X c 3, c d 2, b c 1    X c has the right count, so it is merged
     """
     words = list(words)
-    tokens = list(tokens)  # callers keep their own
+    tokens = list(tokens)
     keys = list(map(descending, tokens))
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> indexes of words
@@ -306,8 +307,9 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                    pair: str, new: str) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of pairs' counts, replaced).
 
-    Each new token changes the pair on its left and the one on its right. Between two new tokens, only
-    the left one counts the pair. Here `b c` becomes X in the word `a b c b c d`, which occurs once:
+    Each new token changes the pair on its left and the one on its right. The pair of two adjacent new
+    tokens is counted once, at the left one. Here `b c` becomes X in the word `a b c b c d`, which
+    occurs once:
 
         first X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
         second X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
@@ -348,15 +350,15 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
 def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Sequence[T]) -> list[T]:
     """Merge the pair of lowest rank, the leftmost of equal ones, until no pair has a rank.
 
-    new_tokens[rank] is what a merge makes.
+    new_tokens[rank] is what the merge of that rank makes.
 
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
     This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It is the
     same as replaying the merges if check_merges, below, accepts them: then no merge makes a token that
-    a merge of lower rank uses, so each only creates pairs of higher rank, and ranks come up in ascending
-    order, as in replaying.
+    a merge of lower rank uses. So a new token only forms pairs of higher rank, and ranks come up in
+    ascending order, as in replaying.
 
     A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
     merged into the one before it becomes None; links lead from each remaining token to its
@@ -371,7 +373,7 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
         rank, left = heapq.heappop(heap)
         right = following[left]
         if right == len(tokens) or ranks.get((tokens[left], tokens[right])) != rank:
-            continue  # out of date; None, a token that was merged away, has no rank
+            continue  # out of date; a pair with None has no rank
 
         tokens[left], tokens[right] = new_tokens[rank], None
         following[left] = after = following[right]
@@ -404,13 +406,14 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
         by rank     a b c -> abc      when a and b have become ab, the pair ab c has a rank
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
-    one uses. Training gives no such merges. It uses a token only after making it, and it makes each
-    token only once: if the same bytes became a token in two places, no other token crossed their ends,
-    so both were merged alike, with the same last pair. (Other programs may make a token from two pairs,
-    which is accepted.)
+    one uses. Training gives no such merges. It uses a token only after making it, and makes each token
+    only once: wherever the bytes "est" become one token, no token crossed their ends before, so they
+    went through the same merges, and the last of these was the same, too. (Other programs may make a
+    token from two pairs, which is accepted.)
 
-    Tokenizer merges by rank even if this check fails, as other programs do. A list from a .tiktoken file
-    often fails: it has every split of a token into two, sorted by the token's rank.
+    Tokenizer merges by rank, as other programs do, even if a merge makes a token that an earlier one
+    uses. So it is with many .tiktoken files: they stand for every split of a token into two, in the
+    order of the tokens' ids.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -498,7 +501,7 @@ PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit i
 
 # Other spellings, with the same matches. tokenizer.json has GPT-2's as it was published, which some
 # programs recognize. tiktoken has cl100k with possessive quantifiers (?+, ++, *+), which never give a
-# character back, and with $. Other programs read possessive quantifiers and $ differently.
+# character back, and with $. Other programs read these differently, so our files have neither.
 JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"}
 TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
 TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
@@ -531,11 +534,13 @@ def check_pattern(pattern: Pattern) -> Pattern:
     """Check a pattern: a name, an expression, or steps. Spellings of a named pattern become its name."""
     if isinstance(pattern, tuple) and all(isinstance(step, str) for step in pattern):
         form, steps = steps_of(pattern)
-        checked = tuple(map(check_pattern, steps))
-        return (form, *checked) if form else checked[0] if len(checked) == 1 else checked  # type: ignore
+        checked: tuple[Any, ...] = tuple(map(check_pattern, steps))
+        if form:
+            return (form, *checked)
+        return checked[0] if len(checked) == 1 else checked
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, not {pattern!r}")
-    name = pattern.removeprefix(ONLY_MATCHES)  # a named pattern matches all text
+    name = pattern.removeprefix(ONLY_MATCHES)  # there is no text between the matches of a named pattern
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
     # without any operator of regular expressions, it is a misspelled name
@@ -566,16 +571,16 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
     if pattern.startswith(ONLY_MATCHES):
         return [match[0] for match in regex.finditer(pattern, text) if match[0]]
     places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
-    # (?r)b+, for one, finds the last match first: in "abbb ab", the b at 6, then the bbb at 1
+    # (?r)b+, unless check_pattern has refused it, finds the last b of "abbb ab" first
     require(places == sorted(places), "the matches of pattern {!r} are not in the order of the text", pattern)
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
 
-def check_special_tokens(special_tokens: Texts) -> tuple[str, ...]:
+def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     """Check special tokens; return a tuple.
 
-    "a" can't be one, since all single bytes have ids already, nor can text with U+FFFD: invalid bytes in a
-    corpus may become that, and would then be part of a special token.
+    "a" can't be one, since all single bytes have ids already, nor can text with U+FFFD: invalid bytes
+    in a corpus may become that, and would then be part of a special token.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
@@ -595,7 +600,7 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
 
 
-# Large texts and streams are counted and encoded in pieces. A cut must not change a word or a special
+# Files, pipes and streams are counted and encoded in pieces. A cut must not change a word or a special
 # token. Here <|end|> is a special token; a cut is safe just before each ^, and not before x:
 #
 #     two cats<|end|> and it's 12 o'clock
@@ -613,17 +618,17 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
     """Return an index in bytes, near the end, at which a window of a larger text can be cut, else 0.
 
     Text for a named pattern can be cut where WORD_END matches, and text for a custom one just before a
-    special token, or where the C engine, if given, finds a place. If no special token crosses the cut, the
-    two parts have the same special tokens as the whole. Those in `normalized` are searched after
-    normalizing.
+    special token, or where the C engine, if given, finds a place. If no special token crosses the cut,
+    the two parts have the same special tokens as the whole. Those in `normalized` may also appear when
+    the text between the others is normalized.
     """
     text = window.decode("utf-8", "surrogateescape")
     form, steps = steps_of(pattern)
     named = len(steps) == 1 and steps[0] in PATTERNS
     searched_first = tuple(token for token in special_tokens if not form or token not in normalized)
     # After "... cats<|e", "nd|>" may follow, and a character may be divided. So no cut is made near the
-    # ends of the window: 3 for a divided character, n - 1 for a special token, 1 for the character after
-    # the cut.
+    # ends of the window, in characters: 3 for a divided one, n - 1 for a special token of n characters,
+    # and 1 for the character after the cut.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
@@ -631,18 +636,17 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
     def may_join(place: int) -> bool:
-        # Before U+FF9E a word ends, but NFKC turns it into a mark, which joins that word. If normalizing
-        # leaves both neighbors alone, the cut is safe. But a special token that is searched after
-        # normalizing could appear across it: then all text nearby must be ASCII, which never changes.
         if not (form and named):
             return False
-        if searched_first == special_tokens:
-            near = text[place - 1 : place + 1]
-            return normalize(form, near) != near
-        return not text[place - margin : place + margin].isascii()
+        near = text[place - margin : place + margin]
+        if searched_first != special_tokens and not near.isascii():
+            return True  # normalizing what isn't ASCII could make a special token that crosses the cut
+        # NFKC turns the sign ™ into the letters TM, which join the word before it
+        both = text[place - 1 : place + 1]
+        return normalize(form, both) != both
 
     finder = WORD_END if named else "(?r)" + special_token_finder(searched_first).pattern
-    in_c = engine.cuts(pattern, window) if engine and pattern not in PATTERNS else ()
+    in_c = engine.cuts(pattern, window) if engine and not named else ()
     for place in itertools.chain(in_c, (match.start() for match in regex.finditer(finder, text))):
         if margin <= place <= len(text) - margin and not is_crossed(place) and not may_join(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
@@ -669,8 +673,8 @@ EngineName = Literal["auto", "python", "c"]
 class Options:
     """The options of a call, checked. Raises ValueError for a bad one, with its value."""
 
-    # Without quotes, this module can't be loaded without an entry in sys.modules, where dataclass()
-    # would look the names up.
+    # In quotes, since dataclass() looks other names up in sys.modules, and this module can be loaded
+    # without an entry there.
     special_tokens: "tuple[str, ...]" = ()  # from check_special_tokens
     pattern: "Pattern" = "gpt2"
     errors: "Errors" = "strict"
@@ -684,8 +688,8 @@ class Options:
     # Tokenizer sets these:
     kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips
     normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
-    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # save() keeps it
-    words_first: "bool" = False  # words that are tokens stay whole
+    rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # what save() writes back
+    words_first: "bool" = False  # a word that is a token is not merged
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", check_pattern(self.pattern))  # the object is frozen
@@ -731,8 +735,8 @@ def plural(n: int, noun: str) -> str:
 BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
 
-def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
-              texts: Texts = None, pattern: Pattern = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
+def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
+              texts: Strings = None, pattern: Pattern = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
               min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
               progress: bool = False) -> Model:
     """Train byte-level BPE; return vocab {id: token} and merges [(left, right), ...] in order.
@@ -767,9 +771,9 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     return learn_model(table, options)
 
 
-def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Texts = None, pattern: Pattern = "gpt2",
-                errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
-                progress: bool = False) -> dict[bytes, int]:
+def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None,
+                pattern: Pattern = "gpt2", errors: Errors = "strict", workers: int | None = None,
+                engine: EngineName = "auto", progress: bool = False) -> dict[bytes, int]:
     """Count words: the first half of bpe.train_bpe, whose docstring explains the arguments and errors.
 
     >>> count_words(texts=["hi hi"], engine="python")
@@ -779,14 +783,14 @@ def count_words(paths: Paths = None, special_tokens: Texts = None, *, texts: Tex
     return dict(count_corpus(Corpus(paths, texts, options)).copy())  # copy() gives a dict or a Counter
 
 
-def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Texts = None, *,
+def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
                       min_word_count: int = 1, min_frequency: int = 1, engine: EngineName = "auto",
                       progress: bool = False) -> Model:
     """Learn from counts of words, which can be added up: the second half of bpe.train_bpe. Same result.
 
     words is a mapping, or an iterable of pairs (word, count), which takes less memory; the counts of a
     word that comes twice are added. train_bpe's docstring explains the other arguments. Raises
-    ValueError if a word isn't bytes, or a count is negative, and TypeError if a pair isn't one.
+    ValueError if a word isn't bytes, or a count is negative, and TypeError for what is not a pair.
 
     >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
@@ -796,7 +800,7 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     if not isinstance(words, Iterable):
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     in_c = engine_for(options)
-    table = in_c.words((), "gpt2") if in_c else WordTable()  # any pattern: nothing is left to split
+    table = in_c.words((), "gpt2") if in_c else WordTable()  # the pattern is not used
     table.add(checked_counts(words))
     # learn() drops words with a count of 0 as rare ones
     return learn_model(table, options)
@@ -814,7 +818,7 @@ def checked_counts(words: Any) -> Iterator[tuple[bytes, int]]:
         if not good:  # faster than a call of require() for each pair
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
         yield pair
-    require(pair, "no words to learn from")
+    require(pair is not None, "no words to learn from")
 
 
 class WordTable(collections.Counter[bytes]):
@@ -878,8 +882,8 @@ def model_of(steps: Iterable[Learned], options: Options) -> Model:
 class made_once(Generic[T]):
     """An attribute that is made at its first use, as by functools.cached_property, but without a lock.
 
-    Before Python 3.12, that has one lock for all objects. A process that is forked while another thread
-    makes an encoder would wait for it forever.
+    Before Python 3.12, cached_property has one lock for all objects. A process that is forked while
+    another thread makes an encoder would wait for that lock forever.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -897,8 +901,9 @@ class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
     vocab           {token id: token}; a byte without an id can't be encoded
-    merges          [(left, right), ...], the one that encode() makes first is the first
-    special_tokens  the longest match wins; new tokens get the next free ids
+    merges          [(left, right), ...] in the order of their ranks; from read_tiktoken a WordsFirst,
+                    which says that words that are tokens stay whole
+    special_tokens  the longest match wins; those that are not in vocab get ids after the greatest one
     pattern         the pattern that the vocabulary was trained with
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
     normalized      special tokens that are found after text is normalized, as ("NFC", "qwen2") does
@@ -918,11 +923,11 @@ class Tokenizer:
     [257, 101, 115, 116]
 
     encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
-    none may come twice. A token has one id; but a special token may have the bytes of another token that
-    is before it in vocab. Raises ValueError if vocabulary and merges contradict each other.
+    none may come twice. Only a special token may have the bytes of a token before it: if both 5 and 9
+    are b"<s>", 9 is the special token. Raises ValueError if vocabulary and merges contradict each other.
     """
 
-    def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Texts = None,
+    def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None,
                  pattern: Pattern = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
                  rest: Mapping[str, Any] | None = None) -> None:
         words_first = isinstance(merges, WordsFirst)
@@ -944,13 +949,13 @@ class Tokenizer:
         ids = self.ids
         self.vocab = {token_id: token for pairs in (ids, second_ids) for token, token_id in pairs.items()}
         try:
-            self.rules = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
+            self.merges_in_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-        if len(set(self.rules)) < len(self.rules):
-            # raises the error for the one that comes twice; None, since it may make a token that is used
+        if len(set(self.merges_in_ids)) < len(self.merges_in_ids):
+            # One comes twice, and this names it. None, since here merges may make a token that is used.
             check_merges((left, right, None) for left, right in self.merges)
-        made = {new_id for _, _, new_id in self.rules}
+        made = {new_id for _, _, new_id in self.merges_in_ids}
         wrong = [special for special, token_id in self.special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
@@ -968,8 +973,8 @@ class Tokenizer:
         return len(self.vocab)
 
     @classmethod
-    def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Texts = None, *,
-              texts: Texts = None, pattern: Pattern = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
+    def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
+              texts: Strings = None, pattern: Pattern = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
               min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
               progress: bool = False) -> Tokenizer:
         """Train a tokenizer. The docstring of bpe.train_bpe explains all arguments, and errors."""
@@ -992,7 +997,7 @@ class Tokenizer:
             return cls(*read_tokenizer_json(json.load(file)))
 
     @classmethod
-    def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Texts = None,
+    def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Strings = None,
                    pattern: Pattern = "gpt2") -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
 
@@ -1007,7 +1012,7 @@ class Tokenizer:
                 name = special if special in ids else to_printable(special.encode("utf-8"))
                 if name in ids:
                     ids[special] = ids.pop(name)
-            to_bytes(ids, [], specials)
+            to_bytes(ids, [], specials)  # here already, so that its errors name this file
         with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath, other):
             vocab, merges = to_bytes(ids, read_merges(file.read(), ids), specials)
         return cls(vocab, merges, specials, pattern)
@@ -1016,10 +1021,10 @@ class Tokenizer:
              pad_token: str | None = None, chat_template: str | None = None) -> None:
         """Save the model in a folder: tokenizer.json, and files for other programs.
 
-        load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. While
-        vocab.json and merges.txt are replaced, or after that was killed, another program may find neither.
-        The roles (which must be special tokens) and the chat template are for transformers. Roles and
-        templates that the folder has already, and the call does not name, stay.
+        load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. If a
+        power cut or `kill -9` comes while files are replaced, vocab.json and merges.txt may both be
+        missing. The roles (which must be special tokens) and the chat template are for transformers.
+        Roles and templates that the folder has already, and the call does not name, stay.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
         save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
@@ -1028,7 +1033,7 @@ class Tokenizer:
     def encoder(self) -> Encoder:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
-        # no engine: C lacks the pattern; no encoder: it can't have that many tokens
+        # no engine: it is not built, or lacks the pattern; no encoder: C can't have that many tokens
         return (engine.encoder(self) if engine else None) or PythonEncoder(self, self.options.engine)
 
     def encode(self, text: str) -> list[int]:
@@ -1050,9 +1055,10 @@ class Tokenizer:
         return self.with_specials((), self.pattern)
 
     def with_specials(self, specials: Sequence[str], pattern: Pattern) -> Tokenizer:
-        """Return a tokenizer with only some of the special tokens, and with another pattern."""
+        """Return a tokenizer with only some of the special tokens, and with a pattern."""
         hidden = {token_id for text, token_id in self.special_ids.items() if text not in specials}
-        hidden.difference_update(itertools.chain.from_iterable(self.rules))
+        # an id that merges use, too, stays
+        hidden.difference_update(itertools.chain.from_iterable(self.merges_in_ids))
         vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in hidden}
         return Tokenizer(vocab, self.merges, specials, pattern)
 
@@ -1060,8 +1066,8 @@ class Tokenizer:
                      errors: Errors = "strict") -> list[list[int]]:
         """Encode several texts, with C on all cores. An error names the text."""
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        # Between two slices, too, the garbage collector would look through all lists. It is on again
-        # when `pause` is freed.
+        # The garbage collector would look through all lists again and again, which takes half of the
+        # time. It stays off until `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
             results = corpus.map(self.encoder.encode_texts, True, slice_bytes=BATCH_BYTES)
@@ -1074,9 +1080,9 @@ class Tokenizer:
                       errors: Errors = "strict") -> tuple[memoryview, memoryview]:
         """Encode several texts as one array; return (ids, offsets).
 
-        Text i has ids[offsets[i] : offsets[i + 1]]. Both are memoryviews: of all ids, uint16 if the
-        whole vocabulary fits, else uint32, and of len(texts) + 1 offsets, uint64. numpy.asarray(ids), or
-        torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
+        Text i has ids[offsets[i] : offsets[i + 1]]. ids is a memoryview of uint16 if the whole
+        vocabulary fits, else uint32; offsets is one of uint64, with len(texts) + 1 numbers.
+        numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
         """
         encode_texts = functools.partial(self.encoder.encode_texts, kind=f"u{self.id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
@@ -1084,7 +1090,8 @@ class Tokenizer:
         with contextlib.closing(corpus.map(encode_texts, True, slice_bytes=SLICE_BYTES)) as results:
             for _, (more_ids, ends) in results:
                 ids += more_ids
-                offsets.extend(map(offsets[-1].__add__, ends))
+                start = offsets[-1]
+                offsets.extend(start + end for end in ends)
         return memoryview(ids).cast("H" if self.id_bytes == 2 else "I"), memoryview(offsets)
 
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
@@ -1100,7 +1107,7 @@ class Tokenizer:
         pieces = cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES)
         return itertools.chain.from_iterable(map(self.encoder.encode, pieces))
 
-    def encode_files(self, paths: Paths, output: FilePath, *, texts: Texts = None, errors: Errors = "strict",
+    def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, errors: Errors = "strict",
                      workers: int | None = None, engine: EngineName = "auto", progress: bool = False,
                      end: str | None = None) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
@@ -1112,7 +1119,7 @@ class Tokenizer:
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
         return encode_corpus(self, corpus, output)
 
-    def corpus(self, paths: Paths, texts: Texts, end: str | None = None, **given: Any) -> Corpus:
+    def corpus(self, paths: Paths, texts: Strings, end: str | None = None, **given: Any) -> Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
         if end is not None:
             require(end in self.special_ids, "end must be a special token, not {!r}", end)
@@ -1166,7 +1173,8 @@ class Tokenizer:
 class PythonEncoder:
     """Encode with a vocabulary and merges; the C engine has an encoder with the same methods.
 
-    If text is normalized first, the encoder `inner` has all the rest to do, by default in Python.
+    If the pattern has a normal form, this one splits off special tokens and normalizes, and the encoder
+    `inner` does the rest, with `engine`.
     """
 
     def __init__(self, tokenizer: Tokenizer, engine: EngineName = "python") -> None:
@@ -1180,8 +1188,8 @@ class PythonEncoder:
             inner.options = dataclasses.replace(inner.options, engine=engine)
             self.inner = inner.encoder
             return
-        self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.rules)}
-        self.new_ids = [new_id for _, _, new_id in tokenizer.rules]  # rank -> the id of the new token
+        self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.merges_in_ids)}
+        self.new_ids = [new_id for _, _, new_id in tokenizer.merges_in_ids]  # rank -> the id of the new token
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -1205,7 +1213,8 @@ class PythonEncoder:
     def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
         """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
 
-        An array is returned as (its bytes, the end of each text in ids). A ValueError has the text's number.
+        An array is returned as (its bytes, [the number of ids up to the end of each text]). A
+        ValueError has the number of its text.
         """
         lists: list[list[int]] = []
         for number, utf8 in enumerate(texts):
@@ -1220,7 +1229,7 @@ class PythonEncoder:
         return ids.tobytes(), array("Q", itertools.accumulate(map(len, lists)))
 
     def pause_collector(self) -> None:
-        """Do nothing; C makes lists so fast that the collector would take half of the time."""
+        """Do nothing. The encoder in C pauses it."""
 
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word. Raises ValueError if one of its bytes has no token."""
@@ -1440,8 +1449,8 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
                settings: Mapping[str, str | None] | None = None) -> None:
     """Write the files of a model. They are all complete before the first one replaces an earlier one."""
     check_special_names(options.special_tokens)
-    # If a special token has the bytes of another token, these bytes have two ids. The last one is that of
-    # the special token, and merges make the first one.
+    # If a special token has the bytes of another token, these bytes have two ids. The last one is that
+    # of the special token, and merges make the first one.
     last_ids = {token: token_id for token_id, token in vocab.items()}
     first_ids = {token: token_id for token_id, token in reversed(list(vocab.items()))}
     specials = {last_ids[special.encode("utf-8")]: special for special in options.special_tokens}
@@ -1458,7 +1467,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     paths = [os.path.join(folder, name) for name in texts]
     check_outputs(paths)
     # Other programs take vocab.json and merges.txt together. A run that is killed between two renames
-    # would leave one of them, or tokenizer.json, from another model: so they are gone before the first.
+    # would leave one of them, or tokenizer.json, from another model. So both go before the first rename.
     with new_files(paths, stale=paths[-2:]) as files:
         for file, path, text in zip(files, paths, texts.values()):
             with file_in_errors(path):
@@ -1529,11 +1538,11 @@ def split_step(step: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
 
 
-# Here our own format ends. A tokenizer.json of another program is compared with what save() would write
-# for its tokens, its steps, and the entries that are only kept. flat() names each value, and leaves out
-# null, false, 0 and "", which mean the same as no entry. A difference is an error that names it, except
-# these, which change no id: trim_offsets is about places in text, and decoding uses neither of the
-# others.
+# From here on, files that another program wrote are read. A tokenizer.json is compared with what save()
+# would write for its tokens and its steps. flat() names each value, and leaves out null, false, 0 and
+# "", which mean the same as no entry. A difference is an error that names it, except for entries that
+# change no id: trim_offsets is about places in text, and decoding uses neither of the others in
+# HARMLESS.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
@@ -1582,13 +1591,13 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
-    """Return the pattern of a tokenizer.json, and its entries for it as save() would write them."""
+    """Return the pattern of a tokenizer.json, and the entries of which it is made as save() writes them."""
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
         normalizer = (normalizer["normalizers"] or [{}])[0]
     pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
-    before, steps = content.get("pre_tokenizer") or {}, []
-    for step in before.get("pretokenizers", [before]):
+    pre_tokenizer, steps = content.get("pre_tokenizer") or {}, []
+    for step in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
         kind, expression = step.get("type"), step.get("pattern", {}).get("Regex", "")
         if kind == "Digits":
             expression = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
@@ -1602,7 +1611,7 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             if step == split_step(known):
                 pattern.append(check_pattern(known))
                 step = split_step(pattern[-1])  # any spelling of a named pattern
-            else:  # unsupported() says so; with something in its place, the next steps stay in theirs
+            else:  # unsupported() names this one; a pattern in its place keeps the next ones in theirs
                 pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
@@ -1742,13 +1751,13 @@ class Slice(NamedTuple):
     start_byte: int
     end_byte: int
     texts: tuple[bytes, ...] = ()  # empty for a part of a file
-    first_text: int | None = None  # texts[0] is number first_text of all texts; None for a part of a file
+    first_text: int | None = None  # the number of texts[0] among all texts; None for a part of a file
 
 
 class Corpus:
     """The files or texts of a call."""
 
-    def __init__(self, paths: Paths, texts: Texts, options: Options) -> None:
+    def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
         require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
         require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
         self.paths: list[str] = []
@@ -1794,7 +1803,7 @@ class Corpus:
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # each text gets an end, so an empty one ends the file
+                yield Slice(path, size, size, (b"",), 0)  # as for each text, encode_corpus adds the end
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -1910,8 +1919,9 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
         task = run_in_worker
 
     def submitted(part: Slice) -> tuple[Slice, queue.SimpleQueue[concurrent.futures.Future[T]]]:
-        # After Ctrl-C in a method of the pool, or of a future that isn't done, this thread may keep a lock
-        # for which a worker waits forever. A SimpleQueue, in C, has no such moment.
+        # After Ctrl-C in a method of the pool, or of a future that isn't done, this thread may keep a
+        # lock for which a worker waits forever. A SimpleQueue is written in C, and can't be interrupted
+        # halfway.
         done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
         with delayed(signal.SIGINT), delayed(signal.SIGTERM):
             pool.submit(task, part).add_done_callback(done.put)
@@ -2018,7 +2028,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
         header = npy_header(id_bytes, 0)
         file.write(header)
         for part, (ids, ends) in results:
-            if end and part.first_text is not None:  # a file has it in a separate slice
+            if end and part.first_text is not None:  # texts, or the empty one after a file
                 places = [0, *(place * id_bytes for place in ends)]
                 ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
@@ -2112,7 +2122,7 @@ def make_parser() -> ArgumentParser:
 
     parser = argparse.ArgumentParser(usage=USAGE)
     parser.set_defaults(start=time.perf_counter())
-    # argparse in Python 3.14 would not say that there is no room for the help
+    # when the disk is full, argparse in Python 3.14 would print half of the help, and no error
     parser._print_message = lambda message, file=None: say(message or "", "stdout")  # type: ignore
     # parser.error(message) raises ValueError
     parser.error = functools.partial(require, False)  # type: ignore
@@ -2153,7 +2163,7 @@ def run(args: Namespace) -> int:
     """Show, encode or train; return the status: 1 if --compare found a difference, else 0."""
     if args.show is not None:
         require(not args.corpus, "--show takes no corpus: it uses a saved model")
-        given_options(args, ["engine"])  # which isn't used
+        given_options(args, ["engine"])  # refuses all others; the engine makes no difference
         tokenizer = load_model(args)
         show(args.show, tokenizer)
         if len(steps_of(tokenizer.pattern)[1]) != 1:  # C may not have these steps of another program
@@ -2205,7 +2215,7 @@ def load_model(args: Namespace) -> Tokenizer:
 
 
 def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
-    """Train, print what was learned, and save the model; return the corpus, and if --compare agrees."""
+    """Train, print what was learned, and save the model; return the corpus, and whether --compare agrees."""
     corpus = Corpus(args.corpus, None, options)
     rounds = rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = read_pairs(args.compare) if args.compare is not None else ("", [])
@@ -2285,7 +2295,7 @@ def words_after(merges: Iterable[Pair], counts: Counts) -> dict[Word, int]:
 
 
 def explain_round(number: int, words: Mapping[Word, int], best: Pair, other: Pair | None = None) -> None:
-    """Print why a pair is merged, and two words that it changes; or changes unlike a file's pair."""
+    """Print why a pair is merged, and two words that it changes, or changes unlike a file's pair."""
     say(f"round {number + 1}: {reasons(words, best)}\n", "stdout")
     if other:
         say(f"    in the file: {in_line(other)} ({plural(count_pairs(words).get(other, 0), 'time')})\n", "stdout")
@@ -2315,18 +2325,20 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
             kind, text = "in JSON", "\n".join(map(" ".join, json.loads(text)))
-        # `e s</w>` is of subword-nmt. Merges of bytes can use </w>, too, after they made it: `</ w>`
+        # The first line with </w> is `e s</w>` in a file of subword-nmt, but bytes have to make it
+        # first: `</ w>`
         line = next((line for line in text.split("\n") if END_OF_WORD in line.replace(" ", "")), "")
         require(END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
         pairs = read_merges(text)
         require(pairs, "there are no merges in it")
         for token in itertools.chain(*pairs):
             codecs.charmap_encode(token, "strict", BYTE_OF)  # other characters are not bytes
-        return kind, to_bytes({token: n for n, token in enumerate(itertools.chain(*pairs))}, pairs, ())[1]
+        any_ids = {token: number for number, token in enumerate(itertools.chain(*pairs))}
+        return kind, to_bytes(any_ids, pairs, ())[1]
 
 
 def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> bool:
-    """Print how many first merges are the same, and explain the first difference; return if there is none."""
+    """Print how many first merges are the same, and explain the first difference; return whether there is none."""
     compared = min(len(merges), len(theirs))
     n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
     say(f"the first {n:,} merges are the same, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
@@ -2344,14 +2356,15 @@ def usual_cause(words: Mapping[Word, int], ours: Pair, other: Pair) -> str:
     if counts[ours] == counts[other]:
         return "another rule for ties"
 
-    # `a a` is counted 3 times in `a a a a`, and merged twice, so 1 of them overlaps. Some trainers count 2.
+    # `a a` is counted 3 times in `a a a a`, and merged twice, so 1 of them overlaps. Some trainers
+    # count 2.
     def overlapping(pair: Pair) -> int:
         return counts[pair] - sum((len(word) - len(merge_pair(word, pair))) * words[word] for word in words)
 
     if counts[ours] - counts[other] <= abs(overlapping(ours) - overlapping(other)):
         return "pairs that overlap themselves"
     if counts[other]:
-        return ""
+        return ""  # it occurs here, too, only less often: why, the counts don't tell
 
     in_a_word = any(b"".join(other) in b"".join(word) for word in words)
     across_words = any(word[-1] == other[0] for word in words) and any(word[0] == other[1] for word in words)
@@ -2409,7 +2422,7 @@ def in_line(tokens: Iterable[bytes]) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape control characters, except for line feeds, to protect the terminal."""
+    """Escape what isn't printable, except for line feeds, to protect the terminal."""
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 

@@ -1896,9 +1896,12 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
 def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: bool,
               most_workers: int) -> Generator[tuple[Slice, T], None, None]:
     """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    first_slices = list(itertools.islice(slices, min(most_workers, n_cores)))
-    n_workers = len(first_slices)
+    first_slices = list(itertools.islice(slices, 2))
+    if len(first_slices) == 2:
+        n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        most_workers = min(most_workers, n_cores)
+        first_slices += itertools.islice(slices, max(most_workers - 2, 0))
+    n_workers = min(most_workers, len(first_slices))
     slices = itertools.chain(first_slices, slices)
     # If this module was loaded without an entry in sys.modules, worker processes would not find
     # run_in_worker there, and the pool would wait for them forever.
@@ -2428,16 +2431,18 @@ def visible(text: str) -> str:
 
 def with_progress(items: Iterable[T], wanted: bool, describe: Callable[[int], str]) -> Iterator[T]:
     """Pass items on, and print describe(how many) in one line, at most five times a second."""
+    if not wanted:
+        yield from items
+        return
     shown_at = time.monotonic()
     try:
         for number, item in enumerate(items, 1):
             yield item
-            if wanted and time.monotonic() - shown_at > 0.2:
+            if time.monotonic() - shown_at > 0.2:
                 shown_at = time.monotonic()
                 say(f"\r{describe(number):<70}")
     finally:
-        if wanted:
-            say(f"\r{'':70}\r")
+        say(f"\r{'':70}\r")
 
 
 def say(text: str, name: str = "stderr") -> None:

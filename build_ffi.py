@@ -299,6 +299,8 @@ class Encoder:
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
         """Encode texts as lists; or as one array, for what bpe.PythonEncoder.encode_texts says."""
+        if len(texts) == 1 and not kind and (ids := self.encode_short(texts[0])) is not None:
+            return [ids]
         ffi, lib = self.engine.ffi, self.engine.lib
         ends = ffi.new("uint64_t[]", list(itertools.accumulate(map(len, texts))))
         data = b"".join(texts)

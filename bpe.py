@@ -254,9 +254,9 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     pairs that overlapped it, and of new pairs. An index says which words may contain a pair, and a heap
     finds the best pair.
 
-    An entry of the heap may be out of date without harm, because the count of a pair never rises. If
-    `a b` becomes X in `a b c`, the old pair `b c` loses an occurrence, and the pair that gains one,
-    `X c`, is new. So an entry can come up too early, but not too late. The words here are abc and ab, three
+    An entry of the heap may be out of date without harm, because the count of a pair never rises. If `a
+    b` becomes X in `a b c`, the old pair `b c` loses an occurrence, and the pair that gains one, `X c`,
+    is new. So an entry can come up too early, but not too late. The words here are abc and ab, three
     times each, bc once, and cd twice:
 
         a b 6, b c 4, c d 2    a b is merged. `b c` now occurs once, but its entry says 4
@@ -571,7 +571,7 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
     if pattern.startswith(ONLY_MATCHES):
         return [match[0] for match in regex.finditer(pattern, text) if match[0]]
     places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
-    # (?r)b+, unless check_pattern has refused it, finds the last b of "abbb ab" first
+    # (?r)b+ finds the last b of "abbb ab" first. check_pattern refuses it, but may not have been called.
     require(places == sorted(places), "the matches of pattern {!r} are not in the order of the text", pattern)
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
@@ -619,13 +619,13 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 
     Text for a named pattern can be cut where WORD_END matches, and text for a custom one just before a
     special token, or where the C engine, if given, finds a place. If no special token crosses the cut,
-    the two parts have the same special tokens as the whole. Those in `normalized` may also appear when
-    the text between the others is normalized.
+    the two parts have the same special tokens as the whole. Those in `normalized` are searched for after
+    the others, in normalized text, and normalizing may even create one.
     """
     text = window.decode("utf-8", "surrogateescape")
     form, steps = steps_of(pattern)
     named = len(steps) == 1 and steps[0] in PATTERNS
-    searched_first = tuple(token for token in special_tokens if not form or token not in normalized)
+    found_first = tuple(token for token in special_tokens if not form or token not in normalized)
     # After "... cats<|e", "nd|>" may follow, and a character may be divided. So no cut is made near the
     # ends of the window, in characters: 3 for a divided one, n - 1 for a special token of n characters,
     # and 1 for the character after the cut.
@@ -635,20 +635,20 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
         # "cats<|e" and "nd|>": the token has at least one character on each side
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
-    def may_join(place: int) -> bool:
+    def normalizing_joins(place: int) -> bool:
         if not (form and named):
-            return False
+            return False  # text is split at special tokens first, and normalized then
         near = text[place - margin : place + margin]
-        if searched_first != special_tokens and not near.isascii():
+        if found_first != special_tokens and not near.isascii():
             return True  # normalizing what isn't ASCII could make a special token that crosses the cut
         # NFKC turns the sign ™ into the letters TM, which join the word before it
         both = text[place - 1 : place + 1]
         return normalize(form, both) != both
 
-    finder = WORD_END if named else "(?r)" + special_token_finder(searched_first).pattern
+    finder = WORD_END if named else "(?r)" + special_token_finder(found_first).pattern
     in_c = engine.cuts(pattern, window) if engine and not named else ()
     for place in itertools.chain(in_c, (match.start() for match in regex.finditer(finder, text))):
-        if margin <= place <= len(text) - margin and not is_crossed(place) and not may_join(place):
+        if margin <= place <= len(text) - margin and not is_crossed(place) and not normalizing_joins(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
 
@@ -673,8 +673,8 @@ EngineName = Literal["auto", "python", "c"]
 class Options:
     """The options of a call, checked. Raises ValueError for a bad one, with its value."""
 
-    # In quotes, since dataclass() looks other names up in sys.modules, and this module can be loaded
-    # without an entry there.
+    # Types are in quotes, since dataclass() looks up unquoted names in sys.modules, and this module can
+    # be loaded without an entry there.
     special_tokens: "tuple[str, ...]" = ()  # from check_special_tokens
     pattern: "Pattern" = "gpt2"
     errors: "Errors" = "strict"
@@ -780,7 +780,7 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     options = Options(check_special_tokens(special_tokens), pattern, errors, workers, engine, progress)
-    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # copy() gives a dict or a Counter
+    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # a table in C has only copy()
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -906,7 +906,8 @@ class Tokenizer:
     special_tokens  the longest match wins; those that are not in vocab get ids after the greatest one
     pattern         the pattern that the vocabulary was trained with
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
-    normalized      special tokens that are found after text is normalized, as ("NFC", "qwen2") does
+    normalized      special tokens that are found only after a pattern such as ("NFC", "qwen2") has
+                    normalized the text
     rest            what save() writes back into tokenizer.json: templates ("post_processor"),
                     "truncation" and "padding". encode() never adds tokens, as with
                     add_special_tokens=False elsewhere
@@ -923,8 +924,9 @@ class Tokenizer:
     [257, 101, 115, 116]
 
     encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
-    none may come twice. Only a special token may have the bytes of a token before it: if both 5 and 9
-    are b"<s>", 9 is the special token. Raises ValueError if vocabulary and merges contradict each other.
+    none may come twice. Two ids may have the same bytes if the second one is a special token's: if both
+    5 and 9 are b"<s>", 9 is the special token. Raises ValueError if vocabulary and merges contradict
+    each other.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None,
@@ -953,7 +955,8 @@ class Tokenizer:
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self.merges_in_ids)) < len(self.merges_in_ids):
-            # One comes twice, and this names it. None, since here merges may make a token that is used.
+            # One comes twice: check_merges names it. With None as the token, its other check does
+            # nothing.
             check_merges((left, right, None) for left, right in self.merges)
         made = {new_id for _, _, new_id in self.merges_in_ids}
         wrong = [special for special, token_id in self.special_ids.items() if token_id in made]
@@ -1001,19 +1004,19 @@ class Tokenizer:
                    pattern: Pattern = "gpt2") -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
 
-        A special token is looked up as text, then in printable characters. If it isn't there, it gets a
-        new id.
+        A special token is looked up as text, then as to_printable() writes it. If it isn't there, it
+        gets a new id.
         """
         specials = check_special_tokens(special_tokens)
-        other = "tokenizer.json is for Tokenizer.load"
-        with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath, other):
+        hint = "tokenizer.json is for Tokenizer.load"
+        with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath, hint):
             ids = dict(json.load(file))
             for special in specials:
                 name = special if special in ids else to_printable(special.encode("utf-8"))
                 if name in ids:
                     ids[special] = ids.pop(name)
             to_bytes(ids, [], specials)  # here already, so that its errors name this file
-        with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath, other):
+        with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath, hint):
             vocab, merges = to_bytes(ids, read_merges(file.read(), ids), specials)
         return cls(vocab, merges, specials, pattern)
 
@@ -1033,7 +1036,7 @@ class Tokenizer:
     def encoder(self) -> Encoder:
         """The encoder of the C engine, or a PythonEncoder if C can't be used for this model."""
         engine = engine_for(self.options, scanning=True)
-        # no engine: it is not built, or lacks the pattern; no encoder: C can't have that many tokens
+        # no engine: not wanted, not built, or without the pattern; no encoder: too many tokens for C
         return (engine.encoder(self) if engine else None) or PythonEncoder(self, self.options.engine)
 
     def encode(self, text: str) -> list[int]:
@@ -1070,7 +1073,7 @@ class Tokenizer:
         # time. It stays off until `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
-            results = corpus.map(self.encoder.encode_texts, True, slice_bytes=BATCH_BYTES)
+            results = corpus.map(self.encoder.encode_texts, in_threads=True, slice_bytes=BATCH_BYTES)
             with contextlib.closing(results):
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
@@ -1087,7 +1090,8 @@ class Tokenizer:
         encode_texts = functools.partial(self.encoder.encode_texts, kind=f"u{self.id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        with contextlib.closing(corpus.map(encode_texts, True, slice_bytes=SLICE_BYTES)) as results:
+        results = corpus.map(encode_texts, in_threads=True, slice_bytes=SLICE_BYTES)
+        with contextlib.closing(results):
             for _, (more_ids, ends) in results:
                 ids += more_ids
                 start = offsets[-1]
@@ -1155,7 +1159,7 @@ class Tokenizer:
         return b"".join(self.tokens_of(ids))
 
     def tokens_of(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
-        """Yield the token of each id, without special tokens that are skipped."""
+        """Yield the token of each id, and b"" for special tokens that are skipped."""
         special_ids = self.special_ids.items() if skip_special_tokens else ()
         kept = self.options.kept
         skipped = {token_id: b"" for special, token_id in special_ids if special not in kept}
@@ -1180,11 +1184,11 @@ class PythonEncoder:
     def __init__(self, tokenizer: Tokenizer, engine: EngineName = "python") -> None:
         self.tokenizer, self.engine = tokenizer, engine
         self.form, steps = steps_of(tokenizer.pattern)
-        late = tokenizer.options.normalized if self.form else ()
-        self.specials = tuple(special for special in tokenizer.special_tokens if special not in late)
+        found_later = tokenizer.options.normalized if self.form else ()
+        self.specials = tuple(special for special in tokenizer.special_tokens if special not in found_later)
         if self.form:
-            found_late = [special for special in tokenizer.special_tokens if special in late]
-            inner = tokenizer.with_specials(found_late, steps)
+            others = [special for special in tokenizer.special_tokens if special in found_later]
+            inner = tokenizer.with_specials(others, steps)
             inner.options = dataclasses.replace(inner.options, engine=engine)
             self.inner = inner.encoder
             return
@@ -1309,7 +1313,7 @@ def to_printable(token: bytes) -> str:
 
 
 def to_token(text: str) -> bytes:
-    """Read a token of a file: "Ġthe" is b" the". "<a b>", where the space is not printable, is text."""
+    """Read a token of a file: "Ġthe" is b" the". "<a b>" is text, because its space stands for no byte."""
     try:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
@@ -1365,7 +1369,7 @@ def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
 
 @contextlib.contextmanager
 def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[BinaryIO]]:
-    """Open files under temporary names; on success, remove stale files, and rename these in order."""
+    """Open files under temporary names. On success, remove stale files, then give these their own names."""
     targets = [pathlib.Path(path).resolve() for path in paths]  # a link is followed, not replaced
     files: list[BinaryIO] = []
     try:
@@ -1467,7 +1471,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     paths = [os.path.join(folder, name) for name in texts]
     check_outputs(paths)
     # Other programs take vocab.json and merges.txt together. A run that is killed between two renames
-    # would leave one of them, or tokenizer.json, from another model. So both go before the first rename.
+    # would leave one of them, or tokenizer.json, from another model. So both old ones are removed first.
     with new_files(paths, stale=paths[-2:]) as files:
         for file, path, text in zip(files, paths, texts.values()):
             with file_in_errors(path):
@@ -1591,7 +1595,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
-    """Return the pattern of a tokenizer.json, and the entries of which it is made as save() writes them."""
+    """Return the pattern of a tokenizer.json, and its entries for it, written as save() does."""
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
         normalizer = (normalizer["normalizers"] or [{}])[0]
@@ -1607,11 +1611,11 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             steps.append(split_step("gpt2"))
             step = {**step, "use_regex": False}
         if kind != "ByteLevel":
-            known = (ONLY_MATCHES if step.get("invert") else "") + expression
-            if step == split_step(known):
-                pattern.append(check_pattern(known))
-                step = split_step(pattern[-1])  # any spelling of a named pattern
-            else:  # unsupported() names this one; a pattern in its place keeps the next ones in theirs
+            ours = (ONLY_MATCHES if step.get("invert") else "") + expression
+            if step == split_step(ours):
+                pattern.append(check_pattern(ours))
+                step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
+            else:  # unsupported() reports this step; a placeholder keeps the indexes of the next ones right
                 pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
@@ -1628,7 +1632,7 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     names = [name for name in names if not re.fullmatch(HARMLESS, name)]
     values = {name: theirs[name] for name in names if name in theirs}
-    # "pre_tokenizer": null has no value that differs, so the entry itself is shown
+    # where only our side has values, as for "pre_tokenizer": null, their whole entry is shown
     shown = {name.split(".")[0] for name in values}
     values |= {entry: content.get(entry) for name in names if (entry := name.split(".")[0]) not in shown}
     for name, value in values.items():
@@ -1712,7 +1716,7 @@ def read_tiktoken(path: FilePath) -> Model:
 
 
 @contextlib.contextmanager
-def error_prefix(path: FilePath, other: str = "vocab.json and merges.txt are for Tokenizer.from_files") -> Any:
+def error_prefix(path: FilePath, hint: str = "vocab.json and merges.txt are for Tokenizer.from_files") -> Any:
     """Put a file's name before an error. Any error but a plain ValueError means another kind of file."""
     try:
         yield
@@ -1721,7 +1725,7 @@ def error_prefix(path: FilePath, other: str = "vocab.json and merges.txt are for
     except Exception as error:
         text = str(error)
         if type(error) is not ValueError:
-            text = f"not a byte-level BPE model ({error!r:.99}); {other}, .tiktoken files for read_tiktoken"
+            text = f"not a byte-level BPE model ({error!r:.99}); {hint}, .tiktoken files for read_tiktoken"
         with open(path, "rb") as file:
             start = file.read(100).strip()
         if start.startswith(b"version https://git-lfs"):
@@ -1750,8 +1754,8 @@ class Slice(NamedTuple):
     name: str
     start_byte: int
     end_byte: int
-    texts: tuple[bytes, ...] = ()  # empty for a part of a file
-    first_text: int | None = None  # the number of texts[0] among all texts; None for a part of a file
+    texts: tuple[bytes, ...] = ()  # empty if a worker reads a part of a file
+    first_text: int | None = None  # the number of texts[0] among all texts; None for files and pipes
 
 
 class Corpus:
@@ -1778,7 +1782,7 @@ class Corpus:
 
     def map(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
             most_workers: int = MOST_WORKERS) -> Generator[tuple[Slice, T], None, None]:
-        """Yield (slice, work(its texts)) in order, from threads (for C) or processes (for Python)."""
+        """Yield (slice, work(its texts)) in order, from threads or processes."""
 
         def progress(_: int) -> str:
             share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
@@ -1803,7 +1807,7 @@ class Corpus:
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # as for each text, encode_corpus adds the end
+                yield Slice(path, size, size, (b"",), 0)  # an empty text, after which encode_corpus adds the end
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -1993,7 +1997,7 @@ def count_corpus(corpus: Corpus) -> Table:
     results: Generator[tuple[Slice, Any], None, None]
     if engine := engine_for(options, scanning=True):
         table: Any = engine.words(options.special_tokens, options.pattern)
-        # each thread has a table, and merging the tables pays from 16 MB on
+        # each thread has a table, and one more pays for each further 16 MB
         most_workers = corpus.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if corpus.n_bytes else MOST_WORKERS
         results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", most_workers=most_workers)
     else:
@@ -2169,7 +2173,7 @@ def run(args: Namespace) -> int:
         given_options(args, ["engine"])  # refuses all others; the engine makes no difference
         tokenizer = load_model(args)
         show(args.show, tokenizer)
-        if len(steps_of(tokenizer.pattern)[1]) != 1:  # C may not have these steps of another program
+        if len(steps_of(tokenizer.pattern)[1]) != 1:  # of another program; C may lack them, and be no help
             report(args, "engine", engine_used(tokenizer.options))
         return 0
 
@@ -2298,7 +2302,7 @@ def words_after(merges: Iterable[Pair], counts: Counts) -> dict[Word, int]:
 
 
 def explain_round(number: int, words: Mapping[Word, int], best: Pair, other: Pair | None = None) -> None:
-    """Print why a pair is merged, and two words that it changes, or changes unlike a file's pair."""
+    """Print why a pair is merged, and two words that it changes (and `other`, a file's, changes differently)."""
     say(f"round {number + 1}: {reasons(words, best)}\n", "stdout")
     if other:
         say(f"    in the file: {in_line(other)} ({plural(count_pairs(words).get(other, 0), 'time')})\n", "stdout")
@@ -2328,8 +2332,8 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
             kind, text = "in JSON", "\n".join(map(" ".join, json.loads(text)))
-        # The first line with </w> is `e s</w>` in a file of subword-nmt, but bytes have to make it
-        # first: `</ w>`
+        # In a file of subword-nmt, </w> is whole from the start: `e s</w>`. Merges of bytes have to
+        # make it first: `</ w>`.
         line = next((line for line in text.split("\n") if END_OF_WORD in line.replace(" ", "")), "")
         require(END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
         pairs = read_merges(text)
@@ -2359,8 +2363,8 @@ def usual_cause(words: Mapping[Word, int], ours: Pair, other: Pair) -> str:
     if counts[ours] == counts[other]:
         return "another rule for ties"
 
-    # `a a` is counted 3 times in `a a a a`, and merged twice, so 1 of them overlaps. Some trainers
-    # count 2.
+    # `a a` is counted 3 times in `a a a a`, and merged twice, so 1 of them overlaps. Another trainer may
+    # count fewer of these, or more.
     def overlapping(pair: Pair) -> int:
         return counts[pair] - sum((len(word) - len(merge_pair(word, pair))) * words[word] for word in words)
 
@@ -2481,8 +2485,9 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its status.
 
-    1 means other merges for --compare, out of memory, a killed worker, or a full disk behind standard
-    output; 2 bad input; 130 Ctrl-C; 143 SIGTERM.
+    1 means other merges for --compare, out of memory, counts beyond 64 bits, a killed worker, or a full
+    disk behind standard output; 2 bad input, or a file that can't be read or written; 130 Ctrl-C; 143
+    SIGTERM.
     """
     for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal can't
         with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed

@@ -594,7 +594,7 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=32)
 def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return an expression for special tokens, the longest first. Its split() gives text, token, text."""
+    """Return an expression for special tokens, longest first. Its split() gives text, token, text."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
     # "x^" matches nowhere: ^ is the beginning of the text
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
@@ -951,14 +951,14 @@ class Tokenizer:
         ids = self.ids
         self.vocab = {token_id: token for pairs in (ids, second_ids) for token, token_id in pairs.items()}
         try:
-            self.merges_in_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
+            self.merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-        if len(set(self.merges_in_ids)) < len(self.merges_in_ids):
+        if len(set(self.merge_ids)) < len(self.merge_ids):
             # One comes twice: check_merges names it. With None as the token, its other check does
             # nothing.
             check_merges((left, right, None) for left, right in self.merges)
-        made = {new_id for _, _, new_id in self.merges_in_ids}
+        made = {new_id for _, _, new_id in self.merge_ids}
         wrong = [special for special, token_id in self.special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
@@ -1061,7 +1061,7 @@ class Tokenizer:
         """Return a tokenizer with only some of the special tokens, and with a pattern."""
         hidden = {token_id for text, token_id in self.special_ids.items() if text not in specials}
         # an id that merges use, too, stays
-        hidden.difference_update(itertools.chain.from_iterable(self.merges_in_ids))
+        hidden.difference_update(itertools.chain.from_iterable(self.merge_ids))
         vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in hidden}
         return Tokenizer(vocab, self.merges, specials, pattern)
 
@@ -1184,16 +1184,16 @@ class PythonEncoder:
     def __init__(self, tokenizer: Tokenizer, engine: EngineName = "python") -> None:
         self.tokenizer, self.engine = tokenizer, engine
         self.form, steps = steps_of(tokenizer.pattern)
-        found_later = tokenizer.options.normalized if self.form else ()
-        self.specials = tuple(special for special in tokenizer.special_tokens if special not in found_later)
+        later = tokenizer.options.normalized if self.form else ()
+        self.specials = tuple(special for special in tokenizer.special_tokens if special not in later)
         if self.form:
-            others = [special for special in tokenizer.special_tokens if special in found_later]
+            others = [special for special in tokenizer.special_tokens if special in later]
             inner = tokenizer.with_specials(others, steps)
             inner.options = dataclasses.replace(inner.options, engine=engine)
             self.inner = inner.encoder
             return
-        self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.merges_in_ids)}
-        self.new_ids = [new_id for _, _, new_id in tokenizer.merges_in_ids]  # rank -> the id of the new token
+        self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.merge_ids)}
+        self.new_ids = [new_id for _, _, new_id in tokenizer.merge_ids]  # by rank
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -1313,7 +1313,7 @@ def to_printable(token: bytes) -> str:
 
 
 def to_token(text: str) -> bytes:
-    """Read a token of a file: "Ġthe" is b" the". "<a b>" is text, because its space stands for no byte."""
+    """Read a token of a file: "Ġthe" is b" the". "<a b>" is text: a space stands for no byte."""
     try:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
@@ -1369,7 +1369,7 @@ def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
 
 @contextlib.contextmanager
 def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[BinaryIO]]:
-    """Open files under temporary names. On success, remove stale files, then give these their own names."""
+    """Open files under temporary names. On success, remove stale files, then rename the new ones."""
     targets = [pathlib.Path(path).resolve() for path in paths]  # a link is followed, not replaced
     files: list[BinaryIO] = []
     try:
@@ -1415,7 +1415,8 @@ def delayed(number: int) -> Iterator[None]:
     """Let a signal, such as SIGINT, which is Ctrl-C, wait until a block is done."""
     arrived: list[Any] = []
     handler: Any = signal.getsignal(number)
-    in_main_thread = threading.current_thread() is threading.main_thread()  # the only one that is interrupted
+    # no other thread is interrupted
+    in_main_thread = threading.current_thread() is threading.main_thread()
     if not callable(handler) or not in_main_thread:
         yield
         return
@@ -1615,7 +1616,7 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             if step == split_step(ours):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
-            else:  # unsupported() reports this step; a placeholder keeps the indexes of the next ones right
+            else:  # unsupported() reports this step; a placeholder keeps the index of the next ones
                 pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
@@ -2173,7 +2174,7 @@ def run(args: Namespace) -> int:
         given_options(args, ["engine"])  # refuses all others; the engine makes no difference
         tokenizer = load_model(args)
         show(args.show, tokenizer)
-        if len(steps_of(tokenizer.pattern)[1]) != 1:  # of another program; C may lack them, and be no help
+        if len(steps_of(tokenizer.pattern)[1]) != 1:  # of another program, which C may lack
             report(args, "engine", engine_used(tokenizer.options))
         return 0
 
@@ -2222,7 +2223,7 @@ def load_model(args: Namespace) -> Tokenizer:
 
 
 def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
-    """Train, print what was learned, and save the model; return the corpus, and whether --compare agrees."""
+    """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
     corpus = Corpus(args.corpus, None, options)
     rounds = rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = read_pairs(args.compare) if args.compare is not None else ("", [])
@@ -2326,7 +2327,7 @@ def reasons(words: Mapping[Word, int], best: Pair) -> str:
 
 
 def read_pairs(path: str) -> tuple[str, list[Pair]]:
-    """Return what a file of merges is, and its merges: a merges.txt, or [["t", "h"], ...] in a .json file."""
+    """Return what a file of merges is, and its merges: a merges.txt, or JSON as [["t", "h"], ...]."""
     with open(path, encoding="utf-8") as file, error_prefix(path):
         text = file.read()
         kind = "with #version" if text.startswith("#version") else "without #version"
@@ -2374,7 +2375,8 @@ def usual_cause(words: Mapping[Word, int], ours: Pair, other: Pair) -> str:
         return ""  # it occurs here, too, only less often: why, the counts don't tell
 
     in_a_word = any(b"".join(other) in b"".join(word) for word in words)
-    across_words = any(word[-1] == other[0] for word in words) and any(word[0] == other[1] for word in words)
+    begins, ends = {word[0] for word in words}, {word[-1] for word in words}
+    across_words = other[0] in ends and other[1] in begins
     if across_words and not in_a_word:
         return "a pair across the end of a word, or across a special token"
     if in_a_word and not across_words:

@@ -260,7 +260,7 @@ class Encoder:
         id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
         in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
-        merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.merges_in_ids)))
+        merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.merge_ids)))
         others = [token_id for token_id, number in in_c.items() if number > 255]
         tokens = list(map(tokenizer.vocab.__getitem__, others))
         ids = array("I", (2**32 - 1 if token_id is None else token_id for token_id in id_of_byte))

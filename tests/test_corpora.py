@@ -287,7 +287,7 @@ def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
         go_on.wait(20)
         return ()
 
-    first.merges_in_ids = type("Slow", (), {"__iter__": lambda self: iter(slow_items())})()
+    first.merge_ids = type("Slow", (), {"__iter__": lambda self: iter(slow_items())})()
     thread = threading.Thread(target=lambda: first.encoder)
     thread.start()
     assert making.wait(20)

@@ -302,7 +302,8 @@ class Encoder:
         if len(texts) == 1 and not kind and (ids := self.encode_short(texts[0])) is not None:
             return [ids]
         ffi, lib = self.engine.ffi, self.engine.lib
-        ends = ffi.new("uint64_t[]", list(itertools.accumulate(map(len, texts))))
+        ends = array("Q", itertools.accumulate(map(len, texts)))  # C makes them the ends of ids
+        ends_in_c = ffi.from_buffer("uint64_t[]", ends)
         data = b"".join(texts)
         try:
             call = self.free.pop()
@@ -320,13 +321,13 @@ class Encoder:
                 room = max(len(data) + 3, 1000) // 2 * 2
                 call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
             narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
-            status = lib.bpe_encode(call.cache, data, ends, len(ends), call.ids, narrow)
+            status = lib.bpe_encode(call.cache, data, ends_in_c, len(ends), call.ids, narrow)
             if status:
                 self.refuse(status, texts, ends[0])
             if not kind:
-                return self.lists_of(*(int(ffi.cast("uintptr_t", block)) for block in (call.ids, ends)), len(ends))
-            n_ids = ends[len(ends) - 1] if texts else 0
-            return bytes(ffi.buffer(narrow or call.ids, n_ids * size)), array("Q", bytes(ffi.buffer(ends)))
+                return self.lists_of(*(int(ffi.cast("uintptr_t", block)) for block in (call.ids, ends_in_c)), len(ends))
+            n_ids = ends[-1] if texts else 0
+            return bytes(ffi.buffer(narrow or call.ids, n_ids * size)), ends
         finally:
             # in this order: as soon as a call is free, another thread may use its cache
             self.for_lists.cache = call.cache

@@ -341,8 +341,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # The pair itself is gone. `a a a` has the pair `a a` twice: the loop has taken off the one that
-    # became `X a`, and this takes off the one that was replaced.
+    # In `a a a`, the second `a a` was subtracted in the loop, when it became `X a`; this subtracts the
+    # first one, which was replaced.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -407,13 +407,13 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
     one uses. Training gives no such merges. It uses a token only after making it, and makes each token
-    only once: wherever the bytes "est" become one token, no token crossed their ends before, so they
-    went through the same merges, and the last of these was the same, too. (Other programs may make a
-    token from two pairs, which is accepted.)
+    only once: bytes that became the token "est" were merged only among themselves. So all places with
+    these bytes had the same merges, and the same last one. (Other programs may make a token from two
+    pairs, which is accepted.)
 
     Tokenizer merges by rank, as other programs do, even if a merge makes a token that an earlier one
-    uses. So it is with many .tiktoken files: they stand for every split of a token into two, in the
-    order of the tokens' ids.
+    uses. Many .tiktoken files give such merges: they list only tokens, and every split of a token into
+    two tokens is a merge.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -540,7 +540,7 @@ def check_pattern(pattern: Pattern) -> Pattern:
         return checked[0] if len(checked) == 1 else checked
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, not {pattern!r}")
-    name = pattern.removeprefix(ONLY_MATCHES)  # there is no text between the matches of a named pattern
+    name = pattern.removeprefix(ONLY_MATCHES)  # changes nothing: a named pattern matches all text
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
     # without any operator of regular expressions, it is a misspelled name
@@ -601,7 +601,8 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 
 
 # Files, pipes and streams are counted and encoded in pieces. A cut must not change a word or a special
-# token. Here <|end|> is a special token; a cut is safe just before each ^, and not before x:
+# token. Here <|end|> is a special token; a cut is safe just before the character above each ^, and not
+# above x, where it would divide <|end|>:
 #
 #     two cats<|end|> and it's 12 o'clock
 #        ^    ^    x     ^    ^  ^
@@ -637,7 +638,7 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 
     def normalizing_joins(place: int) -> bool:
         if not (form and named):
-            return False  # text is split at special tokens first, and normalized then
+            return False  # not normalized, or cut at a special token, where text is split before that
         near = text[place - margin : place + margin]
         if found_first != special_tokens and not near.isascii():
             return True  # normalizing what isn't ASCII could make a special token that crosses the cut
@@ -646,8 +647,8 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
         return normalize(form, both) != both
 
     finder = WORD_END if named else "(?r)" + special_token_finder(found_first).pattern
-    in_c = engine.cuts(pattern, window) if engine and not named else ()
-    for place in itertools.chain(in_c, (match.start() for match in regex.finditer(finder, text))):
+    places_in_c = engine.cuts(pattern, window) if engine and not named else ()
+    for place in itertools.chain(places_in_c, (match.start() for match in regex.finditer(finder, text))):
         if margin <= place <= len(text) - margin and not is_crossed(place) and not normalizing_joins(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
@@ -780,14 +781,15 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     options = Options(check_special_tokens(special_tokens), pattern, errors, workers, engine, progress)
-    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # a table in C has only copy()
+    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # copy(): a table in C is no mapping
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
                       min_word_count: int = 1, min_frequency: int = 1, engine: EngineName = "auto",
                       progress: bool = False) -> Model:
-    """Learn from counts of words, which can be added up: the second half of bpe.train_bpe. Same result.
+    """Learn from counts of words: the second half of bpe.train_bpe, with the same result.
 
+    The counts of several corpora can be added up before that.
     words is a mapping, or an iterable of pairs (word, count), which takes less memory; the counts of a
     word that comes twice are added. train_bpe's docstring explains the other arguments. Raises
     ValueError if a word isn't bytes, or a count is negative, and TypeError for what is not a pair.
@@ -800,7 +802,7 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     if not isinstance(words, Iterable):
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     in_c = engine_for(options)
-    table = in_c.words((), "gpt2") if in_c else WordTable()  # the pattern is not used
+    table = in_c.words((), "gpt2") if in_c else WordTable()  # an empty one, whose pattern is not used
     table.add(checked_counts(words))
     # learn() drops words with a count of 0 as rare ones
     return learn_model(table, options)
@@ -868,9 +870,9 @@ def learn_model(table: Table, options: Options) -> Model:
     return vocab, merges
 
 
-def model_of(steps: Iterable[Learned], options: Options) -> Model:
+def model_of(learned: Iterable[Learned], options: Options) -> Model:
     """Return (vocab, merges) for the results of learn()."""
-    merges = [(left, right) for left, right, _, _ in steps]
+    merges = [(left, right) for left, right, _, _ in learned]
     specials = [special.encode("utf-8") for special in options.special_tokens]
     return dict(enumerate([*BYTES, *specials, *(left + right for left, right in merges)])), merges
 
@@ -955,8 +957,8 @@ class Tokenizer:
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self.merge_ids)) < len(self.merge_ids):
-            # One comes twice: check_merges names it. With None as the token, its other check does
-            # nothing.
+            # One comes twice: check_merges names it. None turns off its check for a token that is used
+            # already.
             check_merges((left, right, None) for left, right in self.merges)
         made = {new_id for _, _, new_id in self.merge_ids}
         wrong = [special for special, token_id in self.special_ids.items() if token_id in made]
@@ -992,7 +994,7 @@ class Tokenizer:
     def load(cls, path: FilePath) -> Tokenizer:
         """Load a tokenizer.json, or the one in a folder. Raises ValueError if it isn't supported.
 
-        The ids are the same as in the program that wrote it, without the tokens that its template adds
+        encode() gives the same ids as the program that wrote it, without the tokens that a template adds
         around text.
         """
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
@@ -1025,9 +1027,9 @@ class Tokenizer:
         """Save the model in a folder: tokenizer.json, and files for other programs.
 
         load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. If a
-        power cut or `kill -9` comes while files are replaced, vocab.json and merges.txt may both be
-        missing. The roles (which must be special tokens) and the chat template are for transformers.
-        Roles and templates that the folder has already, and the call does not name, stay.
+        power cut or `kill -9` comes while files are replaced, merges.txt, or also vocab.json, may be
+        missing. bos_token, eos_token, pad_token (each one of the special tokens) and the chat template
+        are for transformers. Those that the folder has already, and the call does not name, stay.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
         save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
@@ -1184,11 +1186,11 @@ class PythonEncoder:
     def __init__(self, tokenizer: Tokenizer, engine: EngineName = "python") -> None:
         self.tokenizer, self.engine = tokenizer, engine
         self.form, steps = steps_of(tokenizer.pattern)
-        later = tokenizer.options.normalized if self.form else ()
-        self.specials = tuple(special for special in tokenizer.special_tokens if special not in later)
+        normalized = tokenizer.options.normalized if self.form else ()
+        self.specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
         if self.form:
-            others = [special for special in tokenizer.special_tokens if special in later]
-            inner = tokenizer.with_specials(others, steps)
+            specials_of_inner = [text for text in tokenizer.special_tokens if text in normalized]
+            inner = tokenizer.with_specials(specials_of_inner, steps)
             inner.options = dataclasses.replace(inner.options, engine=engine)
             self.inner = inner.encoder
             return
@@ -1251,7 +1253,7 @@ class PythonEncoder:
 def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict[bytes, int], dict[bytes, int]]:
     """Return {token: id}, and the same for special tokens that have the bytes of an earlier token.
 
-    Ids and all other tokens must be unique, and ids from 0 to MAX_ID.
+    No other token may come twice, and ids are from 0 to MAX_ID.
     """
     ids: dict[bytes, int] = {}
     second_ids: dict[bytes, int] = {}
@@ -1313,7 +1315,7 @@ def to_printable(token: bytes) -> str:
 
 
 def to_token(text: str) -> bytes:
-    """Read a token of a file: "Ġthe" is b" the". "<a b>" is text: a space stands for no byte."""
+    """Read a token of a file: "Ġthe" is b" the". "<a b>", which has a space, is text."""
     try:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
@@ -1323,8 +1325,8 @@ def to_token(text: str) -> bytes:
 def check_special_names(special_tokens: Iterable[str]) -> None:
     """Refuse special tokens, written as text, that could be another token in printable characters.
 
-    "é" is also the byte E9, and "Ġlow" is " low". "<début>" is fine: no "b" follows the byte E9 in
-    UTF-8.
+    "é" is also the byte E9, and "Ġlow" is " low". "<début>" is fine: with é as the byte E9 it isn't
+    UTF-8, so that no training can make such a token.
     """
     for special in special_tokens:
         token = to_token(special)
@@ -1402,7 +1404,7 @@ def rename(files: list[BinaryIO], targets: Sequence[pathlib.Path], stale: Iterab
             pathlib.Path(path).resolve().unlink(missing_ok=True)
         for target in targets:
             os.replace(files[0].name, target)
-            files.pop(0)  # from now on, another run may use the temporary name
+            files.pop(0)  # another run may use the temporary name now, so new_files() must not remove it
         if folder is not None:
             os.fsync(folder)
     finally:
@@ -1415,7 +1417,7 @@ def delayed(number: int) -> Iterator[None]:
     """Let a signal, such as SIGINT, which is Ctrl-C, wait until a block is done."""
     arrived: list[Any] = []
     handler: Any = signal.getsignal(number)
-    # no other thread is interrupted
+    # signals interrupt no other thread
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not callable(handler) or not in_main_thread:
         yield
@@ -1471,8 +1473,8 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     }
     paths = [os.path.join(folder, name) for name in texts]
     check_outputs(paths)
-    # Other programs take vocab.json and merges.txt together. A run that is killed between two renames
-    # would leave one of them, or tokenizer.json, from another model. So both old ones are removed first.
+    # Other programs take vocab.json and merges.txt together. If the old ones were not removed first, a
+    # run that is killed between two renames would leave files of two models.
     with new_files(paths, stale=paths[-2:]) as files:
         for file, path, text in zip(files, paths, texts.values()):
             with file_in_errors(path):
@@ -1546,8 +1548,8 @@ def split_step(step: str) -> dict[str, Any]:
 # From here on, files that another program wrote are read. A tokenizer.json is compared with what save()
 # would write for its tokens and its steps. flat() names each value, and leaves out null, false, 0 and
 # "", which mean the same as no entry. A difference is an error that names it, except for entries that
-# change no id: trim_offsets is about places in text, and decoding uses neither of the others in
-# HARMLESS.
+# change no id: trim_offsets is about places in text, and decoding uses neither add_prefix_space nor
+# use_regex.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
@@ -1596,7 +1598,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
-    """Return the pattern of a tokenizer.json, and its entries for it, written as save() does."""
+    """Return the pattern of a tokenizer.json; and its normalizer and pre_tokenizer, spelled as by save()."""
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
         normalizer = (normalizer["normalizers"] or [{}])[0]
@@ -1616,7 +1618,7 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             if step == split_step(ours):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
-            else:  # unsupported() reports this step; a placeholder keeps the index of the next ones
+            else:  # unsupported() reports it; a placeholder keeps the numbers of later steps in flat()
                 pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
@@ -1634,13 +1636,15 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
     names = [name for name in names if not re.fullmatch(HARMLESS, name)]
     values = {name: theirs[name] for name in names if name in theirs}
     # where only our side has values, as for "pre_tokenizer": null, their whole entry is shown
-    shown = {name.split(".")[0] for name in values}
-    values |= {entry: content.get(entry) for name in names if (entry := name.split(".")[0]) not in shown}
+    entries_shown = {name.split(".")[0] for name in values}
+    for entry in (name.split(".")[0] for name in names):
+        if entry not in entries_shown:
+            values[entry] = content.get(entry)
     for name, value in values.items():
         yield f"{name} = {json.dumps(value):.200} is not supported"
 
-    # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
-    # looks for tokens that aren't normalized in the whole text first. We do that only if there is a
+    # In "<a><b>", if "<a>" has "normalized": true and "a><b" has not, the package tokenizers finds
+    # "a><b": it looks for the tokens without it first, in the whole text. We do that only if there is a
     # normal form.
     form = steps_of(options.pattern)[0]
     others = set() if form else set(options.special_tokens).difference(options.normalized)
@@ -1756,7 +1760,7 @@ class Slice(NamedTuple):
     start_byte: int
     end_byte: int
     texts: tuple[bytes, ...] = ()  # empty if a worker reads a part of a file
-    first_text: int | None = None  # the number of texts[0] among all texts; None for files and pipes
+    first_text: int | None = None  # the number of texts[0] among all texts; None for contents of a file
 
 
 class Corpus:
@@ -1773,7 +1777,7 @@ class Corpus:
         for path in self.paths:
             pattern = os.path.join(path, "*.txt")
             require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
-        # 0 for pipes and files in /proc
+        # 0 for pipes, files in /proc, and empty files
         self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.texts = () if texts is None else texts
@@ -1808,7 +1812,7 @@ class Corpus:
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # an empty text, after which encode_corpus adds the end
+                yield Slice(path, size, size, (b"",), 0)  # encode_corpus adds the end of this empty text
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -1901,7 +1905,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
 def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: bool,
               most_workers: int) -> Generator[tuple[Slice, T], None, None]:
     """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
-    first_slices = list(itertools.islice(slices, 2))
+    first_slices = list(itertools.islice(slices, 2))  # cores are counted only if there are two
     if len(first_slices) == 2:
         n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         most_workers = min(most_workers, n_cores)
@@ -1927,9 +1931,9 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
         task = run_in_worker
 
     def submitted(part: Slice) -> tuple[Slice, queue.SimpleQueue[concurrent.futures.Future[T]]]:
-        # After Ctrl-C in a method of the pool, or of a future that isn't done, this thread may keep a
-        # lock for which a worker waits forever. A SimpleQueue is written in C, and can't be interrupted
-        # halfway.
+        # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
+        # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
+        # interrupted halfway.
         done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
         with delayed(signal.SIGINT), delayed(signal.SIGTERM):
             pool.submit(task, part).add_done_callback(done.put)
@@ -1998,7 +2002,7 @@ def count_corpus(corpus: Corpus) -> Table:
     results: Generator[tuple[Slice, Any], None, None]
     if engine := engine_for(options, scanning=True):
         table: Any = engine.words(options.special_tokens, options.pattern)
-        # each thread has a table, and one more pays for each further 16 MB
+        # each thread needs a table, which is worth it for 16 MB of text or more
         most_workers = corpus.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if corpus.n_bytes else MOST_WORKERS
         results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", most_workers=most_workers)
     else:
@@ -2067,7 +2071,7 @@ class Table(Protocol):
 
 
 class TableInC(Table, Protocol):
-    """Threads may scan texts in UTF-8 into it at once, since it has a table for each."""
+    """Threads may scan texts in UTF-8 into it at once: it has a table for each thread."""
 
     def scan(self, *texts: bytes) -> None: ...
 
@@ -2125,7 +2129,7 @@ or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors repl
 
 
 def make_parser() -> ArgumentParser:
-    """Return the parser. An option of train_bpe has the same name here: given_options() passes it on."""
+    """Return the parser. Options have the names of arguments, so that given_options() passes them on."""
     import argparse
 
     parser = argparse.ArgumentParser(usage=USAGE)
@@ -2174,7 +2178,7 @@ def run(args: Namespace) -> int:
         given_options(args, ["engine"])  # refuses all others; the engine makes no difference
         tokenizer = load_model(args)
         show(args.show, tokenizer)
-        if len(steps_of(tokenizer.pattern)[1]) != 1:  # of another program, which C may lack
+        if len(steps_of(tokenizer.pattern)[1]) != 1:  # C may not have these steps
             report(args, "engine", engine_used(tokenizer.options))
         return 0
 
@@ -2244,9 +2248,9 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
 
     words = table.copy() if rounds or theirs else {}  # learn() uses up the table
-    steps = list(learn(table, options))
-    vocab, merges = model_of(steps, options)
-    n_tokens = n_bytes - sum(replaced for _, _, _, replaced in steps)
+    learned = list(learn(table, options))
+    vocab, merges = model_of(learned, options)
+    n_tokens = n_bytes - sum(replaced for _, _, _, replaced in learned)
     same = True
     if theirs:
         report(args, "compared", f"{args.compare}, {plural(len(theirs), 'merge')} {kind}")
@@ -2303,7 +2307,10 @@ def words_after(merges: Iterable[Pair], counts: Counts) -> dict[Word, int]:
 
 
 def explain_round(number: int, words: Mapping[Word, int], best: Pair, other: Pair | None = None) -> None:
-    """Print why a pair is merged, and two words that it changes (and `other`, a file's, changes differently)."""
+    """Print why a pair is merged, and two words that it changes.
+
+    With `other`, a pair of a file, print two words that the two pairs change differently.
+    """
     say(f"round {number + 1}: {reasons(words, best)}\n", "stdout")
     if other:
         say(f"    in the file: {in_line(other)} ({plural(count_pairs(words).get(other, 0), 'time')})\n", "stdout")
@@ -2327,14 +2334,14 @@ def reasons(words: Mapping[Word, int], best: Pair) -> str:
 
 
 def read_pairs(path: str) -> tuple[str, list[Pair]]:
-    """Return what a file of merges is, and its merges: a merges.txt, or JSON as [["t", "h"], ...]."""
+    """Return the kind of a file ("in JSON"), and its merges. JSON is [["t", "h"], ...]."""
     with open(path, encoding="utf-8") as file, error_prefix(path):
         text = file.read()
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
             kind, text = "in JSON", "\n".join(map(" ".join, json.loads(text)))
-        # In a file of subword-nmt, </w> is whole from the start: `e s</w>`. Merges of bytes have to
-        # make it first: `</ w>`.
+        # Merges of bytes must first make </w>, by `</ w>`, say, so it is divided in the first line that
+        # has it. In a file of subword-nmt it never is: `e s</w>`.
         line = next((line for line in text.split("\n") if END_OF_WORD in line.replace(" ", "")), "")
         require(END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
         pairs = read_merges(text)

@@ -341,8 +341,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # In `a a a`, the second `a a` was subtracted in the loop, when it became `X a`; this subtracts the
-    # first one, which was replaced.
+    # The loop subtracted neighbors, such as the second `a a` of `a a a`, which became `X a`. This
+    # subtracts the pairs that were replaced.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -407,9 +407,9 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
     one uses. Training gives no such merges. It uses a token only after making it, and makes each token
-    only once: bytes that became the token "est" were merged only among themselves. So all places with
-    these bytes had the same merges, and the same last one. (Other programs may make a token from two
-    pairs, which is accepted.)
+    only once: wherever bytes end as the token "est", only merges within them were made. So these were
+    the same everywhere, and the last one was the same. (Other programs may make a token from two pairs,
+    which is accepted.)
 
     Tokenizer merges by rank, as other programs do, even if a merge makes a token that an earlier one
     uses. Many .tiktoken files give such merges: they list only tokens, and every split of a token into
@@ -540,7 +540,7 @@ def check_pattern(pattern: Pattern) -> Pattern:
         return checked[0] if len(checked) == 1 else checked
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, not {pattern!r}")
-    name = pattern.removeprefix(ONLY_MATCHES)  # changes nothing: a named pattern matches all text
+    name = pattern.removeprefix(ONLY_MATCHES)  # has no effect on a named pattern
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
     # without any operator of regular expressions, it is a misspelled name
@@ -638,7 +638,7 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 
     def normalizing_joins(place: int) -> bool:
         if not (form and named):
-            return False  # not normalized, or cut at a special token, where text is split before that
+            return False  # nothing is normalized, or text is split here before it is
         near = text[place - margin : place + margin]
         if found_first != special_tokens and not near.isascii():
             return True  # normalizing what isn't ASCII could make a special token that crosses the cut
@@ -674,8 +674,8 @@ EngineName = Literal["auto", "python", "c"]
 class Options:
     """The options of a call, checked. Raises ValueError for a bad one, with its value."""
 
-    # Types are in quotes, since dataclass() looks up unquoted names in sys.modules, and this module can
-    # be loaded without an entry there.
+    # Types are in quotes, even with `annotations`: dataclass() would look up the names in sys.modules,
+    # and this module can be loaded without an entry there.
     special_tokens: "tuple[str, ...]" = ()  # from check_special_tokens
     pattern: "Pattern" = "gpt2"
     errors: "Errors" = "strict"
@@ -751,8 +751,9 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
     min_frequency     the lowest count at which a pair is still merged
-    workers           the maximum number of threads (C) or processes (Python), by default one per core.
-                      Except on Linux, processes need `if __name__ == "__main__":` in a script
+    workers           the maximum number of threads (C) or processes (Python): by default one per core,
+                      and 61 at most. Except on Linux, processes need `if __name__ == "__main__":` in a
+                      script
     engine            "python", "c", or "auto": C if it is built. The result is the same
     progress          show progress on standard error, in one line
 
@@ -957,8 +958,7 @@ class Tokenizer:
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self.merge_ids)) < len(self.merge_ids):
-            # One comes twice: check_merges names it. None turns off its check for a token that is used
-            # already.
+            # one comes twice; with None as the token made, this refuses nothing else
             check_merges((left, right, None) for left, right in self.merges)
         made = {new_id for _, _, new_id in self.merge_ids}
         wrong = [special for special, token_id in self.special_ids.items() if token_id in made]
@@ -1577,7 +1577,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
         model.pop("unk_token", None)
 
     specials = check_special_tokens([token["content"] for token in added])
-    check_special_names(special for special in specials if special in vocab)
+    check_special_names(special for special in specials if special in vocab)  # others can only be text
     # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; unsupported()
     # compares them with the ids in the file.
     new_id, special_ids = len(vocab), {}
@@ -1618,7 +1618,7 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             if step == split_step(ours):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
-            else:  # unsupported() reports it; a placeholder keeps the numbers of later steps in flat()
+            else:  # unsupported() reports it; with any pattern here, later steps keep their index in flat()
                 pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
@@ -1643,9 +1643,9 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
     for name, value in values.items():
         yield f"{name} = {json.dumps(value):.200} is not supported"
 
-    # In "<a><b>", if "<a>" has "normalized": true and "a><b" has not, the package tokenizers finds
-    # "a><b": it looks for the tokens without it first, in the whole text. We do that only if there is a
-    # normal form.
+    # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
+    # first searches the whole text for tokens that are not normalized. We do so only with a normal
+    # form. (If the other token begins first, both find it.)
     form = steps_of(options.pattern)[0]
     others = set() if form else set(options.special_tokens).difference(options.normalized)
     # hashes, because all beginnings of a long token would take too much memory
@@ -1750,7 +1750,7 @@ SLICE_BYTES = 1 << 20  # how much text a worker counts or encodes at a time, in 
 SLICE_BYTES_IN_C = 2 << 20  # the same for a thread in C
 BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
-MOST_WORKERS = 61  # a pool of processes can't be larger on Windows
+MOST_WORKERS = 61  # on Windows, a pool of processes can't be larger
 
 
 class Slice(NamedTuple):
@@ -1812,7 +1812,7 @@ class Corpus:
             slices_of = slices_of_file if size else slices_of_pipe
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # encode_corpus adds the end of this empty text
+                yield Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -2002,7 +2002,7 @@ def count_corpus(corpus: Corpus) -> Table:
     results: Generator[tuple[Slice, Any], None, None]
     if engine := engine_for(options, scanning=True):
         table: Any = engine.words(options.special_tokens, options.pattern)
-        # each thread needs a table, which is worth it for 16 MB of text or more
+        # each thread needs a table of its own, which pays for each 16 MB of text
         most_workers = corpus.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if corpus.n_bytes else MOST_WORKERS
         results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", most_workers=most_workers)
     else:
@@ -2197,7 +2197,8 @@ def run(args: Namespace) -> int:
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
         report(args, "encoded", f"{corpus.bytes_read:,} bytes as {plural(n_ids, 'token')}")
         report(args, "saved", args.encode)
-        encoder = tokenizer.encoder if corpus.options.engine != "python" else None
+        used = tokenizer.ordinary if args.end else tokenizer
+        encoder = used.encoder if corpus.options.engine != "python" else None
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
         given = given_options(args, signature(train_bpe).parameters)
@@ -2340,8 +2341,8 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
             kind, text = "in JSON", "\n".join(map(" ".join, json.loads(text)))
-        # Merges of bytes must first make </w>, by `</ w>`, say, so it is divided in the first line that
-        # has it. In a file of subword-nmt it never is: `e s</w>`.
+        # In merges of bytes, "</w>" is made of parts first, as by `</ w>`, so there is a space inside
+        # it in the first line that has it. In a file of subword-nmt there never is: `e s</w>`.
         line = next((line for line in text.split("\n") if END_OF_WORD in line.replace(" ", "")), "")
         require(END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
         pairs = read_merges(text)

@@ -275,6 +275,26 @@ def test_a_module_without_an_entry_in_sys_modules_counts_in_its_process(tmp_path
     assert (result.stdout, result.stderr) == (b"1000\n", b"")
 
 
+def test_ctrl_c_waits_while_a_worker_gets_its_slice():
+    """Interrupted in Condition.__enter__, the main thread keeps a lock of the pool; .ci/interrupts.py tries it for real."""
+    handler, steps = signal.getsignal(signal.SIGINT), []
+
+    def interrupted():
+        with bpe.delayed(signal.SIGINT):
+            signal.raise_signal(signal.SIGINT)
+            steps.append("done")
+        steps.append("not reached in the main thread")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert steps == ["done"] and signal.getsignal(signal.SIGINT) is handler
+    with pytest.raises(ZeroDivisionError), bpe.delayed(signal.SIGINT):
+        raise ZeroDivisionError
+    assert signal.getsignal(signal.SIGINT) is handler
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:  # another thread is never interrupted
+        assert pool.submit(lambda: bpe.delayed(signal.SIGINT).__enter__()).result() is None
+
+
 @only_python
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():

@@ -1848,16 +1848,18 @@ def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
 
 def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[Slice]:
     """Collect texts into slices."""
+    encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
+    if errors == "replace":
+        encode = functools.partial(to_utf8, errors=errors)
     collected: list[bytes] = []
     n_bytes = 0
-    strict = errors == "strict"
     for number, text in enumerate(texts):
         try:
-            # most texts need no call of to_utf8
-            utf8 = text.encode() if strict and isinstance(text, str) else to_utf8(text, errors)
-        except (UnicodeEncodeError, TypeError) as error:
-            hint = "; errors='replace' makes it U+FFFD" if isinstance(error, UnicodeEncodeError) else ""
-            raise ValueError(f"texts[{number}]: {error}{hint}") from None
+            utf8 = encode(text)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
+        except TypeError:
+            raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
         collected.append(utf8)
         n_bytes += len(utf8)
         if n_bytes >= slice_bytes:

@@ -264,6 +264,8 @@ def boxes(word: bpe.Word, new: bytes = b"", ranks: dict[bpe.Pair, int] | None = 
 
 def reason(words: dict[bpe.Word, int]) -> str:
     """Return the sentence that must explain the next merge."""
+    if not words:  # nothing, or special tokens alone
+        return "Type some text first."
     counts = bpe.count_pairs(words)
     if not counts:
         return "No pair is left, because every word is a single token. Training ends."

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unicodedata
 import urllib.parse
 from pathlib import Path
 from typing import Any
@@ -548,13 +549,16 @@ def check_decoding(browser: Browser, seed: int) -> None:
                 for _ in range(rng.randint(1, 12))
             ]
         )
+        text = tokenizer.decode(ids)
+        if any(unicodedata.category(character) == "Cn" for character in text):
+            continue  # a character that the browser's version of Unicode may have, such as U+FBC8
         browser.js(f"$('ids').value = {json.dumps(str(ids))}; $('ids').dispatchEvent(new Event('input'))")
         data = tokenizer.decode_bytes(ids)
         tokens = tuple(tokenizer.vocab[token_id] for token_id in ids)
         equal(
             f"decoding {ids}",
             browser.js("[boxes($('decoded').firstChild), ...texts($('decoded'), 'pre')]"),
-            [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {tokenizer.decode(ids)}"],
+            [boxes(tokens), f"Bytes: {data.hex(' ')}", f"Text: {text}"],
         )
     for wrong, at in (("1 2 999", 2), ("-1", 0), ("7, x", 1)):
         browser.js(f"$('ids').value = '{wrong}'; $('ids').dispatchEvent(new Event('input'))")

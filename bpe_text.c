@@ -869,6 +869,8 @@ int bpe_words_scan(bpe_words *w, const bpe_rules *rules, const uint8_t *texts, c
     int status = w->table.slots ? add_bytes(&w->n_bytes, length, 1) : BPE_USED_UP;
     if (status == BPE_OK)
         status = make_room(&w->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS));
+    if (status == BPE_OK) /* text of many languages would fill the table within a slice; a full one is slower */
+        status = make_room(&w->table, lesser((uint64_t)w->table.used * 2, FITTED_WORDS));
     if (status == BPE_OK)
         status = scan_texts(&b, ends, n);
     return finish_words(w, status);

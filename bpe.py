@@ -254,10 +254,10 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     pairs that overlapped it, and of new pairs. An index says which words may contain a pair, and a heap
     finds the best pair.
 
-    An entry of the heap may be out of date without harm, because the count of a pair never rises. If `a
-    b` becomes X in `a b c`, the old pair `b c` loses an occurrence, and the pair that gains one, `X c`,
-    is new. So an entry can come up too early, but not too late. The words here are abc and ab, three
-    times each, bc once, and cd twice:
+    An entry of the heap may be out of date without harm, because the count of a pair never rises. When
+    `a b` becomes X in `a b c`, the old pair `b c` loses an occurrence, and the pair that gains one,
+    `X c`, is new. So an entry can come up too early, but not too late. The words here are abc and ab,
+    three times each, bc once, and cd twice:
 
         a b 6, b c 4, c d 2    a b is merged. `b c` now occurs once, but its entry says 4
         b c 4, X c 3, c d 2    b c comes up too early, and goes back with its count, 1
@@ -790,10 +790,10 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
                       progress: bool = False) -> Model:
     """Learn from counts of words: the second half of bpe.train_bpe, with the same result.
 
-    The counts of several corpora can be added up before that.
-    words is a mapping, or an iterable of pairs (word, count), which takes less memory; the counts of a
-    word that comes twice are added. train_bpe's docstring explains the other arguments. Raises
-    ValueError if a word isn't bytes, or a count is negative, and TypeError for what is not a pair.
+    The counts of several corpora can be added up first. words is a mapping, or an iterable of pairs
+    (word, count), which takes less memory; the counts of a word that comes twice are added. train_bpe's
+    docstring explains the other arguments. Raises ValueError if a word isn't bytes, or a count is
+    negative, and TypeError for what is not a pair.
 
     >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
@@ -1907,7 +1907,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
 def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: bool,
               most_workers: int) -> Generator[tuple[Slice, T], None, None]:
     """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
-    first_slices = list(itertools.islice(slices, 2))  # cores are counted only if there are two
+    first_slices = list(itertools.islice(slices, min(most_workers, 2)))  # two, before cores are counted
     if len(first_slices) == 2:
         n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         most_workers = min(most_workers, n_cores)

@@ -256,7 +256,7 @@ class Encoder:
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         self.engine = engine
         self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
-        self.free: list[Any] = []  # those that no call is using
+        self.free: list[Any] = []  # which no call is using
         id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
         in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
@@ -293,7 +293,7 @@ class Encoder:
         self.encode_short, self.lists_of, self.pause_collector = functions
 
     def encode(self, data: bytes) -> list[int]:
-        """Encode a text. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
+        """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
         ids: list[int] | None = self.encode_short(data)
         return self.encode_texts([data])[0] if ids is None else ids
 
@@ -334,13 +334,13 @@ class Encoder:
             self.free.append(call)
 
     def new_numbers(self, ids: int, ends: int, n: int) -> list[list[int]]:
-        """What lists_of() does, with new numbers."""
+        """Do the same as lists_of(), with new numbers."""
         ends_of = self.engine.ffi.cast("uint64_t *", ends)[0:n]
         ids_of = self.engine.ffi.cast("uint32_t *", ids)
         return [list(ids_of[start:end]) for start, end in itertools.pairwise([0, *ends_of])]
 
     def refuse(self, status: int, texts: Sequence[bytes], at: int) -> None:
-        """Raise the error of a text that can't be encoded, with its number; `at` is the byte without a token."""
+        """Raise the error of the text that can't be encoded, with its number; `at` is the byte without a token."""
         self.engine.check(status)
         ends = list(itertools.accumulate(map(len, texts)))
         number = bisect.bisect_right(ends, at)
@@ -393,7 +393,7 @@ def load_engine(named: Mapping[str, str]) -> Engine:
 #                                           then nothing has to follow   is worse than this match
 #     \s*(?!\S)                  "h"        no: (?!\S) does not hold     (an empty list)
 #
-# No match can go on, so the word ends at the last place at which it might. The next one begins there:
+# No match can continue, so the word ends at the last place at which it might. The next one begins there:
 #
 #     \s+(?!\S)  \s?\w+  \s      " "        no                           \s*(?!\S)  \w+  nothing
 #     \s*(?!\S)  \w+  nothing    "h"        yes                          \w*, better than this match
@@ -675,7 +675,7 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
         for number, following in pairs:
             if number in taken and (new_run := runs[run][number][0]):
                 new = (new_run, rows[state][following][0])
-                # a run goes on with its own characters only, and may end before any other
+                # a run continues with its own characters only, and may end before any other
                 is_run = all(other in taken if then else ends for other, (then, ends) in enumerate(runs[new_run]))
                 if not is_run or not rows[new[1]][-1][1]:
                     raise UnsupportedError("several steps of this kind")
@@ -809,7 +809,7 @@ def machine_of(rows: Rows) -> Rows:
 def machine_rows(classes: bytes, rows: Rows) -> bytes:
     """Return the machine's rows of 16 states by byte; 80 to BF change nothing, and C0 on are for the classes."""
     machine = machine_of(rows)
-    visits = collections.Counter({0: len(SAMPLE)})  # the beginning of a text stays state 0
+    visits = collections.Counter({0: len(SAMPLE)})  # the beginning of the text stays state 0
     state = 0
     for character in SAMPLE:
         state, _ = machine[state][classes[ord(character)]]

@@ -2319,7 +2319,7 @@ def explain_round(number: int, words: Mapping[Word, int], best: Pair, other: Pai
         say(f"    in the file: {in_line(other)} ({plural(count_pairs(words).get(other, 0), 'time')})\n", "stdout")
     changes = {word: (merge_pair(word, best), merge_pair(word, other) if other else word) for word in words}
     changed = [word for word in words if len(set(changes[word])) > 1]
-    for word in heapq.nlargest(2, changed, key=words.__getitem__):
+    for word in heapq.nlargest(2, changed, key=lambda word: (words[word], word)):
         shown = ", in the file ".join(map(in_line, changes[word][: 2 if other else 1]))
         say(f"    {in_line(word)} -> {shown} ({plural(words[word], 'time')})\n", "stdout")
 

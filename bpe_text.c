@@ -65,7 +65,8 @@ typedef struct {
     const uint8_t *classes;
     const uint16_t *cells;  /* by state: one for each class, and one for the end of the text */
     const uint16_t *ascii;  /* the same by state and byte, for the bytes below 128 */
-    const uint8_t *rows;    /* of the machine, by byte: see find_starts */
+    const uint8_t *pairs;   /* the rows of the machine, see find_starts: that of bytes a and b is at first[a] + second[b] */
+    const uint16_t *first, *second;
     const uint8_t *cuts;    /* by the classes of two characters: whether any text can be cut between them */
     uint32_t n_classes;
     uint32_t ideographs_are_one_class; /* 1 if U+4E00 to U+9FFF all are in one */
@@ -151,7 +152,8 @@ enum { BYTES_PER_WORD = 20 };              /* of text: how many words a table ge
 enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slots */
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
 enum { SHORT = 16 };                       /* bytes: less text is read by walk_word alone */
-enum { STATE = 15, BEGINS = 16, BEFORE = 32, STOP = 64, STOPPED = 16 }; /* see find_starts */
+enum { STATE = 15, STOPPED = 15 };         /* of the machine, in a row */
+enum { BEGINS = 128, BACK = 64, FIRST_STATE = STATE << 2 }; /* in the marks of a window: see find_starts */
 enum { BATCH = 64 };                       /* words that are looked up together */
 enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
 
@@ -383,68 +385,57 @@ ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 }
 #endif
 
-typedef unsigned machine(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states);
+typedef unsigned machine(const bpe_pattern *p, const uint8_t *keys, unsigned state, uint8_t *marks);
 
-/* Take a step of the machine for each byte of a window: its key is the number of a row, and a row has the next state and
-   its marks for each of 16 states. Writes all these bytes; returns the last state. A byte is its own key in ASCII. */
+/* Take a step of the machine for each two bytes of a window. Their keys say which row has the next state and the marks for
+   each of 16 states. Writes the marks of each byte, and returns the last state. A byte of ASCII is its own key. */
 #if !defined(NEON)
-static unsigned run_plain(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states)
+static unsigned run_plain(const bpe_pattern *p, const uint8_t *keys, unsigned state, uint8_t *marks)
 {
-    for (unsigned i = 0; i < WINDOW; i++)
-        states[i] = rows[(unsigned)keys[i] << 4 | (i ? states[i - 1] & STATE : state)];
-    return states[WINDOW - 1] & STATE;
+    for (unsigned i = 0; i < WINDOW; i += 2) {
+        const unsigned cell = p->pairs[p->first[keys[i]] + p->second[keys[i + 1]] + state];
+        marks[i] = (uint8_t)(cell << 2);
+        marks[i + 1] = (uint8_t)(cell << 1);
+        state = cell & STATE;
+    }
+    return state;
 }
 #endif
 
-/* The same for 8 bytes, with a row in a register: one shuffle is a step. All 16 bytes of `now` are the state. */
+/* The same with a row in a register: one shuffle is a step. All 16 bytes of `now` are the last cell; `last` has the last
+   16 cells, in order. */
 #if defined(SSE2)
-#define WITH_SHUFFLE __attribute__((target("avx")))
-typedef __m128i same;
-WITH_SHUFFLE static inline same run_8(const uint8_t *rows, const uint8_t *keys, same now, uint8_t *states)
+__attribute__((target("avx")))
+static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned state, uint8_t *marks)
 {
-    same last = now; /* the last 16 states, in order */
-#pragma GCC unroll 8
-    for (unsigned k = 0; k < 8; k++) {
-        now = _mm_shuffle_epi8(_mm_loadu_si128((const void *)(rows + ((size_t)keys[k] << 4))), now);
-        last = _mm_alignr_epi8(now, last, 1);
+    __m128i now = _mm_set1_epi8((char)state), last = now;
+    for (unsigned i = 0; i < WINDOW; i += 32) {
+#pragma GCC unroll 16
+        for (unsigned k = 0; k < 16; k++, keys += 2) {
+            const uint8_t *row = p->pairs + p->first[keys[0]] + p->second[keys[1]];
+            now = _mm_shuffle_epi8(_mm_loadu_si128((const void *)row), now);
+            last = _mm_alignr_epi8(now, last, 1);
+        }
+        const __m128i first = _mm_slli_epi16(last, 2), second = _mm_slli_epi16(last, 1);
+        _mm_storeu_si128((void *)(marks + i), _mm_unpacklo_epi8(first, second));
+        _mm_storeu_si128((void *)(marks + i + 16), _mm_unpackhi_epi8(first, second));
     }
-    _mm_storeh_pd((double *)(void *)states, _mm_castsi128_pd(last));
-    return now;
+    return (unsigned)_mm_cvtsi128_si32(now) & STATE;
 }
-WITH_SHUFFLE static inline same all_same(unsigned state) { return _mm_set1_epi8((char)state); }
 #elif defined(NEON)
-#define WITH_SHUFFLE
-typedef uint8x16_t same;
-static inline same run_8(const uint8_t *rows, const uint8_t *keys, same now, uint8_t *states)
+static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned state, uint8_t *marks)
 {
-    same last = now;
-#pragma GCC unroll 8
-    for (unsigned k = 0; k < 8; k++) {
-        now = vqtbl1q_u8(vld1q_u8(rows + ((size_t)keys[k] << 4)), vandq_u8(now, vdupq_n_u8(STATE)));
-        last = vextq_u8(last, now, 1);
+    uint8x16_t now = vdupq_n_u8((uint8_t)state), last = now;
+    for (unsigned i = 0; i < WINDOW; i += 32) {
+#pragma GCC unroll 16
+        for (unsigned k = 0; k < 16; k++, keys += 2) {
+            const uint8_t *row = p->pairs + p->first[keys[0]] + p->second[keys[1]];
+            now = vqtbl1q_u8(vld1q_u8(row), vandq_u8(now, vdupq_n_u8(STATE)));
+            last = vextq_u8(last, now, 1);
+        }
+        vst2q_u8(marks + i, (uint8x16x2_t){{vshlq_n_u8(last, 2), vshlq_n_u8(last, 1)}}); /* interleaved */
     }
-    vst1_u8(states, vget_high_u8(last));
-    return now;
-}
-static inline same all_same(unsigned state) { return vdupq_n_u8((uint8_t)state); }
-#endif
-
-/* Each shuffle waits for the one before it, so a processor runs the halves of a window side by side. The second half
-   begins with the state to which the 8 bytes before it lead from state 1. If that was wrong, it runs again. */
-#if defined(SSE2) || defined(NEON)
-WITH_SHUFFLE static unsigned run_fast(const uint8_t *rows, const uint8_t *keys, unsigned state, uint8_t *states)
-{
-    enum { HALF = WINDOW / 2 };
-    same first = all_same(state), second = run_8(rows, keys + HALF - 8, all_same(1), states);
-    const unsigned guess = states[7];
-    for (unsigned i = 0; i < HALF; i += 8) {
-        first = run_8(rows, keys + i, first, states + i);
-        second = run_8(rows, keys + HALF + i, second, states + HALF + i);
-    }
-    if ((states[HALF - 1] ^ guess) & STATE)
-        for (unsigned i = HALF; i < WINDOW; i += 8)
-            first = run_8(rows, keys + i, first, states + i);
-    return states[WINDOW - 1] & STATE;
+    return vgetq_lane_u8(now, 0) & STATE;
 }
 #endif
 
@@ -630,15 +621,14 @@ size_t bpe_last_cut(const bpe_pattern *p, const uint8_t *window, size_t length)
     return 0;
 }
 
-/* Make the keys of a window with characters beyond ASCII. The key of a character's first byte is the row of its class,
-   from C0 on; its other bytes, 80 to BF, have rows that change nothing. Returns the number of known bytes: n, or fewer if an
-   incomplete character or bytes that are not UTF-8 follow them. */
+/* Make the keys of a window with characters beyond ASCII, from a copy of its bytes. A character's first byte becomes C0 +
+   its class; its other bytes, 80 to BF, change nothing. Returns the number of known bytes: n, or fewer if an incomplete
+   character or bytes that are not UTF-8 follow them. */
 static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, unsigned n, size_t rest, uint64_t high,
                                    uint64_t tail, uint8_t *keys)
 {
     uint64_t lead = p->ideographs_are_one_class ? in_range(window, 0, 0xE4, 6) : 0;
-    memcpy(keys, window, WINDOW); /* rows E4 to E9 are those of ideographs */
-    if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 and then B8 or more; two more bytes follow */
+    if (lead) { /* U+4E00..U+9FFF: E5 to E9, or E4 and then B8 or more; two more bytes follow. They stay as they are */
         lead &= (in_range(window, 0, 0xE5, 5) | in_range(window, 0, 0xB8, 8) >> 1) & tail >> 1 & tail >> 2;
         high &= ~(lead | lead << 1 | lead << 2);
     }
@@ -646,50 +636,55 @@ static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, 
         uint32_t character;
         const unsigned i = lowest_bit(high);
         const unsigned length = decode(window + i, window + (rest < READABLE ? rest : READABLE), &character);
-        if (!length || i + length > n) {
-            memset(keys + i, 0x80, WINDOW - i);
+        if (!length || i + length > n)
             return i;
-        }
         high &= ~(bits_below(length) << i);
         keys[i] = (uint8_t)(0xC0 + class_of(p, character));
     }
     return n;
 }
 
-/* Run the machine over a window, of which `rest` bytes are text. Returns how many of its bytes were read, and sets a bit of
-   *starts for each byte at which a word begins. After each byte, the machine marks what is known by then, with a space as
-   dot, and the pattern ` ?\w+|\s+(?!\S)|\s`:
-       text     a  b  .  .  c
-       BEGINS   1  0  1  0  0
-       BEFORE   0  0  0  0  1     (a word begins one character before)      words: "ab", " ", " c"
-   *before is 1 if a word begins with the last character before the window. The state becomes STOPPED if more than one
-   character has to be given back; then walk_word reads on from the beginning of the last word. */
-ALWAYS_INLINE unsigned find_starts(const bpe_rules *r, const uint8_t *window, size_t rest, unsigned *state, uint64_t *starts,
-                                   unsigned *before)
+typedef struct { /* what the machine found in a window */
+    const uint8_t *from;
+    unsigned n, state; /* how many of its bytes were read, and the state after them */
+    unsigned before;   /* 1 if a word begins with the last character before the window */
+    uint64_t starts;   /* a bit for each byte at which a word begins */
+} reading;
+
+/* Run the machine over a window, of which `rest` bytes are text. After each two bytes, it marks what is known by then. With
+   a space as dot, and the pattern ` ?\w+|\s+(?!\S)|\s`:
+       text      a b    . .    c d
+       BEGINS    1 0    1 0    0 0     a word begins here
+       BACK      0      0      1       or one character before      words: "ab", " ", " cd"
+   The state becomes STOPPED if more than one character has to be given back; then walk_word reads on from the beginning of
+   the last word. */
+ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t rest, reading *now)
 {
     const unsigned all = rest < WINDOW ? (unsigned)rest : WINDOW;
-    const uint64_t high = in_range(window, 0, 0x80, 128) & bits_below(all);
-    uint8_t keys[WINDOW], states[WINDOW];
-    uint64_t tail = 0, stops, back;
-    unsigned n = all;
-    if (high) {
-        tail = in_range(window, 0, 0x80, 0x40) & bits_below(all);
-        n = make_keys(r->pattern, window, all, rest, high, tail, keys);
+    const uint64_t high = in_range(window, 0, 0x80, 128) & bits_below(all), firsts = 0x5555555555555555u;
+    const uint8_t *keys = window;
+    uint8_t copy[WINDOW], marks[WINDOW];
+    uint64_t tail = 0, back, moved;
+    now->n = all;
+    if (high || all < WINDOW) {
+        keys = memcpy(copy, window, WINDOW);
+        if (high) {
+            tail = in_range(window, 0, 0x80, 0x40) & bits_below(all);
+            now->n = make_keys(r->pattern, window, all, rest, high, tail, copy);
+        }
+        memset(copy + now->n, 0x80, WINDOW - now->n);
     }
-    *state = r->run(r->pattern->rows, high ? keys : window, *state, states);
-    stops = in_range(states, 0xFF ^ STOP, 0xFF, 1) & bits_below(n);
+    now->state = r->run(r->pattern, keys, now->state, marks);
+    if (now->state == STOPPED)
+        now->n = lowest_bit(in_range(marks, 0xFF ^ FIRST_STATE, 0xFF, 1) & firsts);
     /* "a\xFF": in the last window, the machine would read the a again and again, since its word may still go on */
-    if (stops || !n || (n < all && rest <= WINDOW)) {
-        n = stops ? lowest_bit(stops) : n;
-        *state = STOPPED;
-    }
-    back = in_range(states, 0xFF ^ BEFORE, 0xFF, 1) & bits_below(n);
-    *before = back & 1;
-    back >>= 1;
-    for (uint64_t moved; (moved = back & tail);) /* to the first byte of the character */
-        back = (back ^ moved) | moved >> 1;
-    *starts = (in_range(states, 0xFF ^ BEGINS, 0xFF, 1) & bits_below(n)) | back;
-    return n;
+    else if (!now->n || (now->n < all && rest <= WINDOW))
+        now->state = STOPPED;
+    back = in_range(marks, 0xFF ^ BACK, 0xFF, 1) & firsts;
+    now->before = back & 1;
+    now->starts = in_range(marks, 0, BEGINS, 128) | back >> 1;
+    while ((moved = now->starts & tail)) /* to the first byte of the character */
+        now->starts = (now->starts ^ moved) | moved >> 1;
 }
 
 /* A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
@@ -762,30 +757,40 @@ ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *wo
 /* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
 ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
 {
-    const uint8_t *at = b->text; /* the next window; the word at b->text begins there, or before it */
+    reading now, later = {.from = b->text};
     uint8_t copy[READABLE];
-    unsigned state = 0;
+    int is_read = 0; /* whether the machine has read the later window */
     while (b->text < end) {
         table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
-        const uint8_t *word = b->text, *from, *window;
+        const uint8_t *word = b->text, *from, *at; /* the word begins in this window, or before it; at: the next window */
+        const uint8_t *window;
         pending *next = b->words + b->n;
-        uint64_t starts = 0;
-        unsigned n = 0, before = 0;
         size_t offset;
-        if (b->limit - at < READABLE && end - word <= WINDOW) { /* then all of the word is in the copy */
-            at = word;
-            state = 0;
+        now = later;
+        if (!is_read) {
+            if (b->limit - now.from < READABLE && end - word <= WINDOW) { /* then all of the word is in the copy */
+                now.from = word;
+                now.state = 0;
+            }
+            now.n = now.before = 0;
+            now.starts = 0;
         }
-        window = from = at; /* the same bytes, and READABLE of the window can be read */
-        if (b->limit - at < READABLE) {
+        window = from = now.from; /* the same bytes, and READABLE of the window can be read */
+        if (b->limit - from < READABLE) {
             memset(copy, 0, sizeof copy);
-            window = memcpy(copy, at, lesser((uint64_t)(end - at), READABLE));
+            window = memcpy(copy, from, lesser((uint64_t)(end - from), READABLE));
         }
-        if (end - at >= SHORT)
-            n = find_starts(b->rules, window, (size_t)(end - at), &state, &starts, &before);
-        if (at == word)
-            starts &= ~(uint64_t)1; /* it is known */
-        if (before) { /* in the window before */
+        if (!is_read && end - from >= SHORT)
+            find_starts(b->rules, window, (size_t)(end - from), &now);
+        at = end - from < SHORT ? end : from + now.n;
+        /* Each step of the machine waits for the one before it. Meanwhile, the processor adds the words of this window. */
+        later = (reading){.from = at, .state = now.state};
+        is_read = now.state != STOPPED && end - at >= SHORT && b->limit - at >= READABLE;
+        if (LIKELY(is_read))
+            find_starts(b->rules, at, (size_t)(end - at), &later);
+        if (from == word)
+            now.starts &= ~(uint64_t)1; /* it is known */
+        if (now.before) { /* in the window before */
             const uint8_t *to = from - 1;
             while ((*to & 0xC0) == 0x80)
                 to--;
@@ -793,14 +798,13 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
             word = to;
         }
         offset = word < from ? 0 : (size_t)((uintptr_t)window - (uintptr_t)from);
-        for (; starts; starts &= starts - 1) {
+        for (uint64_t starts = now.starts; starts; starts &= starts - 1) {
             const uint8_t *const to = from + lowest_bit(starts);
             TRY(add_word(b, &next, &t, word, word + offset, (size_t)(to - word)));
             word = to;
             offset = (size_t)((uintptr_t)window - (uintptr_t)from);
         }
-        at = end - at < SHORT ? end : at + n;
-        if (!LIKELY(state != STOPPED && at < end)) {
+        if (!LIKELY(now.state != STOPPED && at < end)) {
             do {
                 const uint8_t *const to = walk_word(b->rules->pattern, word, end);
                 b->text = word;
@@ -809,8 +813,7 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
                 TRY(add_word(b, &next, &t, word, word < from ? word : window + (word - from), (size_t)(to - word)));
                 word = to;
             } while (at == end && from <= word && word < end && next < b->words + BATCH_ROOM);
-            at = word;
-            state = 0;
+            later = (reading){.from = word};
         }
         b->text = word;
         b->n = (size_t)(next - b->words);

@@ -31,7 +31,16 @@ import regex
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = (pathlib.Path(HERE, "bpe_fast.c"), pathlib.Path(HERE, "bpe_text.c"))  # the second one uses the first
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
-VERSION = 25  # of the interface: a module built for another version is not used
+VERSION = 26  # of the interface: a module built for another version is not used
+
+
+def new_seed() -> tuple[int, int]:
+    """Return two secret numbers for a hash table, so that nobody can choose words that collide.
+
+    Each table has its own: words in the order of another table with the same seed collide, too.
+    """
+    first, second = struct.unpack("QQ", os.urandom(16))
+    return first, second
 
 
 class Engine:
@@ -41,7 +50,6 @@ class Engine:
         self.named = named  # the expressions of named patterns
         self.ffi, self.lib = module.ffi, module.lib
         self.new = self.ffi.new_allocator(should_clear_after_alloc=False)
-        self.seed = struct.unpack("QQ", os.urandom(16))  # keeps chosen words from colliding in the hash table
         self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
         self.custom = functools.lru_cache(maxsize=32)(self.new_pattern)
         self.patterns = self.built_in_patterns()
@@ -135,7 +143,7 @@ class Engine:
         arrays = table.get(handle)
         lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
         limits = (min(n, 2**64 - 1) for n in (merges_wanted, min_frequency))
-        learner = self.create("learner", *arrays, len(arrays[1]), *limits, self.seed)
+        learner = self.create("learner", *arrays, len(arrays[1]), *limits, new_seed())
         del arrays  # C has copied them
         made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
         tokens = [bytes([byte]) for byte in range(256)]
@@ -154,10 +162,13 @@ class Words:
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
         self.pattern, _ = engine.pattern(pattern)  # which the rules need
-        self.rules = engine.create("rules", *engine.special_arguments(special_tokens), self.pattern, engine.seed)
-        self.new_table = functools.partial(engine.create, "words", engine.seed)
+        self.rules = engine.create("rules", *engine.special_arguments(special_tokens), self.pattern, new_seed())
         self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
         self.free = self.tables[:]  # the tables that no call is using
+
+    def new_table(self) -> Any:
+        """Create an empty table."""
+        return self.engine.create("words", new_seed())
 
     def scan(self, *texts: bytes) -> None:
         """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8.
@@ -273,10 +284,10 @@ class Encoder:
         special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         specials = engine.special_arguments(tokenizer.special_ids)
-        self.rules = engine.create("rules", *specials, self.pattern, engine.seed)
+        self.rules = engine.create("rules", *specials, self.pattern, new_seed())
         data = b"".join(tokens)
         vocabulary = in_memory(ids), len(ids), data, lengths, in_memory(merges), len(merges) // 3
-        self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, engine.seed)
+        self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, new_seed())
         known = data, lengths, in_memory(ids_of_tokens), len(tokens), False
         if words := tokenizer.whole_words:
             word_lengths, word_ids = array("Q", map(len, words)), array("I", words.values())
@@ -771,9 +782,10 @@ def places_to_cut(rows: Rows) -> set[tuple[int, int]]:
 # To find a word's end, the automaton may have to read on, and then go back. C also has a machine that never goes
 # back: it marks the places at which words begin. Its state is a pair: the state of a match, and that of the next
 # match, in case that the first one ends before the last character (0: it can't).
-BEGINS, BEFORE, STOP = 16, 32, 64  # here; one character before; the automaton must find the place
+BEFORE, BEGINS = 16, 32  # a word begins one character before this one; it begins here
 
-# A register has room for 16 states, the most frequent ones in this text. If another would follow, the machine stops.
+# A register has room for 16 states: the most frequent ones in this text, and one that the machine doesn't leave.
+STOPPED = 15  # instead of any other state, and if the automaton must find the place
 SAMPLE = """It's the "best" of 1984, isn't it?
 
     for i in range(10):
@@ -784,7 +796,7 @@ Déjà vu: 3,141.59 € «ёлка». 我们去年夏天在北京，  天气很�
 
 
 def machine_of(rows: Rows) -> Rows:
-    """Return the machine of an automaton: for each state and class, the next state and its marks."""
+    """Return the machine of an automaton: for each state and class, the next state and its marks, or (0, STOPPED)."""
     numbers = {(1, 0): 0}
     cells: Rows = []
     while len(cells) < len(numbers):
@@ -800,29 +812,41 @@ def machine_of(rows: Rows) -> Rows:
             elif ends and first:
                 marks, new = marks | BEGINS, (first, 0)
             else:
-                marks, new = STOP, (1, 0)
+                marks, new = STOPPED, (1, 0)
             row.append((numbers.setdefault(new, len(numbers)), marks))
         cells.append(row)
     return merge_states(cells)
 
 
-def machine_rows(classes: bytes, rows: Rows) -> bytes:
-    """Return the machine's rows of 16 states by byte; 80 to BF change nothing, and C0 on are for the classes."""
+def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
+    """Return the machine's rows for two bytes, and where they are.
+
+    A row has for each state the next one and its marks: of the first character, and twice those of the second one.
+    """
     machine = machine_of(rows)
     visits = collections.Counter({0: len(SAMPLE)})  # the beginning of the text stays state 0
     state = 0
     for character in SAMPLE:
         state, _ = machine[state][classes[ord(character)]]
         visits[state] += 1
-    kept = sorted(range(len(machine)), key=lambda state: -visits[state])[:16]
-    by_class = []
-    for number in range(len(machine[0])):
+    kept = sorted(range(len(machine)), key=lambda state: -visits[state])[:STOPPED]
+    n = len(machine[0])
+    steps = []
+    for number in range(n):
         cells = [machine[state][number] for state in kept]
-        row = bytes(kept.index(state) | marks if state in kept else STOP for state, marks in cells)
-        by_class.append(row.ljust(16, b"\0"))
-    ideographs = by_class[classes[0x4E00]]  # by their first byte, E4 to E9, if all are of this class
-    others = b"".join(by_class).ljust(16 * MOST_CLASSES, b"\0")
-    return b"".join(by_class[number] for number in classes[:128]) + bytes(range(16)) * 64 + others + ideographs * 28
+        step = [kept.index(state) | marks if state in kept else STOPPED for state, marks in cells]
+        steps.append(step + [STOPPED] * (16 - len(step)))
+    steps.append(list(range(16)))  # of a byte that changes nothing
+    pairs = bytearray()
+    for first_step, second_step in itertools.product(steps, steps):
+        for cell in first_step:
+            after = second_step[cell & 15]
+            pairs.append(after if after == STOPPED else (after & 15) + (cell & 48) + 2 * (after & 48))
+    # By byte: ASCII; 80 to BF, the later bytes of a character; C0 on, the class of its first byte instead of the byte;
+    # E4 to E9, the first bytes of ideographs, if all are of one class.
+    keys = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
+    first = array("H", [16 * (n + 1) * key for key in keys])
+    return {"pairs": array("B", pairs), "first": first, "second": array("H", [16 * key for key in keys])}
 
 
 KINDS = {"B": "uint8_t", "H": "uint16_t"}
@@ -845,7 +869,7 @@ def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
         "classes": array("B", b"".join(distinct)),
         "cells": array("H", cells),
         "ascii": array("H", [cells[row + k] for row in range(0, len(cells), n + 1) for k in classes[:128]]),
-        "rows": array("B", machine_rows(classes, rows)),
+        **machine_tables(classes, rows),
         "cuts": array("B", [pair in cuts for pair in itertools.product(range(n), range(n))]),
         "n_classes": n,
         "ideographs_are_one_class": int(len(set(classes[0x4E00:0xA000])) == 1),

@@ -111,8 +111,8 @@ def test_fifty_thousand_special_tokens_cost_little(form):
 def test_a_vocabulary_that_does_not_fit_is_a_return_code(n_ids, merges, status):
     new, lib = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib
     vocabulary = list(range(n_ids)), n_ids, b"ab" * (n_ids - 256), [2] * (n_ids - 256)
-    rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, ENGINE.seed)
-    arguments = *vocabulary, merges, len(merges) // 3, rules, [], ENGINE.seed
+    rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
+    arguments = *vocabulary, merges, len(merges) // 3, rules, [], build_ffi.new_seed()
     assert lib.bpe_encoder_new(*arguments, new) == getattr(lib, f"BPE_{status}")
     lib.bpe_encoder_free(new[0])
 
@@ -157,11 +157,11 @@ def test_words_with_a_pattern_cost_what_random_words_cost(kind):
 def seconds_to_index(merges):
     """The time that an encoder takes to make its table of pairs."""
     new, lib, rows, times = ENGINE.ffi.new("bpe_encoder **"), ENGINE.lib, [n for pair in merges for n in (*pair, 256)], []
-    rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, ENGINE.seed)
+    rules = ENGINE.create("rules", b"", [], 0, ENGINE.ffi.NULL, build_ffi.new_seed())
     for _ in range(3):
         start = time.process_time()
         vocabulary = list(range(60_000)), 60_000, b"ab" * 59_744, [2] * 59_744
-        ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), rules, [], ENGINE.seed, new))
+        ENGINE.check(lib.bpe_encoder_new(*vocabulary, rows, len(merges), rules, [], build_ffi.new_seed(), new))
         times.append(time.process_time() - start)
         lib.bpe_encoder_free(new[0])
     return min(times)
@@ -194,7 +194,7 @@ def test_tables_with_different_seeds_hold_the_same(monkeypatch):
     words = {random_bytes(rng, range(256), 40): rng.randint(1, 9) for _ in range(5000)}
     tables = []
     for seed in ((0, 1), (1, 0), (2**64 - 1, 2**63)):
-        monkeypatch.setattr(ENGINE, "seed", seed)
+        monkeypatch.setattr(build_ffi, "new_seed", lambda seed=seed: seed)
         tables.append(table(words))
     assert tables[0].copy() == tables[1].copy() == tables[2].copy() == words
     for other in tables[1:]:
@@ -202,13 +202,13 @@ def test_tables_with_different_seeds_hold_the_same(monkeypatch):
     assert tables[0].copy() == {word: 3 * count for word, count in words.items()}
 
 
-def test_every_engine_has_a_seed_of_its_own():
-    assert len({build_ffi.Engine(ENGINE, bpe.PATTERNS).seed for _ in range(10)}) == 10
+def test_every_table_has_a_seed_of_its_own():
+    assert len({build_ffi.new_seed() for _ in range(10)}) == 10
 
 
 def test_words_with_the_same_hash_are_different_words(monkeypatch):
     """A factor of zero, which only a seed that is known can give: the key of each word is 0 and its length."""
-    monkeypatch.setattr(ENGINE, "seed", (5, int.from_bytes(b"collides", "little")))
+    monkeypatch.setattr(build_ffi, "new_seed", lambda: (5, int.from_bytes(b"collides", "little")))
     words = {b"%08dcollides" % number: number + 1 for number in range(1000)}
     made = table(words)
     add(made, table(words))
@@ -360,7 +360,7 @@ def test_the_merge_loop_compiles_alone_and_learns(tmp_path):
     lib, learner, made = ffi.dlopen(str(library)), ffi.new("bpe_learner **"), ffi.new("size_t *")
     counts = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
     arguments = b"".join(counts), list(map(len, counts)), list(counts.values()), len(counts)
-    assert lib.bpe_learner_new(*arguments, 6, 1, ENGINE.seed, learner) == lib.BPE_OK
+    assert lib.bpe_learner_new(*arguments, 6, 1, build_ffi.new_seed(), learner) == lib.BPE_OK
     merges = ffi.new("bpe_merge[]", 10)
     assert lib.bpe_learner_run(learner[0], merges, 10, made) == lib.BPE_DONE
     # by hand: s t, e st, o w, l ow, w est, n e; on a tie, the greater pair
@@ -418,7 +418,7 @@ def new_learner(words, merges_wanted=1000, least=1):
     """(return code, learner), without the checks and limits of Engine.learn."""
     ffi, lib, new = ENGINE.ffi, ENGINE.lib, ENGINE.ffi.new("bpe_learner **")
     arrays = words.get(words.handle())
-    status = lib.bpe_learner_new(*arrays, len(arrays[1]), merges_wanted, least, ENGINE.seed, new)
+    status = lib.bpe_learner_new(*arrays, len(arrays[1]), merges_wanted, least, build_ffi.new_seed(), new)
     return status, ffi.gc(new[0], lib.bpe_learner_free)
 
 

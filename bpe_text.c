@@ -26,7 +26,7 @@
  *
  * PART 1, WORDS, counts words in a table, or gives them to Part 2. Patterns come as tables, which build_ffi.py makes
  * from their text. The scanner reads windows of 64 bytes with a machine of 16 states that marks where words begin:
- * each byte is one step, and one shuffle of a register. If the machine can't decide, which is rare, walk_word reads one
+ * two bytes are one step, and one shuffle of a register. If the machine can't decide, which is rare, walk_word reads one
  * word with the automaton, which goes back to the last place at which the word might end.
  *
  * PART 2, ENCODING, merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct
@@ -65,7 +65,7 @@ typedef struct {
     const uint8_t *classes;
     const uint16_t *cells;  /* by state: one for each class, and one for the end of the text */
     const uint16_t *ascii;  /* the same by state and byte, for the bytes below 128 */
-    const uint8_t *pairs;   /* the rows of the machine, see find_starts: that of bytes a and b is at first[a] + second[b] */
+    const uint8_t *pairs;   /* the machine's rows of 16 states: that of bytes a and b is at first[a] + second[b] */
     const uint16_t *first, *second;
     const uint8_t *cuts;    /* by the classes of two characters: whether any text can be cut between them */
     uint32_t n_classes;
@@ -153,6 +153,7 @@ enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slot
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
 enum { SHORT = 16 };                       /* bytes: less text is read by walk_word alone */
 enum { STATE = 15, STOPPED = 15 };         /* of the machine, in a row */
+enum { NO_STEP = 0x80 };                   /* a key that changes nothing, as behind the text */
 enum { BEGINS = 128, BACK = 64, FIRST_STATE = STATE << 2 }; /* in the marks of a window: see find_starts */
 enum { BATCH = 64 };                       /* words that are looked up together */
 enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
@@ -385,14 +386,15 @@ ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 }
 #endif
 
-typedef unsigned machine(const bpe_pattern *p, const uint8_t *keys, unsigned state, uint8_t *marks);
+typedef unsigned machine(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks);
 
-/* Take a step of the machine for each two bytes of a window. Their keys say which row has the next state and the marks for
-   each of 16 states. Writes the marks of each byte, and returns the last state. A byte of ASCII is its own key. */
+/* Take a step of the machine for each two of the first n bytes of a window, or for more. Their keys say which row has the
+   next state and the marks for each of 16 states. Writes the marks of each byte, and returns the last state. A byte of
+   ASCII is its own key. */
 #if !defined(NEON)
-static unsigned run_plain(const bpe_pattern *p, const uint8_t *keys, unsigned state, uint8_t *marks)
+static unsigned run_plain(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks)
 {
-    for (unsigned i = 0; i < WINDOW; i += 2) {
+    for (unsigned i = 0; i < n; i += 2) {
         const unsigned cell = p->pairs[p->first[keys[i]] + p->second[keys[i + 1]] + state];
         marks[i] = (uint8_t)(cell << 2);
         marks[i + 1] = (uint8_t)(cell << 1);
@@ -406,10 +408,10 @@ static unsigned run_plain(const bpe_pattern *p, const uint8_t *keys, unsigned st
    16 cells, in order. */
 #if defined(SSE2)
 __attribute__((target("avx")))
-static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned state, uint8_t *marks)
+static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks)
 {
     __m128i now = _mm_set1_epi8((char)state), last = now;
-    for (unsigned i = 0; i < WINDOW; i += 32) {
+    for (unsigned i = 0; i < n; i += 32) {
 #pragma GCC unroll 16
         for (unsigned k = 0; k < 16; k++, keys += 2) {
             const uint8_t *row = p->pairs + p->first[keys[0]] + p->second[keys[1]];
@@ -423,10 +425,10 @@ static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned sta
     return (unsigned)_mm_cvtsi128_si32(now) & STATE;
 }
 #elif defined(NEON)
-static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned state, uint8_t *marks)
+static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks)
 {
     uint8x16_t now = vdupq_n_u8((uint8_t)state), last = now;
-    for (unsigned i = 0; i < WINDOW; i += 32) {
+    for (unsigned i = 0; i < n; i += 32) {
 #pragma GCC unroll 16
         for (unsigned k = 0; k < 16; k++, keys += 2) {
             const uint8_t *row = p->pairs + p->first[keys[0]] + p->second[keys[1]];
@@ -663,18 +665,16 @@ ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t
     const unsigned all = rest < WINDOW ? (unsigned)rest : WINDOW;
     const uint64_t high = in_range(window, 0, 0x80, 128) & bits_below(all), firsts = 0x5555555555555555u;
     const uint8_t *keys = window;
-    uint8_t copy[WINDOW], marks[WINDOW];
+    uint8_t copy[WINDOW], marks[WINDOW] = {0};
     uint64_t tail = 0, back, moved;
     now->n = all;
-    if (high || all < WINDOW) {
+    if (high) {
+        tail = in_range(window, 0, 0x80, 0x40) & bits_below(all);
         keys = memcpy(copy, window, WINDOW);
-        if (high) {
-            tail = in_range(window, 0, 0x80, 0x40) & bits_below(all);
-            now->n = make_keys(r->pattern, window, all, rest, high, tail, copy);
-        }
-        memset(copy + now->n, 0x80, WINDOW - now->n);
+        now->n = make_keys(r->pattern, window, all, rest, high, tail, copy);
+        memset(copy + now->n, NO_STEP, WINDOW - now->n);
     }
-    now->state = r->run(r->pattern, keys, now->state, marks);
+    now->state = r->run(r->pattern, keys, all, now->state, marks);
     if (now->state == STOPPED)
         now->n = lowest_bit(in_range(marks, 0xFF ^ FIRST_STATE, 0xFF, 1) & firsts);
     /* "a\xFF": in the last window, the machine would read the a again and again, since its word may still go on */
@@ -701,7 +701,7 @@ typedef struct batch batch;
 typedef int (*batch_sink)(void *state, const pending *words, size_t n);
 
 struct batch {
-    const uint8_t *text, *limit; /* the next word; bytes up to limit can be read */
+    const uint8_t *text, *limit; /* the next word; the end of all texts */
     const bpe_rules *rules;
     const table *table;
     batch_sink sink;
@@ -767,25 +767,19 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
         pending *next = b->words + b->n;
         size_t offset;
         now = later;
-        if (!is_read) {
-            if (b->limit - now.from < READABLE && end - word <= WINDOW) { /* then all of the word is in the copy */
-                now.from = word;
-                now.state = 0;
-            }
-            now.n = now.before = 0;
-            now.starts = 0;
-        }
+        if (!is_read && end - now.from < READABLE && end - word <= WINDOW)
+            now = (reading){.from = word}; /* then all of the word is in the copy */
         window = from = now.from; /* the same bytes, and READABLE of the window can be read */
-        if (b->limit - from < READABLE) {
-            memset(copy, 0, sizeof copy);
-            window = memcpy(copy, from, lesser((uint64_t)(end - from), READABLE));
+        if (end - from < READABLE) {
+            memset(copy, NO_STEP, sizeof copy);
+            window = memcpy(copy, from, (size_t)(end - from));
         }
         if (!is_read && end - from >= SHORT)
             find_starts(b->rules, window, (size_t)(end - from), &now);
         at = end - from < SHORT ? end : from + now.n;
         /* Each step of the machine waits for the one before it. Meanwhile, the processor adds the words of this window. */
         later = (reading){.from = at, .state = now.state};
-        is_read = now.state != STOPPED && end - at >= SHORT && b->limit - at >= READABLE;
+        is_read = now.state != STOPPED && end - at >= READABLE;
         if (LIKELY(is_read))
             find_starts(b->rules, at, (size_t)(end - at), &later);
         if (from == word)

@@ -152,8 +152,9 @@ class Engine:
             status = lib.bpe_learner_run(learner, batch, len(batch), made)
             self.check(status)
             for left, right, count, replaced in struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]]):
-                tokens.append(tokens[left] + tokens[right])
-                yield tokens[left], tokens[right], count, replaced
+                first, second = tokens[left], tokens[right]
+                tokens.append(first + second)
+                yield first, second, count, replaced
 
 
 class Words:

@@ -875,7 +875,7 @@ def model_of(learned: Iterable[Learned], options: Options) -> Model:
     """Return (vocab, merges) for the results of learn()."""
     merges = [(left, right) for left, right, _, _ in learned]
     specials = [special.encode("utf-8") for special in options.special_tokens]
-    return dict(enumerate([*BYTES, *specials, *(left + right for left, right in merges)])), merges
+    return dict(enumerate([*BYTES, *specials, *map(b"".join, merges)])), merges
 
 
 # ------------------------------

@@ -155,7 +155,7 @@ enum { SHORT = 16 };                       /* bytes: less text is read by walk_w
 enum { STATE = 15, STOPPED = 15 };         /* of the machine, in a row */
 enum { NO_STEP = 0x80 };                   /* a key that changes nothing, as behind the text */
 enum { BEGINS = 128, BACK = 64, FIRST_STATE = STATE << 2 }; /* in the marks of a window: see find_starts */
-enum { BATCH = 64 };                       /* words that are looked up together */
+enum { BATCH = 128 };                      /* words that are looked up together */
 enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */

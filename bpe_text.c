@@ -435,7 +435,8 @@ static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned n, 
             now = vqtbl1q_u8(vld1q_u8(row), vandq_u8(now, vdupq_n_u8(STATE)));
             last = vextq_u8(last, now, 1);
         }
-        vst2q_u8(marks + i, (uint8x16x2_t){{vshlq_n_u8(last, 2), vshlq_n_u8(last, 1)}}); /* interleaved */
+        const uint8x16x2_t both = {{vshlq_n_u8(last, 2), vshlq_n_u8(last, 1)}};
+        vst2q_u8(marks + i, both); /* interleaved */
     }
     return vgetq_lane_u8(now, 0) & STATE;
 }

@@ -274,8 +274,8 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[pair].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        # In the order of the tie rule. All tokens differ (see check_merges), so no two pairs have the
-        # same two keys, and the last field is never compared.
+        # In the order of the tie rule. Training makes no token twice (see check_merges), so no two pairs
+        # have the same two keys, and the last field is never compared.
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
@@ -390,7 +390,7 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
 def encode_words(words: Iterable[Iterable[Token]],
                  merges: Iterable[tuple[Token, Token]]) -> Iterator[tuple[Token, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
-    ranks = {pair: rank for rank, pair in enumerate(dict.fromkeys(merges))}  # without repeated merges
+    ranks = {pair: rank for rank, pair in enumerate(merges)}
     new_tokens = [left + right for left, right in ranks]  # `merges`, if an iterator, is used up by now
     for word in words:
         yield tuple(merge_by_rank(word, ranks, new_tokens))
@@ -407,8 +407,8 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
     one uses. Training gives no such merges. It uses a token only after making it, and makes each token
-    only once: wherever bytes end as the token "est", only merges within them were made. So these were
-    the same everywhere, and the last one was the same. (Other programs may make a token from two pairs,
+    only once: where the bytes est became one token, no merge crossed their ends, so everywhere the same
+    merges were made of them, the last one included. (Other programs may make a token from two pairs,
     which is accepted.)
 
     Tokenizer merges by rank, as other programs do, even if a merge makes a token that an earlier one
@@ -540,7 +540,7 @@ def check_pattern(pattern: Pattern) -> Pattern:
         return checked[0] if len(checked) == 1 else checked
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, not {pattern!r}")
-    name = pattern.removeprefix(ONLY_MATCHES)  # has no effect on a named pattern
+    name = pattern.removeprefix(ONLY_MATCHES)  # between matches of a named pattern is no text
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
     # without any operator of regular expressions, it is a misspelled name
@@ -620,8 +620,8 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 
     Text for a named pattern can be cut where WORD_END matches, and text for a custom one just before a
     special token, or where the C engine, if given, finds a place. If no special token crosses the cut,
-    the two parts have the same special tokens as the whole. Those in `normalized` are searched for after
-    the others, in normalized text, and normalizing may even create one.
+    the two parts have the same special tokens as the whole. If there is a normal form, those in
+    `normalized` are searched for last, in normalized text, and normalizing may even create one.
     """
     text = window.decode("utf-8", "surrogateescape")
     form, steps = steps_of(pattern)
@@ -638,7 +638,7 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 
     def normalizing_joins(place: int) -> bool:
         if not (form and named):
-            return False  # nothing is normalized, or text is split here before it is
+            return False  # nothing is normalized, or each side of a special token is normalized alone
         near = text[place - margin : place + margin]
         if found_first != special_tokens and not near.isascii():
             return True  # normalizing what isn't ASCII could make a special token that crosses the cut
@@ -674,8 +674,8 @@ EngineName = Literal["auto", "python", "c"]
 class Options:
     """The options of a call, checked. Raises ValueError for a bad one, with its value."""
 
-    # Types are in quotes, even with `annotations`: dataclass() would look up the names in sys.modules,
-    # and this module can be loaded without an entry there.
+    # dataclass() looks up the names of types without quotes in sys.modules (for "from __future__ import
+    # annotations"), and this module can be loaded without an entry there.
     special_tokens: "tuple[str, ...]" = ()  # from check_special_tokens
     pattern: "Pattern" = "gpt2"
     errors: "Errors" = "strict"
@@ -690,7 +690,7 @@ class Options:
     kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips
     normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
     rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # what save() writes back
-    words_first: "bool" = False  # a word that is a token is not merged
+    words_first: "bool" = False  # a word that is a token stays whole
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", check_pattern(self.pattern))  # the object is frozen
@@ -1437,7 +1437,7 @@ def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) 
     seen: dict[object, FilePath] = {}
     for number, path in enumerate([*inputs, *outputs]):
         try:
-            key: object = os.stat(0 if path == "-" else path)[1:3]  # its number, and the device
+            key: object = os.stat(0 if path == "-" else path)[1:3]  # inode and device
         except FileNotFoundError:
             key = os.path.realpath(path)
         same = key in seen and number >= len(inputs)
@@ -1577,7 +1577,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
         model.pop("unk_token", None)
 
     specials = check_special_tokens([token["content"] for token in added])
-    check_special_names(special for special in specials if special in vocab)  # others can only be text
+    check_special_names(filter(vocab.__contains__, specials))  # others name no other token
     # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; unsupported()
     # compares them with the ids in the file.
     new_id, special_ids = len(vocab), {}
@@ -1618,7 +1618,7 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             if step == split_step(ours):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
-            else:  # unsupported() reports it; with any pattern here, later steps keep their index in flat()
+            else:  # unsupported() reports it; a placeholder keeps the index of later steps in flat()
                 pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
@@ -1645,7 +1645,7 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
 
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
-    # form. (If the other token begins first, both find it.)
+    # form. (In "a><b><c>", where "a><b" begins first, we find it, too.)
     form = steps_of(options.pattern)[0]
     others = set() if form else set(options.special_tokens).difference(options.normalized)
     # hashes, because all beginnings of a long token would take too much memory
@@ -1907,7 +1907,7 @@ def cut_stream(blocks: Iterable[bytes], options: Options, first: int, most: int)
 def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: bool,
               most_workers: int) -> Generator[tuple[Slice, T], None, None]:
     """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
-    first_slices = list(itertools.islice(slices, min(most_workers, 2)))  # two, before cores are counted
+    first_slices = list(itertools.islice(slices, min(most_workers, 2)))  # with one, cores need not be counted
     if len(first_slices) == 2:
         n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         most_workers = min(most_workers, n_cores)
@@ -2004,7 +2004,7 @@ def count_corpus(corpus: Corpus) -> Table:
     results: Generator[tuple[Slice, Any], None, None]
     if engine := engine_for(options, scanning=True):
         table: Any = engine.words(options.special_tokens, options.pattern)
-        # each thread needs a table of its own, which pays for each 16 MB of text
+        # one thread for each 16 MB of text: it needs a table of its own, and all are merged at the end
         most_workers = corpus.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if corpus.n_bytes else MOST_WORKERS
         results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", most_workers=most_workers)
     else:
@@ -2177,10 +2177,10 @@ def run(args: Namespace) -> int:
     """Show, encode or train; return the status: 1 if --compare found a difference, else 0."""
     if args.show is not None:
         require(not args.corpus, "--show takes no corpus: it uses a saved model")
-        given_options(args, ["engine"])  # refuses all others; the engine makes no difference
+        given_options(args, ["engine"])  # refuses all others; each engine gives the same ids
         tokenizer = load_model(args)
         show(args.show, tokenizer)
-        if len(steps_of(tokenizer.pattern)[1]) != 1:  # C may not have these steps
+        if len(steps_of(tokenizer.pattern)[1]) != 1:  # of another program: C may lack them
             report(args, "engine", engine_used(tokenizer.options))
         return 0
 
@@ -2343,8 +2343,8 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
             kind, text = "in JSON", "\n".join(map(" ".join, json.loads(text)))
-        # In merges of bytes, "</w>" is made of parts first, as by `</ w>`, so there is a space inside
-        # it in the first line that has it. In a file of subword-nmt there never is: `e s</w>`.
+        # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
+        # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.
         line = next((line for line in text.split("\n") if END_OF_WORD in line.replace(" ", "")), "")
         require(END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
         pairs = read_merges(text)
@@ -2375,7 +2375,7 @@ def usual_cause(words: Mapping[Word, int], ours: Pair, other: Pair) -> str:
         return "another rule for ties"
 
     # `a a` is counted 3 times in `a a a a`, and merged twice, so 1 of them overlaps. Another trainer may
-    # count fewer of these, or more.
+    # count it only twice, or each overlap twice.
     def overlapping(pair: Pair) -> int:
         return counts[pair] - sum((len(word) - len(merge_pair(word, pair))) * words[word] for word in words)
 

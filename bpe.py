@@ -2266,20 +2266,25 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     report(args, "vocabulary", f"{len(vocab):,} = {parts}")
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     if folder is not None:
-        try:
-            save_model(vocab, merges, options, folder)
-        except OSError as error:  # the training must not be lost
-            import tempfile
-
-            try:
-                elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
-                save_model(vocab, merges, options, elsewhere)
-            except OSError as second:
-                raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
-            raise OSError(f"{error}; the model is in {elsewhere}") from None
+        save_somewhere(vocab, merges, options, folder)
     task = "--explain" if rounds else "--compare"
     report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
     return corpus, same
+
+
+def save_somewhere(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: str) -> None:
+    """Save a model; if that fails, save it in a temporary folder, so that no training is lost."""
+    try:
+        save_model(vocab, merges, options, folder)
+    except OSError as error:
+        import tempfile
+
+        try:
+            elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
+            save_model(vocab, merges, options, elsewhere)
+        except OSError as second:
+            raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
+        raise OSError(f"{error}; the model is in {elsewhere}") from None
 
 
 def report(args: Namespace, name: str, text: str) -> None:

@@ -540,7 +540,7 @@ def check_pattern(pattern: Pattern) -> Pattern:
         return checked[0] if len(checked) == 1 else checked
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, not {pattern!r}")
-    name = pattern.removeprefix(ONLY_MATCHES)  # between matches of a named pattern is no text
+    name = pattern.removeprefix(ONLY_MATCHES)  # a named pattern's matches are all of the text
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
     # without any operator of regular expressions, it is a misspelled name
@@ -1645,7 +1645,7 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
 
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
-    # form. (In "a><b><c>", where "a><b" begins first, we find it, too.)
+    # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)
     form = steps_of(options.pattern)[0]
     others = set() if form else set(options.special_tokens).difference(options.normalized)
     # hashes, because all beginnings of a long token would take too much memory
@@ -2004,7 +2004,7 @@ def count_corpus(corpus: Corpus) -> Table:
     results: Generator[tuple[Slice, Any], None, None]
     if engine := engine_for(options, scanning=True):
         table: Any = engine.words(options.special_tokens, options.pattern)
-        # one thread for each 16 MB of text: it needs a table of its own, and all are merged at the end
+        # one thread for each 16 MB of text: each has its table, and all are merged at the end
         most_workers = corpus.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if corpus.n_bytes else MOST_WORKERS
         results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", most_workers=most_workers)
     else:
@@ -2266,22 +2266,22 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     report(args, "vocabulary", f"{len(vocab):,} = {parts}")
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     if folder is not None:
-        save_somewhere(vocab, merges, options, folder)
+        save_somewhere((vocab, merges), options, folder)
     task = "--explain" if rounds else "--compare"
     report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
     return corpus, same
 
 
-def save_somewhere(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: str) -> None:
+def save_somewhere(model: Model, options: Options, folder: str) -> None:
     """Save a model; if that fails, save it in a temporary folder, so that no training is lost."""
     try:
-        save_model(vocab, merges, options, folder)
+        save_model(*model, options, folder)
     except OSError as error:
         import tempfile
 
         try:
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
-            save_model(vocab, merges, options, elsewhere)
+            save_model(*model, options, elsewhere)
         except OSError as second:
             raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
         raise OSError(f"{error}; the model is in {elsewhere}") from None

@@ -35,7 +35,7 @@ VERSION = 26  # of the interface: a module built for another version is not used
 
 
 def new_seed() -> tuple[int, int]:
-    """Return two secret numbers for a hash table, so that nobody can choose words that collide.
+    """Return two secret numbers for a hash table: without them, one could choose words that collide.
 
     Each table has its own: words in the order of another table with the same seed collide, too.
     """
@@ -781,11 +781,12 @@ def places_to_cut(rows: Rows) -> set[tuple[int, int]]:
 
 
 # To find a word's end, the automaton may have to read on, and then go back. C also has a machine that never goes
-# back: it marks the places at which words begin. Its state is a pair: the state of a match, and that of the next
-# match, in case that the first one ends before the last character (0: it can't).
-BEFORE, BEGINS = 16, 32  # a word begins one character before this one; it begins here
+# back: it marks the places at which words begin. Its state is a pair: the states of a match and of the next
+# match, in case the first one ends before the last character (0: it can't).
+BACK, BEGINS = 16, 32  # marks: a word begins one character before this one; it begins here
+MARKS = BACK + BEGINS
 
-# A register has room for 16 states: the most frequent ones in this text, and one that the machine doesn't leave.
+# A register has room for 16 states: the most frequent ones in this text, and STOPPED, which is never left.
 STOPPED = 15  # instead of any other state, and if the automaton must find the place
 SAMPLE = """It's the "best" of 1984, isn't it?
 
@@ -806,7 +807,7 @@ def machine_of(rows: Rows) -> Rows:
         for (first, _), (following, ends), second in zip(rows[1][:-1], rows[state], rows[other]):
             marks = BEGINS if state == 1 else 0
             if other and not following and not ends:
-                marks = BEFORE
+                marks = BACK
                 following, ends = second
             if following:
                 new = (following, first if ends else 0)
@@ -820,9 +821,9 @@ def machine_of(rows: Rows) -> Rows:
 
 
 def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
-    """Return the machine's rows for two bytes, and where they are.
+    """Return the machine's rows for two bytes, and the place of each row.
 
-    A row has for each state the next one and its marks: of the first character, and twice those of the second one.
+    For each state, a row has the next one and the marks: the first character's, and twice the second one's.
     """
     machine = machine_of(rows)
     visits = collections.Counter({0: len(SAMPLE)})  # the beginning of the text stays state 0
@@ -842,7 +843,7 @@ def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
     for first_step, second_step in itertools.product(steps, steps):
         for cell in first_step:
             after = second_step[cell & 15]
-            pairs.append(after if after == STOPPED else (after & 15) + (cell & 48) + 2 * (after & 48))
+            pairs.append(after if after == STOPPED else (after & 15) + (cell & MARKS) + 2 * (after & MARKS))
     # By byte: ASCII; 80 to BF, the later bytes of a character; C0 on, the class of its first byte instead of the byte;
     # E4 to E9, the first bytes of ideographs, if all are of one class.
     keys = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]

@@ -10,7 +10,7 @@
  *     bpe_learner_free(learner);
  *
  * There is no mutable global state, so different threads can use different handles. Nothing here prints or exits.
- * With -DCHECKED, assertions check the invariants.
+ * With -DCHECKED, assertions check what must hold at some places.
  *
  * Part II keeps a set of words for each pair. Here, all words are in one array, and each pair that is frequent enough
  * has an ascending list of places in it. The array has a slot for each byte, and an empty slot (.) between two words.
@@ -25,10 +25,10 @@
  * A merge (a, b) -> c reads its list once. For each distinct neighbor x on the left, it sums up how often (x, a)
  * became (x, c); for each y on the right, how often (b, y) became (c, y). Then it updates two pairs per sum.
  *
- * Memory: 4 bytes for each byte of the words and for the slot after each word, up to 512 for each distinct count, as
- * much again for the first lists, 12 per place of the most frequent pair, 32 per slot of the table of pairs; 72 per
- * token; and during bpe_learner_new 24 per word and 1.6 MB. When the block of lists is full, lists of dead pairs are
- * removed.
+ * Memory: 4 bytes for each byte of the words and for the slot after each word, up to 512 to begin a block for each
+ * distinct count, as much again for the first lists, 12 per place of the pair with the longest list, 32 per slot of the
+ * table of pairs, 16 per entry of the heap, about 90 per token; and during bpe_learner_new 24 per word and 1.6 MB. When
+ * the block of lists is full, lists of dead pairs are removed.
  */
 
 #if !defined(CHECKED) && !defined(NDEBUG)
@@ -49,22 +49,22 @@ enum bpe_status {
     BPE_OK,
     BPE_NO_MEMORY,      /* an allocation failed */
     BPE_OVERFLOW,       /* 2^63 bytes of words or more, counting all occurrences */
-    BPE_TOO_MANY_WORDS, /* the array would have 2^32 slots or more */
+    BPE_TOO_MANY_WORDS, /* the array would have 2^32 - 1 slots or more */
     BPE_DONE            /* no pair is left to merge, or no more merges are wanted */
 };
 
 typedef struct bpe_learner bpe_learner;
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
-/* Take n words, concatenated, which can be freed afterwards; a word may be given twice. The ids of bytes are 0 to 255;
-   the first merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. The
+/* Take n different words, concatenated, which can be freed afterwards. The ids of bytes are 0 to 255; the first merge
+   makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. The
    seed is two random numbers, kept secret. Writes a handle, or NULL, even after an error: free it. */
 int bpe_learner_new(const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n,
                     uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner);
 
 /* Make up to `most` merges and write their number to *made. Returns BPE_DONE when no merge is left, or none is wanted,
    and BPE_OK before that: after `most` merges, or after about 0.1 s, so that the caller can show progress and react to
-   Ctrl-C. With millions of rare words it can be 1 s, as in bpe_learner_new, because large blocks are moved or cleared.
+   Ctrl-C. With millions of rare words, this and bpe_learner_new can take 1 s: large blocks are moved or cleared.
    Any other status than BPE_OK is returned by every further call. */
 int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made);
 void bpe_learner_free(bpe_learner *l);
@@ -148,7 +148,7 @@ static int grow(void *block_address, size_t *capacity, size_t needed, size_t siz
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    uint64_t key[2]; /* for a pair, the two ids, and 1; key[1] is 0 in an empty slot, and only there */
+    uint64_t key[2]; /* for a pair {both ids, 1}; key[1] is 0 in an empty slot, and only there */
     union {
         struct {
             uint64_t count, where; /* where: the index of a pair's list */
@@ -252,11 +252,12 @@ static void drop_slot(table *t, slot *s)
 enum { NO_TOKEN, FIRST_ID, ROWS = FIRST_ID + 256 }; /* inside the learner, each id is the caller's + 1 */
 enum { BLOCK = 128 };                               /* slots of the array that share a count */
 enum { WORK_PER_CALL = 1 << 20 };                   /* places; about 0.1 s */
-enum { LEFT, RIGHT, N_PLACES, PLACES };             /* the header of a pair's list; its places follow */
+enum { LEFT, RIGHT, N_PLACES, PLACES };             /* a pair's list: its tokens (here and elsewhere, the sides of a
+                                                       pair), the number of places, and the places */
 
 typedef struct { uint64_t key, count; } heap_entry;
 
-typedef struct { /* a pair that is not in the table yet: it is summed up, gets room for its list, and is listed */
+typedef struct { /* the sum of a pair that may be added to the table; then a cursor for writing its list */
     uint64_t count;
     size_t list; /* the index in `lists` of its next place; 0 if the pair is too rare for the table */
     uint32_t n;  /* number of places */
@@ -276,8 +277,8 @@ typedef struct { uint32_t id, side; } neighbor;              /* a token on the L
    pairs that it adds contain its new token. So rare pairs can be left out, or wait outside the heap:
      - `pairs` holds, between merges, exactly the pairs that occur at least `threshold` times. A pair leaves when its
        count falls below the threshold or when it is merged, and never comes back.
-     - `heap` has one entry for each of these pairs that occurs at least `level` times. Its count is the count of the
-       pair or an earlier, larger one; next_pair corrects the entry at the top until it is right. */
+     - `heap` has one entry for each of these pairs that occurs at least `level` times, and some that no longer do. The
+       count of an entry is that of the pair or an earlier, larger one; next_pair corrects the one at the top. */
 struct bpe_learner {
     int status;           /* any other than BPE_OK is final */
     uint64_t wanted;      /* the most merges that may follow */
@@ -285,7 +286,7 @@ struct bpe_learner {
     table pairs;
     heap_entry *heap;
     size_t n_heap, heap_capacity;
-    uint32_t *lists;      /* for each pair a header, then its places in ascending order */
+    uint32_t *lists;      /* for each pair, and some that are gone, a header, then its places in ascending order */
     size_t n_lists, lists_capacity;
     uint32_t *seq;        /* the array of all words */
     size_t n_slots;
@@ -358,7 +359,7 @@ static int heap_push(bpe_learner *l, heap_entry entry)
     return BPE_OK;
 }
 
-/* Add a token, whose bytes follow those of all others already. */
+/* Add a token; its bytes are already at the end of l->bytes. */
 static int add_token(bpe_learner *l, size_t length)
 {
     const uint8_t *bytes = l->bytes + l->n_bytes;
@@ -372,7 +373,7 @@ static int add_token(bpe_learner *l, size_t length)
     return BPE_OK;
 }
 
-/* Make room for lists of n more numbers. Before the block grows, lists of pairs that are not in the table go. */
+/* Make room for lists of n more numbers. If the block is full, lists of pairs that are not in the table go first. */
 static int make_room_for_lists(bpe_learner *l, size_t n)
 {
     size_t end = 0;
@@ -388,7 +389,7 @@ static int make_room_for_lists(bpe_learner *l, size_t n)
         }
     }
     l->n_lists = end;
-    l->lists_capacity = 0; /* so that grow makes the block exactly as large */
+    l->lists_capacity = 0; /* so that grow gives just what is needed */
     return grow(&l->lists, &l->lists_capacity, end + end / 2 + n, sizeof *l->lists);
 }
 
@@ -455,11 +456,11 @@ static int add_bytes(uint64_t *total, uint64_t length, uint64_t count)
 }
 
 /* Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most
-   frequent words of two bytes or more. A merge completes at most one word. So before each of the wanted merges, one
-   of these words still has a pair that can be merged, and the best pair occurs at least as often. */
+   frequent words of two bytes or more. A merge makes one token, so it completes at most one word: that with its bytes. So
+   before each of the wanted merges, one of these words still has a pair, and the best pair occurs at least as often. */
 static int new_array(bpe_learner *l, const counted_word *words, size_t n_words)
 {
-    uint64_t wanted = l->wanted, total = 0, count = 0, n = 2 * BLOCK;
+    uint64_t wanted = l->wanted, total = 0, count = 0, n = 2 * BLOCK; /* an empty block, and one for rounding */
     for (const counted_word *w = words; w < words + n_words; w++) {
         TRY(add_bytes(&total, w->length, w->count));
         n += w->length + 1 + (w->count == count ? 0 : BLOCK);
@@ -568,9 +569,9 @@ static inline uint64_t pair_beside(neighbor n, uint32_t first, uint32_t last)
     return n.side == LEFT ? pair_key(n.id, first) : pair_key(last, n.id);
 }
 
-/* Add the pairs (x, c) and (c, y), then subtract the same counts from the pairs (x, a) and (b, y). In this order:
-   when a + a -> c in `aaaa`, the first replacement has an a on its right, and counts (c, a). The second one takes that
-   a; its left neighbor is c, so (c, a) loses what (c, c) gains, like any pair (x, a). */
+/* Add the pairs (x, c) and (c, y), then subtract the same counts from the pairs (x, a) and (b, y). In this order: when
+   a + b -> c in `abab`, the first replacement has an a on its right, and counts (c, a). The second one takes that a;
+   its left neighbor is c, so (c, a) loses what (c, c) gains, like any pair (x, a). The same with a + a in `aaaa`. */
 static int update_pairs(bpe_learner *l, uint32_t a, uint32_t b, uint32_t c)
 {
     for (size_t i = 0; i < l->n_met; i++)
@@ -605,14 +606,14 @@ static void list_new_pairs(bpe_learner *l, size_t n)
 static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
     const uint32_t a = left_of(pair->key[0]), b = right_of(pair->key[0]), c = (uint32_t)l->n_tokens;
-    const token_info left = l->tokens[a], right = l->tokens[b];
-    const size_t length = (size_t)left.length + right.length, end = l->n_bytes, list = pair->where;
+    const token_info *left = l->tokens + a, *right = l->tokens + b; /* before add_token moves them */
+    const size_t length = (size_t)left->length + right->length, end = l->n_bytes, list = pair->where;
     size_t n = l->lists[list + N_PLACES];
     *merge = (bpe_merge){a - FIRST_ID, b - FIRST_ID, pair->count, 0};
     drop_slot(&l->pairs, pair);
     TRY(grow(&l->bytes, &l->bytes_capacity, end + length, 1));
-    memcpy(l->bytes + end, l->bytes + left.where, left.length);
-    memcpy(l->bytes + end + left.length, l->bytes + right.where, right.length);
+    memcpy(l->bytes + end, l->bytes + left->where, left->length);
+    memcpy(l->bytes + end + left->length, l->bytes + right->where, right->length);
     TRY(add_token(l, length));
     TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
     TRY(grow(&l->met, &l->met_capacity, 2 * l->n_tokens, sizeof *l->met));
@@ -647,7 +648,7 @@ static int next_pair(bpe_learner *l, slot **pair)
         *pair = find_pair(l, l->heap->key);
         assert((*pair)->count <= l->heap->count);
         if ((*pair)->count == l->heap->count)
-            return BPE_OK;
+            return BPE_OK; /* the entry goes at the next call, when the pair is merged and its count 0 */
         if ((*pair)->count >= l->level)
             l->heap->count = (*pair)->count;
         else
@@ -659,7 +660,7 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
 {
     slot *pair;
     *made = 0;
-    if (l->byte_pairs && l->status == BPE_OK) /* not before the caller could free the words */
+    if (l->byte_pairs && l->status == BPE_OK) /* only now: the caller may have freed the words */
         l->status = index_byte_pairs(l);
     for (size_t work = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
         l->status = l->wanted ? next_pair(l, &pair) : BPE_DONE;
@@ -704,7 +705,7 @@ static int add_first_tokens(bpe_learner *l)
     return BPE_OK;
 }
 
-/* Write n words into the array, which are copied to be sorted. */
+/* Sort n words, and write them into the array. */
 static int take_words(bpe_learner *l, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
 {
     int status;

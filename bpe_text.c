@@ -31,12 +31,12 @@
  *
  * PART 2, ENCODING, merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct
  * word is merged once, and then cached. Words that are tokens are known from the start, and long words beyond ASCII
- * are merged in pieces, which come back more often. Most of the time for a new word goes into looking up ranks, so their table is
- * compact, and the bytes of a character become its token at once if that is safe (see index_merges).
+ * are merged in pieces, which come back more often. Most of the time for a new word goes into looking up ranks, so
+ * their table is compact, and the bytes of a character become its token at once if that is safe (see index_merges).
  *
  * MEMORY  Words: 32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows. Encoder:
- *         24 bytes per merge, 43 to 85 per token, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the longest word, while
- *         it is merged.
+ *         24 bytes per merge, 43 to 85 per token, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the
+ *         longest word, while it is merged.
  */
 
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)
@@ -148,15 +148,16 @@ extern const char bpe_source_digests[]; /* of bpe_fast.c and of this file */
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
 enum { IDS_IN_SLOT = 3 };                  /* as a slot has room for */
 enum { PIECE = 64 };                       /* a bit of a key's last byte, changed for the pieces of a word */
-enum { BYTES_PER_WORD = 20 };              /* of text: how many words a table gets room for before it is scanned, */
-enum { FITTED_WORDS = 3 << 17 };           /* and at most this number: 2^19 slots */
+enum { BYTES_PER_WORD = 20 };              /* of text: a table gets room for as many words before text is scanned, */
+enum { FITTED_WORDS = 3 << 17 };           /* but for no more than these: 2^19 slots */
 enum { WINDOW = 64, READABLE = 80 };       /* bytes; READABLE leaves 16 from any place in a window */
 enum { SHORT = 16 };                       /* bytes: less text is read by walk_word alone */
 enum { STATE = 15, STOPPED = 15 };         /* of the machine, in a row */
 enum { NO_STEP = 0x80 };                   /* a key that changes nothing, as behind the text */
-enum { BEGINS = 128, BACK = 64, FIRST_STATE = STATE << 2 }; /* in the marks of a window: see find_starts */
+enum { BEGINS = 128, BACK = 64 };          /* in the marks of a window: see find_starts */
+enum { MARKED_STATE = STATE << 2 };        /* in the marks of the first of two bytes */
 enum { BATCH = 128 };                      /* words that are looked up together */
-enum { BATCH_ROOM = BATCH + WINDOW };      /* when a batch is full, the words of the last window still have room */
+enum { BATCH_ROOM = BATCH + WINDOW + 1 };  /* BATCH - 1, a word before a window, WINDOW in it, and one at the end */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 
@@ -173,7 +174,7 @@ static inline unsigned lowest_bit(uint64_t x)
 {
     unsigned i = 0;
     for (unsigned half = 32; half; half /= 2)
-        i += x << (64 - half - i) ? 0 : half;
+        i += x << (64 - half - i) ? 0 : half; /* skip a half without bits */
     return i;
 }
 #endif
@@ -389,8 +390,8 @@ ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 typedef unsigned machine(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks);
 
 /* Take a step of the machine for each two of the first n bytes of a window, or for more. Their keys say which row has the
-   next state and the marks for each of 16 states. Writes the marks of each byte, and returns the last state. A byte of
-   ASCII is its own key. */
+   next state and the marks for each of 16 states. Writes the marks of each byte (BACK counts at the first of two bytes
+   only), and returns the last state. A byte of ASCII is its own key. */
 #if !defined(NEON)
 static unsigned run_plain(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks)
 {
@@ -415,10 +416,10 @@ static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned n, 
 #pragma GCC unroll 16
         for (unsigned k = 0; k < 16; k++, keys += 2) {
             const uint8_t *row = p->pairs + p->first[keys[0]] + p->second[keys[1]];
-            now = _mm_shuffle_epi8(_mm_loadu_si128((const void *)row), now);
+            now = _mm_shuffle_epi8(_mm_loadu_si128((const void *)row), now); /* by the low 4 bits: none is above 127 */
             last = _mm_alignr_epi8(now, last, 1);
         }
-        const __m128i first = _mm_slli_epi16(last, 2), second = _mm_slli_epi16(last, 1);
+        const __m128i first = _mm_slli_epi16(last, 2), second = _mm_slli_epi16(last, 1); /* some bits 0, 1 are wrong */
         _mm_storeu_si128((void *)(marks + i), _mm_unpacklo_epi8(first, second));
         _mm_storeu_si128((void *)(marks + i + 16), _mm_unpackhi_epi8(first, second));
     }
@@ -487,7 +488,7 @@ int bpe_rules_new(const uint8_t *special, const size_t *lengths, size_t n, const
             r->most[k] = r->most[k] > special[k] ? r->most[k] : special[k];
         }
         r->begins[first_two(special)] = 1;
-        size_t moved = lengths[i];
+        size_t moved = lengths[i]; /* insert this length, unless it is there */
         for (size_t *place = r->lengths; *place != moved; place++) {
             const size_t here = *place;
             *place = here > moved ? here : moved;
@@ -624,9 +625,9 @@ size_t bpe_last_cut(const bpe_pattern *p, const uint8_t *window, size_t length)
     return 0;
 }
 
-/* Make the keys of a window with characters beyond ASCII, from a copy of its bytes. A character's first byte becomes C0 +
-   its class; its other bytes, 80 to BF, change nothing. Returns the number of known bytes: n, or fewer if an incomplete
-   character or bytes that are not UTF-8 follow them. */
+/* Make the keys of a window with characters beyond ASCII (`high`: their bytes, `tail`: 80 to BF), from a copy of it. A
+   character's first byte becomes C0 + its class; its other bytes, 80 to BF, change nothing. Returns the number of known
+   bytes: n, or fewer if an incomplete character or bytes that are not UTF-8 follow them. */
 static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, unsigned n, size_t rest, uint64_t high,
                                    uint64_t tail, uint8_t *keys)
 {
@@ -638,7 +639,7 @@ static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, 
     while (high) {
         uint32_t character;
         const unsigned i = lowest_bit(high);
-        const unsigned length = decode(window + i, window + (rest < READABLE ? rest : READABLE), &character);
+        const unsigned length = decode(window + i, window + rest, &character);
         if (!length || i + length > n)
             return i;
         high &= ~(bits_below(length) << i);
@@ -654,13 +655,13 @@ typedef struct { /* what the machine found in a window */
     uint64_t starts;   /* a bit for each byte at which a word begins */
 } reading;
 
-/* Run the machine over a window, of which `rest` bytes are text. After each two bytes, it marks what is known by then. With
-   a space as dot, and the pattern ` ?\w+|\s+(?!\S)|\s`:
+/* Run the machine over a window, of which `rest` bytes are text. After each two bytes, it marks what is known by then.
+   With a space as dot, and the pattern ` ?\w+|\s+(?!\S)|\s`:
        text      a b    . .    c d
        BEGINS    1 0    1 0    0 0     a word begins here
        BACK      0      0      1       or one character before      words: "ab", " ", " cd"
-   The state becomes STOPPED if more than one character has to be given back; then walk_word reads on from the beginning of
-   the last word. */
+   The state becomes STOPPED if more than one character has to be given back, or if the next state isn't one of the 15;
+   then walk_word reads on from the beginning of the last word. */
 ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t rest, reading *now)
 {
     const unsigned all = rest < WINDOW ? (unsigned)rest : WINDOW;
@@ -676,11 +677,10 @@ ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t
         memset(copy + now->n, NO_STEP, WINDOW - now->n);
     }
     now->state = r->run(r->pattern, keys, all, now->state, marks);
-    if (now->state == STOPPED)
-        now->n = lowest_bit(in_range(marks, 0xFF ^ FIRST_STATE, 0xFF, 1) & firsts);
-    /* "a\xFF": in the last window, the machine would read the a again and again, since its word may still go on */
+    if (now->state == STOPPED) /* the marks before that are good */
+        now->n = lowest_bit(in_range(marks, 0xFF ^ MARKED_STATE, 0xFF, 1) & firsts);
     else if (!now->n || (now->n < all && rest <= WINDOW))
-        now->state = STOPPED;
+        now->state = STOPPED; /* "a\xFF": else the a would be read again and again, since its word may still go on */
     back = in_range(marks, 0xFF ^ BACK, 0xFF, 1) & firsts;
     now->before = back & 1;
     now->starts = in_range(marks, 0, BEGINS, 128) | back >> 1;
@@ -690,8 +690,8 @@ ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t
 
 /* A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
    slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan. For encoding, there are
-   marks between the words: a length of 0, and a key that no word has, (1 + the index of a special token, 1), or (0, 1)
-   for the end of a text. */
+   marks between the words: a length of 0, and a key whose last byte is 0, as no word has it: 1 + the index of a special
+   token, or 0 for the end of a text. */
 typedef struct {
     uint64_t key[2];
     const uint8_t *word; /* in the text */
@@ -707,7 +707,7 @@ struct batch {
     const table *table;
     batch_sink sink;
     void *state;
-    int (*add_long)(batch *b, const uint8_t *word, size_t length); /* adds a word that is no key; NULL for counting */
+    int (*add_long)(batch *b, const uint8_t *word, size_t length); /* adds a long word in pieces; NULL for counting */
     pending *words; /* BATCH_ROOM of them */
     size_t n;
 };
@@ -723,7 +723,7 @@ static int add_mark(batch *b, size_t special)
 {
     if (!b->add_long)
         return BPE_OK; /* when words are counted, nothing between them matters */
-    b->words[b->n++] = (pending){.key = {special, 1}};
+    b->words[b->n++] = (pending){.key = {special, little(1)}};
     return b->n < BATCH ? BPE_OK : end_batch(b);
 }
 
@@ -744,7 +744,7 @@ ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *wo
                            size_t length)
 {
     int status;
-    if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) { /* long ASCII words come back */
+    if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) { /* those that end in ASCII come back */
         prepare((*next)++, t, word, readable, length);
         return BPE_OK;
     }
@@ -762,15 +762,15 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
     uint8_t copy[READABLE];
     int is_read = 0; /* whether the machine has read the later window */
     while (b->text < end) {
-        table t = *b->table; /* a copy stays in registers, because no key that is stored can change it */
-        const uint8_t *word = b->text, *from, *at; /* the word begins in this window, or before it; at: the next window */
-        const uint8_t *window;
+        table t = *b->table; /* a copy stays in registers: what is stored through pointers can't change it */
+        const uint8_t *word = b->text, *from, *window; /* the word begins in this window, or before it */
+        const uint8_t *at; /* the next window */
         pending *next = b->words + b->n;
         size_t offset;
         now = later;
         if (!is_read && end - now.from < READABLE && end - word <= WINDOW)
-            now = (reading){.from = word}; /* then all of the word is in the copy */
-        window = from = now.from; /* the same bytes, and READABLE of the window can be read */
+            now = (reading){.from = word}; /* else 16 bytes from the word may be more than there are */
+        window = from = now.from; /* or a copy, of which READABLE bytes can be read */
         if (end - from < READABLE) {
             memset(copy, NO_STEP, sizeof copy);
             window = memcpy(copy, from, (size_t)(end - from));
@@ -802,11 +802,12 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
         if (!LIKELY(now.state != STOPPED && at < end)) {
             do {
                 const uint8_t *const to = walk_word(b->rules->pattern, word, end);
-                b->text = word;
-                if (to == word)
+                if (to == word) {
+                    b->text = word;
                     return BPE_BAD_UTF8;
+                }
                 TRY(add_word(b, &next, &t, word, word < from ? word : window + (word - from), (size_t)(to - word)));
-                word = to;
+                word = to; /* if it is before the window, 16 bytes from it may be more than there are */
             } while (at == end && from <= word && word < end && next < b->words + BATCH_ROOM);
             later = (reading){.from = word};
         }
@@ -864,11 +865,11 @@ int bpe_words_scan(bpe_words *w, const bpe_rules *rules, const uint8_t *texts, c
     pending words[BATCH_ROOM];
     batch b = {.text = texts, .limit = texts + length, .rules = rules, .table = &w->table, .sink = count_batch,
                .state = &w->table, .words = words};
+    const uint64_t twice = (uint64_t)w->table.used * 2; /* as many words may be new; a full table is slower */
+    const uint64_t room = length / BYTES_PER_WORD > twice ? length / BYTES_PER_WORD : twice;
     int status = w->table.slots ? add_bytes(&w->n_bytes, length, 1) : BPE_USED_UP;
     if (status == BPE_OK)
-        status = make_room(&w->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS));
-    if (status == BPE_OK) /* text of many languages would fill the table within a slice; a full one is slower */
-        status = make_room(&w->table, lesser((uint64_t)w->table.used * 2, FITTED_WORDS));
+        status = make_room(&w->table, lesser(room, FITTED_WORDS));
     if (status == BPE_OK)
         status = scan_texts(&b, ends, n);
     return finish_words(w, status);
@@ -944,7 +945,7 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 
 /* Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
    if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
-   Nor may an earlier merge use c, as (x, c) would: with c there too soon, it could take x before another merge does. */
+   Nor may an earlier merge use c, as (x, c) would (another merge may make c): with c there too soon, it could take x. */
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
     for (size_t i = 0; i < 1 << 16; i++)
@@ -1123,9 +1124,8 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
     for (size_t i = 0; i <= last; i++)
         p[i] = (place){i % last ? ids[i - 1] : NO_ID, (uint32_t)i - 1, (uint32_t)i + 1};
     tree[places] = tree[places + *n] = tree[places + last] = UINT64_MAX;
-    for (size_t i = 1; i < *n; i++) {
+    for (size_t i = 1; i < *n; i++)
         tree[places + i] = (uint64_t)first_rank(e, ids[i - 1], ids[i]) << 32 | i;
-    }
     for (size_t i = places - 1; i; i--)
         tree[i] = lesser(tree[2 * i], tree[2 * i + 1]);
     while (tree[1] >> 32 < NO_RANK) {
@@ -1175,7 +1175,7 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
     for (size_t i = 0; i < n && status == BPE_OK; words += lengths[i], i++) {
         const size_t length = (size_t)lengths[i];
         uint64_t key[2];
-        size_t n_made;
+        size_t n_made = 0;
         table *t = &e->known;
         if ((status = grow(&made, &room, length, sizeof *made)) != BPE_OK)
             break;
@@ -1197,7 +1197,7 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
 struct bpe_cache {
     table table;
     const bpe_encoder *encoder;
-    uint32_t *ids, *out;    /* the next id goes to *out; narrow ids of earlier batches have left `ids` */
+    uint32_t *ids, *out;    /* the next id goes to *out; with narrow ids, each batch begins at `ids` */
     uint16_t *narrow;
     size_t n_narrow;        /* how many have left */
     uint64_t *end;          /* of the ids of this text */

@@ -463,6 +463,36 @@ static void large_arrays(void)
     printf("large: no allocation that failed was missed\n");
 }
 
+/* words of one byte that nearly fill a batch; then a window in which 64 words begin, one before it, and one at the end */
+static void full_batches(void)
+{
+    static const char *const first[] = {"1", "1a", ".1"}, *const middle[] = {"  ", "\n\n"}, *const last[] = {"1", "a1"};
+    static merge_list none;
+    uint64_t sum;
+    for (unsigned kind = 0; kind < 12 * BPE_N_PATTERNS; kind++) {
+        const char *const one = first[kind % 3], *const two = middle[kind / 3 % 2], *const three = last[kind / 6 % 2];
+        bpe_rules *rules;
+        bpe_encoder *encoder;
+        pattern = &bpe_patterns[kind / 12];
+        CHECK(new_rules(&rules) == BPE_OK && new_encoder(&none, rules, &encoder) == BPE_OK);
+        for (size_t n = 0; n < 2 * BATCH; n++) {
+            const size_t length = n + WINDOW + 2 + WINDOW;
+            uint8_t *exact = malloc(length);
+            bpe_words *words;
+            CHECK(exact && bpe_words_new(seed, &words) == BPE_OK);
+            for (size_t i = 0; i < length; i++)
+                exact[i] = (uint8_t)(i < n ? one[i % strlen(one)] : i < n + WINDOW ? 'a' : three[i % strlen(three)]);
+            memcpy(exact + n + WINDOW, two, 2);
+            CHECK(scan(words, rules, exact, length) == BPE_OK && encode(encoder, exact, length, &sum) == BPE_OK);
+            bpe_words_free(words);
+            free(exact);
+        }
+        bpe_encoder_free(encoder);
+        bpe_rules_free(rules);
+    }
+    printf("batches: never more words than there is room for\n");
+}
+
 /* more long words than the arena of a cache may hold; encode_once() checks how large it gets */
 static void long_words(void)
 {
@@ -568,7 +598,8 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "random")) {
         random_texts(atol(argv[2]));
         large_arrays();
-        long_words();
+        full_batches();
+    long_words();
         edges();
         return 0;
     }

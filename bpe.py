@@ -936,8 +936,9 @@ class Tokenizer:
                  pattern: Pattern = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
                  rest: Mapping[str, Any] | None = None) -> None:
         words_first = isinstance(merges, WordsFirst)
-        self.options = Options(check_special_tokens(special_tokens), pattern, kept=tuple(kept),
-                               normalized=tuple(normalized), rest=dict(rest or {}), words_first=words_first)
+        specials, kept, normalized = map(check_special_tokens, (special_tokens, kept, normalized))
+        self.options = Options(specials, pattern, kept=kept, normalized=normalized, rest=dict(rest or {}),
+                               words_first=words_first)
         self.pattern = self.options.pattern
         self.special_tokens = self.options.special_tokens
         list_type = WordsFirst if words_first else list
@@ -965,8 +966,8 @@ class Tokenizer:
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
         special_ids = set(self.special_ids.values())
-        tokens = ids.items() if words_first else ()
-        # {word that stays whole: its id}
+        # {word that stays whole: its id}; the empty token, which Whisper has, is no word
+        tokens = [pair for pair in ids.items() if pair[0]] if words_first else []
         self.whole_words = {token: token_id for token, token_id in tokens if token_id not in special_ids}
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -1009,7 +1010,7 @@ class Tokenizer:
         A special token is looked up as text, then as to_printable() writes it. If it isn't there, it
         gets a new id.
         """
-        specials = check_special_tokens(special_tokens)
+        specials, pattern = check_special_tokens(special_tokens), check_pattern(pattern)
         hint = "tokenizer.json is for Tokenizer.load"
         with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath, hint):
             ids = dict(json.load(file))
@@ -1017,10 +1018,11 @@ class Tokenizer:
                 name = special if special in ids else to_printable(special.encode("utf-8"))
                 if name in ids:
                     ids[special] = ids.pop(name)
-            to_bytes(ids, [], specials)  # here already, so that its errors name this file
+            # here already, so that their errors name this file
+            ids_of(to_bytes(ids, [], specials)[0], set(map(str.encode, specials)))
         with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath, hint):
             vocab, merges = to_bytes(ids, read_merges(file.read(), ids), specials)
-        return cls(vocab, merges, specials, pattern)
+            return cls(vocab, merges, specials, pattern)
 
     def save(self, folder: FilePath, *, bos_token: str | None = None, eos_token: str | None = None,
              pad_token: str | None = None, chat_template: str | None = None) -> None:
@@ -1162,18 +1164,16 @@ class Tokenizer:
 
     def tokens_of(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, and b"" for special tokens that are skipped."""
-        special_ids = self.special_ids.items() if skip_special_tokens else ()
-        kept = self.options.kept
-        skipped = {token_id: b"" for special, token_id in special_ids if special not in kept}
-        tokens = {**self.vocab, **skipped} if skipped else self.vocab
+        specials = set(self.special_ids).difference(self.options.kept) if skip_special_tokens else ()
+        skipped = set(map(self.special_ids.__getitem__, specials))
         if not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
         for number, token_id in enumerate(ids):
             try:
-                token = tokens[token_id]
+                token = self.vocab[token_id]
             except (KeyError, TypeError):
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}") from None
-            yield token
+            yield b"" if token_id in skipped else token
 
 
 class PythonEncoder:
@@ -1258,9 +1258,10 @@ def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict
     ids: dict[bytes, int] = {}
     second_ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
-        if not isinstance(token, bytes) or not 0 <= token_id <= MAX_ID:
+        if not isinstance(token, bytes) or not hasattr(token_id, "__index__") or not 0 <= token_id <= MAX_ID:
+            hint = "" if isinstance(token, bytes) else "; for files, use from_files"
             entry = f"{token_id!r:.40} to {token!r:.40}"
-            raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {entry}; for files, use from_files")
+            raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {entry}{hint}")
         if token in ids and (token not in special_tokens or token in second_ids):
             raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
         (second_ids if token in ids else ids)[token] = operator.index(token_id)
@@ -1701,14 +1702,21 @@ def read_tiktoken(path: FilePath) -> Model:
     Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a
     token of two others, in the order of ranks; words that are tokens stay whole.
     """
+    in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
+    vocab: dict[int, bytes] = {}
+    ids: dict[bytes, int] = {}
     with open(path, "rb") as file, error_prefix(path):
-        ids = {}
         for number, line in enumerate(file.read().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
             if line:
-                require(line.count(b" ") == 1, f"line {number} must be a token in base64 and its rank: {line!r:.60}")
-                in_base64, rank = line.split()
-                # Whisper's file has "=" for b"".
-                ids[base64.b64decode(in_base64.removeprefix(b"="), validate=True)] = int(rank)
+                match = re.fullmatch(b"(%s) ([0-9]+)" % in_base64, line)  # "=" is b"" in Whisper's file
+                if not match:
+                    raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
+                token, rank = base64.b64decode(match[1]), int(match[2])
+                # of a file that ends too early, the last line may have 25 instead of 257
+                fresh = token not in ids and rank not in vocab
+                require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
+                ids[token] = rank
+                vocab[rank] = token
         require(ids, "the file is empty")
     splits = [
         (rank, ids[token[:end]], ids[token[end:]])
@@ -1716,7 +1724,6 @@ def read_tiktoken(path: FilePath) -> Model:
         for end in range(1, len(token))
         if token[:end] in ids and token[end:] in ids
     ]
-    vocab = {token_id: token for token, token_id in ids.items()}
     return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
 
 
@@ -2527,7 +2534,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status, text = 2, f"error: {message}{hint}"
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"
-    say(f"{visible(text)}\n")
+    line = visible(text).replace("\n", "\\n")  # a file name may have a newline
+    say(f"{line}\n")
     return status
 
 

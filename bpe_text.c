@@ -1185,7 +1185,7 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
         if (status == BPE_NO_TOKEN)
             status = BPE_OK;
         make_key(&e->known, words, length, key);
-        if (status == BPE_OK && t)
+        if (status == BPE_OK && t && length) /* the empty token is no word: its key would be that of an empty slot */
             status = put_word(t, key, words, length, ids[i]);
     }
     free(made);

@@ -518,7 +518,7 @@ static void long_words(void)
 static void edges(void)
 {
     enum { N = 40000, LENGTH = 12, LONG = 5000 };
-    static merge_list list;
+    static merge_list list, no_merges;
     uint8_t *text = malloc(N * LENGTH);
     uint64_t state = 1, sum, expected, one = 4, count = (uint64_t)1 << 61;
     bpe_words *words;
@@ -575,6 +575,14 @@ static void edges(void)
     CHECK(bpe_encoder_new(ids, 1 << 21, NULL, NULL, NULL, 0, rules, NULL, seed, &none) == BPE_TOO_MANY_TOKENS);
     bpe_encoder_free(none);
     bpe_cache_free(cache);
+
+    const uint64_t lengths[] = {0, 2}; /* the empty token, among those that stay whole, is no word */
+    CHECK(new_encoder(&no_merges, rules, &none) == BPE_OK);
+    CHECK(bpe_encoder_know(none, (const uint8_t *)"!?", lengths, (const uint32_t[]){500, 7}, 2, 1) == BPE_OK);
+    CHECK(bpe_cache_new(none, &cache) == BPE_OK);
+    CHECK(encode_text(cache, (const uint8_t *)"!?", 2, ids, NULL, &n) == BPE_OK && n == 1 && ids[0] == 7);
+    bpe_cache_free(cache);
+    bpe_encoder_free(none);
     bpe_encoder_free(encoder);
     bpe_rules_free(rules);
     free(text);

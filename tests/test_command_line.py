@@ -527,6 +527,12 @@ def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text
     assert sorted(os.listdir()) == ["c.txt", "docs", "my.gz", "words.txt"]
 
 
+@pytest.mark.skipif(os.name == "nt", reason="no file name has a newline there")
+def test_a_newline_in_a_file_name_is_escaped(error):
+    Path("a\nb.txt").write_bytes(b"\xff")
+    assert r"error: a\nb.txt: not valid UTF-8 at byte 0" in error("a\nb.txt", "300")
+
+
 @only_python
 def test_a_missing_python_or_package_is_an_error_of_one_line(words_txt):
     script = f"import runpy, sys; sys.version_info = (3, 9, 18); runpy.run_path({str(HERE / 'bpe.py')!r})"

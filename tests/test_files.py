@@ -657,7 +657,10 @@ def test_the_ranks_of_tiktoken_give_every_split_of_each_token(tmp_path, pattern)
     with pytest.raises(ValueError, match=r"1 special token, too: \[' the'\]; leave them out of .*tiktoken file"):
         bpe.Tokenizer(*bpe.read_tiktoken(path), [" the"], pattern)
     a_line = "line 1 must be a token in base64 and its rank"
-    for data, message in [(b"{}", a_line), (b"YQ==\n", a_line), (b"\x1f\x8b\x08", a_line), (b"YQ== x\n", "invalid literal"),
+    for data, message in [(b"{}", a_line), (b"YQ==\n", a_line), (b"\x1f\x8b\x08", a_line), (b"YQ== x\n", a_line),
+                              (b"dGh 0", a_line), (b"YQ== -5", a_line), (b"YQ== 1_0", a_line), (b" 5", a_line),
+                              (b"YQ== 0\nYg== 1\nYWI= 1", "line 3 repeats a token or a rank: b'YWI= 1'"),
+                              (b"YQ== 0\nYg== 1\nYQ== 2", "line 3 repeats a token or a rank: b'YQ== 2'"),
                           (b"YQ== 0\n\nYg==", "line 3 must be"), (b"", "the file is empty"), (b"\n\n", "the file is empty"),
                           (b"<!DOCTYPE html>\n<html>", "this looks like a web page"),
                           (LFS_POINTER, "this is a Git LFS pointer")]:  # fmt: skip

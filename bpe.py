@@ -586,8 +586,10 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
     for number, token in enumerate(tokens, 1):
-        valid = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
-        require(valid, "special token {} ({!r}) must be text of at least two bytes, without U+FFFD", number, token)
+        is_long = isinstance(token, str) and len(token.encode("utf-8", "surrogatepass")) > 1
+        valid = is_long and not re.search("[\ud800-\udfff\ufffd]", token)
+        rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
+        require(valid, "special token {} ({!r}) must be {}", number, token, rule)
     require(len(set(tokens)) == len(tokens), f"duplicate special token among {tokens!s:.200}")
     return tokens
 

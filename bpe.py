@@ -968,7 +968,7 @@ class Tokenizer:
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
         special_ids = set(self.special_ids.values())
-        # {word that stays whole: its id}; the empty token, which Whisper has, is no word
+        # {word that stays whole: its id}; the empty token, which Whisper has, isn't a word
         tokens = [pair for pair in ids.items() if pair[0]] if words_first else []
         self.whole_words = {token: token_id for token, token_id in tokens if token_id not in special_ids}
 

@@ -202,8 +202,14 @@ def test_tables_with_different_seeds_hold_the_same(monkeypatch):
     assert tables[0].copy() == {word: 3 * count for word, count in words.items()}
 
 
-def test_every_table_has_a_seed_of_its_own():
+def test_every_table_has_a_seed_of_its_own(monkeypatch):
     assert len({build_ffi.new_seed() for _ in range(10)}) == 10
+    created = []
+    monkeypatch.setattr(ENGINE, "create", lambda *arguments: created.append(arguments))
+    words = ENGINE.words((), "gpt2")
+    words.new_table()
+    seeds = [seed for *_, seed in created]  # of the rules, and of two tables
+    assert len(seeds) == len(set(seeds)) == 3
 
 
 def test_words_with_the_same_hash_are_different_words(monkeypatch):

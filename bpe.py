@@ -1100,8 +1100,7 @@ class Tokenizer:
         with contextlib.closing(results):
             for _, (more_ids, ends) in results:
                 ids += more_ids
-                start = offsets[-1]
-                offsets.extend(start + end for end in ends)
+                offsets.extend(map(offsets[-1].__add__, ends))
         return memoryview(ids).cast("H" if self.id_bytes == 2 else "I"), memoryview(offsets)
 
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:

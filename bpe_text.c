@@ -35,7 +35,7 @@
  * their table is compact, and the bytes of a character become its token at once if that is safe (see index_merges).
  *
  * MEMORY  Words: 32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows. Encoder:
- *         24 bytes per merge, 43 to 85 per token, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the
+ *         16 or 20 bytes per merge, 43 to 85 per token, and 1 MB; up to 64 MB per cache, and 28 bytes for each byte of the
  *         longest word, while it is merged.
  */
 
@@ -238,13 +238,15 @@ static void make_key(const table *t, const uint8_t *word, size_t length, uint64_
         short_key(memcpy(copy, word, length), length, key);
 }
 
+static inline int has_key(const slot *s, const uint64_t key[2]) { return s->key[0] == key[0] && s->key[1] == key[1]; }
+
 /* Find the slot of a word with this key, or the empty slot for it. */
 static inline slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
 {
     for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
         slot *s = t->slots + i;
-        if (!s->key[1] || (LIKELY(s->key[0] == key[0] && s->key[1] == key[1]) &&
-                           (length <= INLINE_MAX || !memcmp(t->arena + s->where, word, length))))
+        if (!s->key[1] ||
+            (LIKELY(has_key(s, key)) && (length <= INLINE_MAX || !memcmp(t->arena + s->where, word, length))))
             return s;
     }
 }
@@ -851,7 +853,7 @@ static int count_batch(void *state, const pending *words, size_t n)
     table *t = state;
     for (const pending *p = words; p < words + n; p++) {
         slot *s = t->slots + p->home;
-        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && p->length <= INLINE_MAX))
+        if (LIKELY(has_key(s, p->key) && p->length <= INLINE_MAX))
             s->count++;
         else
             TRY(put_word(t, p->key, p->word, p->length, 1));
@@ -887,7 +889,7 @@ typedef struct { /* facts about a token so far; its bytes, if safe merges alone 
 struct bpe_encoder {
     uint64_t *pairs; /* buckets of left id, right id, rank in 64 bits; all ones if empty */
     size_t n_buckets;
-    uint32_t *made;    /* by rank: the token that the merge makes */
+    uint32_t *made;    /* by rank: the token that the merge makes; NULL if each one makes 256 + its rank */
     uint32_t *outside; /* the ids of the vocabulary; UINT32_MAX for a byte without a token */
     uint32_t *special_ids;
     const bpe_rules *rules;
@@ -923,7 +925,10 @@ static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t rig
     }
 }
 
-/* the same for a pair of units, as words begin with */
+/* the token that a merge makes: a list would be read from slower memory, and the next ranks wait for it */
+static inline uint32_t made_by(const bpe_encoder *e, uint32_t rank) { return e->made ? e->made[rank] : 256 + rank; }
+
+/* the rank of a pair of units, as words begin with */
 static inline uint32_t first_rank(const bpe_encoder *e, uint32_t left, uint32_t right)
 {
     return (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
@@ -954,9 +959,11 @@ static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merg
         facts[i] = (token_facts){0, 0, 1, {(uint8_t)i, 0, 0}};
     memset(e->pairs, 255, e->n_buckets * BUCKET * sizeof *e->pairs);
     for (uint32_t rank = 0; rank < n_merges; rank++, merges += 3) {
-        const uint32_t left = merges[0], right = merges[1], made = e->made[rank] = merges[2];
+        const uint32_t left = merges[0], right = merges[1], made = merges[2];
         token_facts *a = facts + left, *b = facts + right, *c = facts + made;
         size_t i = bucket_of(e, pair_bits(left, right)) * BUCKET;
+        if (e->made)
+            e->made[rank] = made;
         while (e->pairs[i] != UINT64_MAX)
             i = i + 1 < e->n_buckets * BUCKET ? i + 1 : 0;
         e->pairs[i] = pair_bits(left, right) | rank;
@@ -1037,6 +1044,7 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
 {
     bpe_encoder *e = *encoder = calloc(1, sizeof *e);
     token_facts *facts;
+    int in_order = 1; /* as after training */
     if (!e)
         return BPE_NO_MEMORY;
     if (n_ids >= NO_ID || n_merges >= NO_ID)
@@ -1044,21 +1052,24 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
     assert(n_ids >= 256);
     for (size_t i = 0; i < 3 * n_merges; i++)
         assert(merges[i] < n_ids && (merges[i] > 255 || ids[merges[i]] != UINT32_MAX));
+    for (size_t i = 0; i < n_merges; i++)
+        in_order &= merges[3 * i + 2] == 256 + i;
     e->rules = rules;
     memcpy(e->seed, seed, sizeof e->seed);
     TRY(new_table(&e->known, e->seed));
     TRY(new_table(&e->whole, e->seed));
     e->n_buckets = n_merges * 2 / BUCKET + 1; /* half full */
     e->pairs = allocate(e->n_buckets, BUCKET * sizeof *e->pairs);
-    e->made = allocate(n_merges, sizeof *e->made);
+    e->made = in_order ? NULL : allocate(n_merges, sizeof *e->made);
     e->outside = copy_of(ids, n_ids);
     e->special_ids = copy_of(special_ids, rules->specials.used);
     facts = allocate(n_ids, sizeof *facts);
-    if (e->pairs && e->made && e->outside && e->special_ids && facts)
+    int complete = e->pairs && (e->made || in_order) && e->outside && e->special_ids && facts;
+    if (complete)
         index_merges(e, merges, (uint32_t)n_merges, facts);
     index_neighbors(e, tokens, token_lengths, n_ids - 256);
     free(facts);
-    return e->pairs && e->made && e->outside && e->special_ids && facts ? BPE_OK : BPE_NO_MEMORY;
+    return complete ? BPE_OK : BPE_NO_MEMORY;
 }
 
 /* ---- 2. encoding: one word --------------------------------------------------------------------------------------- */
@@ -1088,7 +1099,7 @@ static size_t merge_few(const bpe_encoder *e, uint32_t *ids, size_t n)
             best = ranks[i] < ranks[best] ? i : best;
         if (ranks[best] >= NO_RANK)
             break;
-        ids[best] = e->made[ranks[best]];
+        ids[best] = made_by(e, ranks[best]);
         n--;
         for (size_t i = best + 1; i < n; i++) {
             ids[i] = ids[i + 1];
@@ -1130,7 +1141,7 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
         tree[i] = lesser(tree[2 * i], tree[2 * i + 1]);
     while (tree[1] >> 32 < NO_RANK) {
         const uint32_t i = (uint32_t)tree[1], second = p[i].after, before = p[i].before, after = p[second].after;
-        const uint32_t id = p[i].id = e->made[tree[1] >> 32];
+        const uint32_t id = p[i].id = made_by(e, (uint32_t)(tree[1] >> 32));
         p[i].after = after;
         p[after].before = i;
         set_rank(tree, places, second, NO_RANK);
@@ -1222,14 +1233,16 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
 
 static inline int fits_in_slot(size_t length, size_t n_ids) { return length <= INLINE_MAX && n_ids <= IDS_IN_SLOT; }
 
-/* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. A table that is full is emptied. */
+/* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. At most half of the slots are used, as
+   long as the table can grow: then most words are in their home slots. A table that is full is emptied. */
 static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
 {
     const size_t n_bytes = fits_in_slot(p->length, n) ? 0 : p->length + n * sizeof *ids;
+    const uint64_t room = lesser(t->used / 2 * 3 + 1, CACHE_WORDS); /* make_room fills 3/4 of the slots */
     slot *s;
     if (n_bytes > CACHE_BYTES)
         return;
-    if (t->used >= CACHE_WORDS || t->arena_size + n_bytes > CACHE_BYTES || make_room(t, t->used + 1) != BPE_OK) {
+    if (t->used >= CACHE_WORDS || t->arena_size + n_bytes > CACHE_BYTES || make_room(t, room) != BPE_OK) {
         memset(t->slots, 0, t->capacity * sizeof *t->slots);
         t->used = t->arena_size = 0;
     }
@@ -1302,7 +1315,9 @@ static int encode_batch(void *state, const pending *words, size_t n)
     uint32_t *out = c->out;
     for (const pending *p = words; p < words + n; p++) {
         const slot *s = c->table.slots + p->home;
-        if (LIKELY(s->key[0] == p->key[0] && s->key[1] == p->key[1] && fits_in_slot(p->length, s->n_ids))) {
+        if (!LIKELY(has_key(s, p->key)))
+            s = c->table.slots + ((p->home + 1) & (c->table.capacity - 1)); /* most of the others are there */
+        if (LIKELY(has_key(s, p->key) && fits_in_slot(p->length, s->n_ids))) {
             memcpy(out, s->ids, sizeof s->ids); /* always all: this avoids a loop */
             out += s->n_ids;
         } else {
@@ -1377,7 +1392,7 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
     c->narrow = narrow;
     c->n_narrow = 0;
     c->end = ends;
-    (void)make_room(&c->table, lesser(length / BYTES_PER_WORD, FITTED_WORDS / 2)); /* or it stays as it is */
+    (void)make_room(&c->table, lesser(length / BYTES_PER_WORD * 2, FITTED_WORDS)); /* or it stays as it is */
     status = scan_texts(&b, ends, n);
     if (status == BPE_NO_TOKEN || status == BPE_BAD_UTF8)
         ends[0] = (uint64_t)((status == BPE_NO_TOKEN ? c->no_token : b.text) - texts);

@@ -2014,7 +2014,9 @@ def count_corpus(corpus: Corpus) -> Table:
         table: Any = engine.words(options.special_tokens, options.pattern)
         # one thread for each 16 MB of text: each has its table, and all are merged at the end
         most_workers = corpus.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if corpus.n_bytes else MOST_WORKERS
-        results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", most_workers=most_workers)
+        # one thread collects texts; the smaller their slices are, the sooner the others begin
+        slice_bytes = SLICE_BYTES_IN_C if corpus.paths else SLICE_BYTES // 2
+        results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", slice_bytes, most_workers)
     else:
         table = WordTable()
         results = corpus.map(functools.partial(count_texts, options=options), False, "counting words")

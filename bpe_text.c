@@ -307,14 +307,20 @@ void bpe_words_free(bpe_words *w)
 
 int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n)
 {
-    int status = w->table.slots ? make_room(&w->table, (uint64_t)w->table.used + n) : BPE_USED_UP;
-    for (size_t i = 0; i < n && status == BPE_OK; bytes += lengths[i++]) {
-        uint64_t key[2];
-        status = add_bytes(&w->n_bytes, lengths[i], counts[i]);
-        if (status == BPE_OK && lengths[i] && counts[i]) {
-            make_key(&w->table, bytes, (size_t)lengths[i], key);
-            status = put_word(&w->table, key, bytes, (size_t)lengths[i], counts[i]);
+    table *const t = &w->table;
+    int status = t->slots ? make_room(t, (uint64_t)t->used + n) : BPE_USED_UP;
+    uint64_t keys[FEW_AHEAD][2];
+    size_t made = 0; /* keys so far: for some words ahead, so that memory has time to fetch their slots */
+    const uint8_t *word = bytes;
+    for (size_t i = 0; i < n && status == BPE_OK; word += lengths[i++]) {
+        for (; made < n && made < i + FEW_AHEAD; bytes += lengths[made++]) {
+            uint64_t *key = keys[made % FEW_AHEAD];
+            make_key(t, bytes, (size_t)lengths[made], key);
+            PREFETCH(t->slots + home_of(t, key[0], key[1]));
         }
+        status = add_bytes(&w->n_bytes, lengths[i], counts[i]);
+        if (status == BPE_OK && lengths[i] && counts[i])
+            status = put_word(t, keys[i % FEW_AHEAD], word, (size_t)lengths[i], counts[i]);
     }
     return finish_words(w, status);
 }

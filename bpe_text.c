@@ -1244,7 +1244,7 @@ static inline int fits_in_slot(size_t length, size_t n_ids) { return length <= I
 static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
 {
     const size_t n_bytes = fits_in_slot(p->length, n) ? 0 : p->length + n * sizeof *ids;
-    const uint64_t room = lesser(t->used / 2 * 3 + 1, CACHE_WORDS); /* make_room fills 3/4 of the slots */
+    const uint64_t room = lesser(t->used + t->used / 2 + 1, CACHE_WORDS); /* make_room fills 3/4 of the slots */
     slot *s;
     if (n_bytes > CACHE_BYTES)
         return;
@@ -1321,8 +1321,8 @@ static int encode_batch(void *state, const pending *words, size_t n)
     uint32_t *out = c->out;
     for (const pending *p = words; p < words + n; p++) {
         const slot *s = c->table.slots + p->home;
-        if (!LIKELY(has_key(s, p->key)))
-            s = c->table.slots + ((p->home + 1) & (c->table.capacity - 1)); /* most of the others are there */
+        if (!LIKELY(has_key(s, p->key)) && s->key[1]) /* another word has its home, so it may be in the next slot */
+            s = c->table.slots + ((p->home + 1) & (c->table.capacity - 1));
         if (LIKELY(has_key(s, p->key) && fits_in_slot(p->length, s->n_ids))) {
             memcpy(out, s->ids, sizeof s->ids); /* always all: this avoids a loop */
             out += s->n_ids;

@@ -2311,37 +2311,34 @@ def rounds_of(text: str) -> range:
     return range(first - 1, last)
 
 
-def explain(rounds: range, counts: Counts, merges: Sequence[Pair]) -> None:
-    """Print why merges are made."""
-    words = words_after(merges[: rounds.start], counts)
+def explain(rounds: range, counts: Counts, merges: Sequence[Pair], theirs: Sequence[Pair] = ()) -> None:
+    """Print why merges are made, and with those of a file, why it may have others in these rounds."""
+    words = dict(zip(encode_words(map(single_bytes, counts), merges[: rounds.start]), counts.values()))
     for number in range(rounds.start, min(rounds.stop, len(merges))):
-        explain_round(number, words, merges[number])
+        explain_round(number, words, merges[number], theirs[number] if theirs else None)
         words = {merge_pair(word, merges[number]): count for word, count in words.items()}
 
 
-def words_after(merges: Iterable[Pair], counts: Counts) -> dict[Word, int]:
-    """Return words as sequences of tokens, after the given merges, with their counts."""
-    return dict(zip(encode_words(map(single_bytes, counts), merges), counts.values()))
-
-
-def explain_round(number: int, words: Mapping[Word, int], best: Pair, other: Pair | None = None) -> None:
+def explain_round(number: int, words: Mapping[Word, int], best: Pair, other: Pair | None) -> None:
     """Print why a pair is merged, and two words that it changes.
 
     With `other`, a pair of a file, print two words that the two pairs change differently.
     """
-    say(f"round {number + 1}: {reasons(words, best)}\n", "stdout")
+    counts = collections.Counter(count_pairs(words))
+    say(f"round {number + 1}: {reasons(counts, best)}\n", "stdout")
     if other:
-        say(f"    in the file: {in_line(other)} ({plural(count_pairs(words).get(other, 0), 'time')})\n", "stdout")
+        say(f"    in the file: {in_line(other)} ({plural(counts[other], 'time')})\n", "stdout")
     changes = {word: (merge_pair(word, best), merge_pair(word, other) if other else word) for word in words}
     changed = [word for word in words if len(set(changes[word])) > 1]
     for word in heapq.nlargest(2, changed, key=lambda word: (words[word], word)):
         shown = ", in the file ".join(map(in_line, changes[word][: 2 if other else 1]))
         say(f"    {in_line(word)} -> {shown} ({plural(words[word], 'time')})\n", "stdout")
+    if other and (cause := usual_cause(words, counts, best, other)):
+        say(f"    usual cause: {cause}\n", "stdout")
 
 
-def reasons(words: Mapping[Word, int], best: Pair) -> str:
+def reasons(counts: Mapping[Pair, int], best: Pair) -> str:
     """Say which pairs are the most frequent, and why the best one wins."""
-    counts = count_pairs(words)
     first = heapq.nlargest(3, counts, key=lambda pair: (counts[pair], pair))
     text = ", ".join(f"{in_line(pair)} ({plural(counts[pair], 'time')})" for pair in first)
     text += f"\n    merge {in_line(best)}"
@@ -2364,10 +2361,9 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
         require(END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
         pairs = read_merges(text)
         require(pairs, "there are no merges in it")
-        for token in itertools.chain(*pairs):
-            codecs.charmap_encode(token, "strict", BYTE_OF)  # other characters are not bytes
-        any_ids = {token: number for number, token in enumerate(itertools.chain(*pairs))}
-        return kind, to_bytes(any_ids, pairs, ())[1]
+        # characters that stand for no byte are an error
+        tokens = {text: codecs.charmap_encode(text, "strict", BYTE_OF)[0] for text in itertools.chain(*pairs)}
+        return kind, [(tokens[left], tokens[right]) for left, right in pairs]
 
 
 def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> bool:
@@ -2375,17 +2371,13 @@ def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> b
     compared = min(len(merges), len(theirs))
     n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
     say(f"the first {n:,} merges are the same, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
-    if n < compared:
-        words = words_after(merges[:n], counts)
-        explain_round(n, words, merges[n], theirs[n])
-        if cause := usual_cause(words, merges[n], theirs[n]):
-            say(f"    usual cause: {cause}\n", "stdout")
+    explain(range(n, compared)[:1], counts, merges, theirs)
     return n == compared
 
 
-def usual_cause(words: Mapping[Word, int], ours: Pair, other: Pair) -> str:
+def usual_cause(words: Mapping[Word, int], counts: collections.Counter[Pair],
+                ours: Pair, other: Pair) -> str:
     """Say why a trainer may merge another pair than ours, if the counts tell, else return ""."""
-    counts = collections.Counter(count_pairs(words))
     if counts[ours] == counts[other]:
         return "another rule for ties"
 

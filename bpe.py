@@ -1461,12 +1461,13 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     # If a special token has the bytes of another token, these bytes have two ids. The last one is that
     # of the special token, and merges make the first one.
     last_ids = {token: token_id for token_id, token in vocab.items()}
-    first_ids = {token: token_id for token_id, token in reversed(list(vocab.items()))}
     specials = {last_ids[special.encode("utf-8")]: special for special in options.special_tokens}
     names = {token_id: to_printable(token) for token_id, token in vocab.items()} | specials
     ids = {name: token_id for token_id, name in sorted(names.items())}
     require(len(ids) == len(names), "can't be saved: a special token is also another token in printable characters")
-    pairs = [[names[first_ids[left]], names[first_ids[right]]] for left, right in merges]
+    first_names = {token: names[token_id] for token_id, token in reversed(list(vocab.items()))}
+    # no lists: the garbage collector would look through them again and again
+    pairs = [(first_names[left], first_names[right]) for left, right in merges]
     texts = {
         "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
         **transformers_files(folder, options, settings or {}),
@@ -1514,7 +1515,7 @@ def transformers_files(folder: FilePath, options: Options, settings: Mapping[str
     return {"tokenizer_config.json": to_json(config), **jinja}
 
 
-def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[list[str]]) -> dict[str, Any]:
+def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[tuple[str, str]]) -> dict[str, Any]:
     """Return the contents of tokenizer.json; other libraries may match a custom pattern differently."""
     normalized, kept = set(options.normalized), set(options.kept)
     added = [

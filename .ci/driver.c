@@ -173,6 +173,7 @@ static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t 
     CHECK(ids);
     status = encode_text(c, text, length, ids, NULL, n);
     CHECK(c->table.used <= CACHE_WORDS && c->table.arena_size <= CACHE_BYTES);
+    CHECK(2 * c->table.used <= c->table.capacity || c->table.capacity / 4 * 3 >= CACHE_WORDS); /* half full */
     *sum = 0;
     for (size_t i = 0; i < *n && status == BPE_OK; i++)
         *sum = *sum * 31 + ids[i];
@@ -502,16 +503,22 @@ static void long_words(void)
     uint64_t state = 1, sum;
     bpe_rules *rules;
     bpe_encoder *encoder;
+    bpe_cache *cache;
+    size_t n;
     CHECK(text && new_rules(&rules) == BPE_OK && new_encoder(&none, rules, &encoder) == BPE_OK);
     for (size_t i = 0; i < N * LENGTH; i++) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         text[i] = i % LENGTH ? (uint8_t)('a' + (state >> 60)) : ' ';
     }
     CHECK(encode(encoder, text, N * LENGTH, &sum) == BPE_OK);
+    CHECK(bpe_cache_new(encoder, &cache) == BPE_OK);
+    for (size_t i = 0; i < 2000; i++) /* for short texts, no room is made before */
+        CHECK(encode_once(cache, text + i * LENGTH, 7, &n, &sum) == BPE_OK);
+    bpe_cache_free(cache);
     bpe_encoder_free(encoder);
     bpe_rules_free(rules);
     free(text);
-    printf("long words: a cache stays within its limits\n");
+    printf("long words, and many: a cache stays within its limits\n");
 }
 
 /* statuses and branches that no text above reaches */
@@ -607,7 +614,7 @@ int main(int argc, char **argv)
         random_texts(atol(argv[2]));
         large_arrays();
         full_batches();
-    long_words();
+        long_words();
         edges();
         return 0;
     }

@@ -2269,7 +2269,8 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     if theirs:
         report(args, "compared", f"{args.compare}, {plural(len(theirs), 'merge')} {kind}")
         same = compare(theirs, words, merges)
-    explain(rounds, words, merges)
+    if rounds:
+        explain(rounds, words, merges)
 
     parts = f"256 bytes + {plural(len(options.special_tokens), 'special token')} + {plural(len(merges), 'merge')}"
     if len(vocab) < options.vocab_size:
@@ -2372,7 +2373,8 @@ def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> b
     compared = min(len(merges), len(theirs))
     n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
     say(f"the first {n:,} merges are the same, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
-    explain(range(n, compared)[:1], counts, merges, theirs)
+    if n < compared:
+        explain(range(n, n + 1), counts, merges, theirs)
     return n == compared
 
 

@@ -237,9 +237,9 @@ C, WHY_NO_C = bpe.find_engine()
 ENGINES = ["python", "c"] if C or os.environ.get("BPE_REQUIRE_C") else ["python"]
 
 
-@pytest.fixture(params=ENGINES, autouse=True)
+@pytest.fixture(params=ENGINES)
 def engine(request, monkeypatch):
-    """Run every test twice, with the C engine and as if it were not built. Without one, the runs with C are skipped."""
+    """Run a test twice, with the C engine and as if it were not built. Without one, the runs with C are skipped."""
     if request.param == "python":
         why = "the C engine is not built: python build_ffi.py builds one"
         monkeypatch.setattr(bpe, "find_engine", lambda: (None, why))
@@ -251,6 +251,7 @@ def engine(request, monkeypatch):
     return request.param
 
 
+pytestmark = pytest.mark.usefixtures("engine")  # each test of this file; tests/conftest.py has the same for tests/
 # for tests of worker processes, and for tests in which no engine takes part
 only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)
 only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
@@ -260,7 +261,7 @@ def need(name):
     """Import a package; if it is missing, the test is skipped, and in CI it fails."""
     if os.environ.get("BPE_REQUIRE_PACKAGES"):
         return importlib.import_module(name)
-    return pytest.importorskip(name, reason=f"compares with {name}, which is not installed")
+    return pytest.importorskip(name, reason=f"needs {name}, which is not installed")
 
 
 TEXTBOOK = "low low low low low\nlower lower widest widest widest\nnewest newest newest newest newest newest\n"

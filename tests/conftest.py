@@ -10,6 +10,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from test_bpe import PART, cut, engine, main, train, words_txt  # noqa: F401 (fixtures)
 
 
+@pytest.fixture(autouse=True)
+def in_both_engines(engine):  # noqa: F811 (a fixture)
+    """Run every test of this folder twice. The folders in it, whose tests run once, replace this fixture."""
+
+
 @pytest.fixture(scope="session")
 def part(tmp_path_factory):
     """The path of PART, for tests of files and options that more text would not improve."""

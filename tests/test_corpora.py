@@ -276,7 +276,7 @@ def test_a_module_without_an_entry_in_sys_modules_counts_in_its_process(tmp_path
 
 
 def test_ctrl_c_waits_while_a_worker_gets_its_slice():
-    """Interrupted in Condition.__enter__, the main thread keeps a lock of the pool; .ci/interrupts.py tries it for real."""
+    """Interrupted in Condition.__enter__, the main thread keeps a lock of the pool; tests/engine/interrupts.py tries it for real."""
     handler, steps = signal.getsignal(signal.SIGINT), []
 
     def interrupted():

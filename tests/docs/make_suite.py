@@ -1,7 +1,7 @@
 """Write fixtures/suite.json, small cases with the results that any trainer can be compared with.
 
-    python .ci/suite.py              writes the file
-    python .ci/suite.py --check      fails if the file is not what this script writes
+    python tests/docs/make_suite.py              writes the file
+    python tests/docs/make_suite.py --check      fails if the file is not what this script writes
 
 docs/suite.md describes the format. Every expected value comes from the definition: train_by_definition and
 encode_by_definition of bpe.py, Part I, on words that a loop over each text finds, below. No engine takes part. All
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import regex
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe
 
-OUTPUT = Path(__file__).resolve().parent.parent / "fixtures" / "suite.json"
+OUTPUT = Path(__file__).resolve().parents[2] / "fixtures" / "suite.json"
 END = "<|endoftext|>"
 ABOUT = """Cases for trainers and encoders of byte-level BPE. docs/suite.md says what the entries mean. Tokens are in \
 hexadecimal: '6c6f 77' merges the tokens 'lo' and 'w'."""

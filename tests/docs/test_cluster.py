@@ -1,6 +1,6 @@
 """The blocks of docs/cluster.md run as printed, each engine in a fresh folder, with two worker processes on the fixture.
 
-    PYTHONPATH=. python -m pytest -q .ci/test_cluster.py
+    pytest -q tests/docs/test_cluster.py
 
 Engines that are not installed are skipped, and Spark without Java. BPE_REQUIRE_CLUSTER=1 makes Dask and Ray required.
 """
@@ -11,14 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
-import numpy
 import pytest
 
 import bpe
+from test_bpe import HERE, ROOT, need
 
-HERE = Path(bpe.__file__).parent
+numpy = need("numpy")
+
 END = "<|endoftext|>"
 PAGE = (HERE / "docs" / "cluster.md").read_text(encoding="utf-8")
 ENGINES = {"Dask": "distributed", "Ray": "ray", "Spark": "pyspark"}  # the package of each section
@@ -53,7 +53,7 @@ def run(folder, script):
     (folder / "script.py").write_text(script, encoding="utf-8")
     subprocess.run(["sh", "-ec", SETUP], cwd=folder, check=True)
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(HERE), "PYSPARK_PYTHON": sys.executable}
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     command = [sys.executable, "script.py"]
     result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr

@@ -1,6 +1,6 @@
 """The figures of the exercises in docs, and the pictures of the README, are what the code gives.
 
-    PYTHONPATH=. python -m pytest -q .ci/test_docs.py
+    pytest -q tests/docs/test_docs.py
 """
 
 import contextlib
@@ -17,10 +17,7 @@ import pytest
 import regex
 
 import bpe
-
-HERE = Path(bpe.__file__).parent
-END = "<|endoftext|>"
-FIXTURE = (HERE / "fixtures" / "corpus.txt").read_bytes().decode("utf-8")
+from test_bpe import END, FIXTURE, HERE
 
 
 def train_with_smaller_pairs(words, n_merges):

@@ -1,19 +1,18 @@
 """The ladder of docs/exercises.md, tried on planted bugs: at the step that the page names, each gives the page's answer.
 
-    PYTHONPATH=. python -m pytest -q .ci/test_exercises.py
+    pytest -q tests/docs/test_exercises.py
 
 The student below shares no code with bpe.py. Each of its switches is a bug that real solutions have.
 """
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import regex
 
 import bpe
+from test_bpe import HERE
 
-HERE = Path(bpe.__file__).parent
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 END = "<|endoftext|>"
 

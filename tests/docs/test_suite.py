@@ -1,6 +1,6 @@
 """fixtures/suite.json is what the definition gives, both engines pass it, and common mistakes fail it.
 
-    PYTHONPATH=. python -m pytest -q .ci/test_suite.py
+    pytest -q tests/docs/test_suite.py
 """
 
 import functools
@@ -8,13 +8,12 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 import bpe
+from test_bpe import HERE
 
-HERE = Path(bpe.__file__).parent
 SUITE = HERE / "fixtures" / "suite.json"
 CASES = json.loads(SUITE.read_text("utf-8"))["cases"]
 C = bpe.find_engine()[0]
@@ -25,7 +24,7 @@ def merges_of(case):
 
 
 def test_the_suite_is_what_the_definition_gives_and_at_most_100_kb():
-    subprocess.run([sys.executable, HERE / ".ci" / "suite.py", "--check"], check=True)
+    subprocess.run([sys.executable, HERE / "tests/docs/make_suite.py", "--check"], check=True)
     assert SUITE.stat().st_size <= 100_000
 
 

@@ -1,5 +1,5 @@
 /*
- * A library for LD_PRELOAD that makes chosen allocations fail, for memory.py. It counts those of one thread, in C and in
+ * A library for LD_PRELOAD that makes chosen allocations fail, for failing_malloc.py. It counts those of one thread, in C and in
  * Python (with PYTHONMALLOC=malloc), and passes them on to the next malloc: the C library's, or a sanitizer's.
  */
 #define _GNU_SOURCE

@@ -1,10 +1,10 @@
-"""Let every allocation of some calls fail: `python .ci/memory.py FOLDER`, for the bpe.py in FOLDER.
+"""Let every allocation of some calls fail: `python tests/engine/failing_malloc.py FOLDER`, for the bpe.py in FOLDER.
 
 Each call runs again and again: first without its first allocation, then without its second one, and so on, in Python and
 in C, until a run needs no more of them. Then ten in a row fail, which also meets the code that cleans up. Each time, the
 call must raise MemoryError or give the right result, and the next call of the same objects must give it. This needs
-failing.c as a library in LD_PRELOAD, and PYTHONMALLOC=malloc: .ci/sanitize does that, with a sanitized C engine. What
-Python prints about destructors ("Exception ignored") is no failure.
+failing_malloc.c as a library in LD_PRELOAD, and PYTHONMALLOC=malloc: tests/engine/sanitize does that, with a sanitized
+C engine. What Python prints about destructors ("Exception ignored") is no failure.
 """
 
 import concurrent.futures
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parents[2]
 TEXT = (HERE / "fixtures/corpus.txt").read_text(encoding="utf-8")
 END = "<|endoftext|>"
 # What Python itself raises instead of MemoryError: for a file; for any path that is not a str; the last two for the
@@ -107,7 +107,7 @@ def main() -> None:
     faulthandler.enable()
     sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else str(HERE))
     if sys.version_info >= (3, 12):  # f = lambda a: dict((x, x) for x in a), called without memory, then once more
-        print("memory.py: not run, since Python 3.12.1 and 3.13.0 crash if there is no memory for a generator")
+        print("failing_malloc.py: not run, since Python 3.12.1 and 3.13.0 crash if there is no memory for a generator")
         return
 
     import bpe

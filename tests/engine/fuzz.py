@@ -1,4 +1,4 @@
-"""Compare the C engine with the Python engine on random texts for some seconds: `python .ci/fuzz.py 60`.
+"""Compare the C engine with the Python engine on random texts for some seconds: `python tests/engine/fuzz.py 60`.
 
 Words, merges and token ids, for all named patterns and random ones, with special tokens that nest and overlap; of whole texts,
 and of files that are cut into slices of a few bytes, with bytes that aren't UTF-8. It does
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import regex
-from patterns import random_pattern
+from random_patterns import random_pattern
 
-HERE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parents[2]
 PARTS = ["a", "b", "e", "s", "t", "Z", "É", "ǅ", "ʰ", "'", "'ll", "'VE", "'s", "'ſ", " ", " ", "  ", "\t", "\n", "\r\n", "\r", "/"]
 PARTS += ["1", "23", "٣", "½", ".", "!", "é", "ß", "字", "漢字", "一" * 9, "\u3000", "\u00a0", "\u2028", "\u0301", "\u0e34", "😀"]
 PARTS += ["\U0001f468\u200d", "\ufeff", "\0", "\x1c", "²", "<", "<|", "word" * 5, "x" * 70, "CamelCase" * 8, " " * 66]

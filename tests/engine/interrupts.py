@@ -1,9 +1,9 @@
-"""Interrupt the C engine at random moments: `python .ci/interrupts.py 100000 FOLDER`, for the bpe.py in FOLDER.
+"""Interrupt the C engine at random moments: `python tests/engine/interrupts.py 100000 FOLDER`, for the bpe.py in FOLDER.
 
 Two threads share one tokenizer, and both encode short and long texts in turns. A timer raises KeyboardInterrupt in the
 main thread after 5 to 200 µs, again and again; then training is interrupted, in one thread and in two. Wrong ids and
-merges are failures, and so are a crash and a call that does not return within a minute. .ci/sanitize runs this under the
-address sanitizer.
+merges are failures, and so are a crash and a call that does not return within a minute. tests/engine/sanitize runs this
+under the address sanitizer.
 """
 
 import faulthandler
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent.parent
+HERE = Path(__file__).resolve().parents[2]
 TEXT = (HERE / "fixtures/corpus.txt").read_text(encoding="utf-8")
 SHORT = ["The ferry", "", "12 o'clock", "字 <|endoftext|> é"]
 # longer than the 4,000 bytes of one call of encode_short(), and than the 1,000 ids that a new buffer has room for

@@ -3,8 +3,8 @@
 The complete C source is compiled twice, each time with a sink that writes down the length of every word. So words are
 compared one by one, and not only by their counts. The short and the long version:
 
-    PYTHONPATH=. python -m pytest -q .ci/test_scanners.py
-    TRIALS=200000 WHOLE=1 BPE_CORPORA=folder PYTHONPATH=. python -m pytest -q .ci/test_scanners.py
+    pytest -q tests/engine/test_scanners.py
+    TRIALS=200000 WHOLE=1 BPE_CORPORA=folder pytest -q tests/engine/test_scanners.py
 
 TRIALS is how many random texts each pattern and build gets. WHOLE means all code points in every place, all strings of
 five characters, and the texts in BPE_CORPORA from beginning to end.
@@ -20,14 +20,15 @@ import random
 import subprocess
 import types
 
-import cffi
 import pytest
 import regex
 
 import bpe
 import build_ffi
+from test_bpe import FIXTURES, need
 
-FIXTURES = pathlib.Path(bpe.__file__).resolve().parent / "fixtures"
+cffi = need("cffi")
+
 TRIALS = int(os.environ.get("TRIALS", 1000))
 WHOLE = bool(os.environ.get("WHOLE"))
 NAMED = ["gpt2", "cl100k", "o200k", "llama3", "qwen2"]

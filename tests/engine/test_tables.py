@@ -1,10 +1,10 @@
 """The learner in bpe_fast.c, and tables of words in bpe_text.c: special tokens, the hash, sorted lists, limits.
 
-First the engine is needed: `python build_ffi.py`. The short and the long version, where TRIALS is how many random cases
+The short and the long version, where TRIALS is how many random cases
 a test has:
 
-    PYTHONPATH=. python -m pytest -q .ci/test_tables.py
-    TRIALS=200000 PYTHONPATH=. python -m pytest -q .ci/test_tables.py
+    pytest -q tests/engine/test_tables.py
+    TRIALS=200000 pytest -q tests/engine/test_tables.py
 """
 
 import bisect
@@ -15,16 +15,17 @@ import random
 import subprocess
 import time
 
-import cffi
 import pytest
 import regex
 from test_scanners import compile_engine
 
 import bpe
 import build_ffi
+from test_bpe import need
 
-ENGINE, WHY = bpe.find_engine()
-assert ENGINE, WHY
+cffi = need("cffi")
+
+ENGINE, _ = bpe.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
 BYTES = [bytes([byte]) for byte in range(256)]
 MOST = 2**63 - 1

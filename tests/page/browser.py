@@ -1,6 +1,6 @@
 """Open docs/index.html in headless Chromium, and compare what it computes and displays with bpe.py.
 
-    python .ci/page.py [SEED]
+    python tests/page/browser.py [SEED]
 
 The browser is driven through a pipe, with the DevTools protocol: texts are typed into the page, buttons are clicked,
 keys are pressed, and what is displayed is read. The texts are the presets and random ones; the seed is printed.
@@ -27,10 +27,10 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "index.html"
 MOST_LINES, MOST_COLUMNS = 800, 120
 RANDOM_TEXTS, ROUNDS, SPLIT_TEXTS = 35, 20, 500
@@ -112,7 +112,7 @@ class Browser:
     def __init__(self, folder: str) -> None:
         chromium = shutil.which("chromium")
         if not chromium:
-            raise SystemExit("page.py: chromium is not installed; run: apt-get install chromium fonts-noto-cjk")
+            raise SystemExit("browser.py: chromium is not installed; run: apt-get install chromium fonts-noto-cjk")
         command = [chromium, *OPTIONS.split(), f"--user-data-dir={folder}/user"]
         shell = ["sh", "-c", 'exec "$@" 3<&0 4>&1 0</dev/null 1>&2', "sh"]
         self.process = subprocess.Popen(
@@ -137,7 +137,7 @@ class Browser:
         while (answer := self.read()).get("id") != number:
             self.events.append(answer)
         if "error" in answer:
-            raise SystemExit(f"page.py: {method}: {answer['error']}")
+            raise SystemExit(f"browser.py: {method}: {answer['error']}")
         return answer["result"]
 
     def read(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Browser:
         while b"\0" not in self.unread:
             data = os.read(self.process.stdout.fileno(), 1 << 20)
             if not data:
-                raise SystemExit("page.py: Chromium ended")
+                raise SystemExit("browser.py: Chromium ended")
             self.unread += data
         message, self.unread = self.unread.split(b"\0", 1)
         return json.loads(message)
@@ -155,7 +155,7 @@ class Browser:
         answer = self.call("Runtime.evaluate", expression=code, returnByValue=True, awaitPromise=True, userGesture=True)
         if "exceptionDetails" in answer:
             raise SystemExit(
-                f"page.py: {answer['exceptionDetails']['exception'].get('description')}\n  in {code[:300]}"
+                f"browser.py: {answer['exceptionDetails']['exception'].get('description')}\n  in {code[:300]}"
             )
         return answer["result"].get("value")
 
@@ -171,7 +171,7 @@ class Browser:
         end = time.monotonic() + seconds
         while not self.js(condition):
             if time.monotonic() > end:
-                raise SystemExit(f"page.py: never true: {condition}")
+                raise SystemExit(f"browser.py: never true: {condition}")
             time.sleep(0.02)
 
     def press(self, *keys: str) -> None:
@@ -300,7 +300,7 @@ def longest_match(data: bytes, known: set[bytes]) -> list[bytes]:
 
 def equal(what: str, found: object, expected: object) -> None:
     if found != expected:
-        raise SystemExit(f"page.py: {what} differs\n  page:   {found!r}\n  bpe.py: {expected!r}")
+        raise SystemExit(f"browser.py: {what} differs\n  page:   {found!r}\n  bpe.py: {expected!r}")
 
 
 def texts_of(text: str, specials: list[str]) -> list[str]:
@@ -420,20 +420,20 @@ def check_large_text(browser: Browser, _: int) -> None:
     browser.js("var turns = 0; setInterval(() => $('busy').hidden || turns++, 5); void 0")
     browser.js(f"type({{ text: {json.dumps(large_text())}, pattern: 'gpt2', special: '', encode: '' }})")
     if browser.js("$('busy').hidden") or f"{BIG:,} bytes" not in browser.js("$('text-limit').textContent"):
-        raise SystemExit("page.py: large text: no bar, or no limit")
+        raise SystemExit("browser.py: large text: no bar, or no limit")
     browser.js("$('stop').click()")
     stopped = browser.js("merges.length")
     time.sleep(0.3)
     equal("large text: merges after Stop", browser.js("[merges.length, $('busy').hidden]"), [stopped, True])
     if stopped > 900:
-        raise SystemExit(f"page.py: large text: {stopped} merges were learned before Stop")
+        raise SystemExit(f"browser.py: large text: {stopped} merges were learned before Stop")
     browser.js("goTo(3)")
     browser.js("restart(); turns = 0")
     browser.js("$('last').click()")
     browser.wait("$('busy').hidden")
     turns = browser.js("turns")
     if turns < 2:  # without a pause there would be none; a fast machine trains in four
-        raise SystemExit(f"page.py: large text: the browser had only {turns} turns while the page trained")
+        raise SystemExit(f"browser.py: large text: the browser had only {turns} turns while the page trained")
     equal(
         "large text: merges",
         browser.js("merges.map((pair) => hex([pair.left, pair.right]))"),
@@ -640,7 +640,7 @@ def check_comparison(browser: Browser, seed: int) -> None:
         ("longer", paste("ab", [(b"a", b"b"), (b"q", b"z")]), "The first 1 merge is the same."),
     ):
         if cause not in found or (name == "unknown" and "Cause" in found):
-            raise SystemExit(f"page.py: cause {name!r} is missing in {found!r}")
+            raise SystemExit(f"browser.py: cause {name!r} is missing in {found!r}")
     for text, message in (
         ("a b c", "merge 1 must be"),
         ("lo w</w>", "characters, with </w>"),
@@ -649,7 +649,7 @@ def check_comparison(browser: Browser, seed: int) -> None:
     ):
         browser.js(f"$('mine').value = {json.dumps(text)}; $('mine').dispatchEvent(new Event('input'))")
         if message not in browser.js("$('compared').textContent"):
-            raise SystemExit(f"page.py: {text!r}: {browser.js('$(`compared`).textContent')!r}")
+            raise SystemExit(f"browser.py: {text!r}: {browser.js('$(`compared`).textContent')!r}")
 
 
 STATE = """JSON.stringify(["text", "pattern", "special", "encode", "with", "ids", "mine"].map((id) => $(id).value)
@@ -685,7 +685,7 @@ def check_links(browser: Browser, seed: int) -> None:
         equal(f"state of #{address}", json.loads(browser.js(STATE)), json.loads(state))
         top = browser.js("$('train').getBoundingClientRect().top")
         if not -1 < top < 10:
-            raise SystemExit(f"page.py: #{address} doesn't scroll to the round: {top}")
+            raise SystemExit(f"browser.py: #{address} doesn't scroll to the round: {top}")
         if number % 3 == 0:
             browser.js("$('guess').click()")
     for preset, language in itertools.product(PRESETS, ["en", "zh"]):
@@ -704,7 +704,7 @@ def check_links(browser: Browser, seed: int) -> None:
     said = browser.js("$('copied').textContent + $('copy').ariaDisabled")
     expected = r"内容太长，无法放进链接：共 18,\d\d\d 个字符，上限是 8,000 个。true"
     if not re.fullmatch(expected, said):
-        raise SystemExit(f"page.py: a text that is too long for a link: {said}")
+        raise SystemExit(f"browser.py: a text that is too long for a link: {said}")
     browser.call("Page.reload")
     browser.wait("typeof readAddress === 'function' && $('text').value.length === 2000")
     for path in [ROOT / "README.md", ROOT / "README.zh.md", *ROOT.glob("docs/*.md")]:
@@ -738,7 +738,7 @@ def check_widths(browser: Browser, _: int) -> None:
                         ".closest('.scroll') && one.getBoundingClientRect().right > innerWidth)"
                         ".map((one) => one.id || one.tagName)"
                     )
-                    raise SystemExit(f"page.py: {name} ({language}): {found} pixels in a window of {width}: {wide}")
+                    raise SystemExit(f"browser.py: {name} ({language}): {found} pixels in a window of {width}: {wide}")
     browser.resize(1280)
 
 
@@ -780,7 +780,7 @@ def check_keyboard(browser: Browser, _: int) -> None:
     ]
     missing = [name for name in expected if name not in reached]
     if missing:
-        raise SystemExit(f"page.py: Tab doesn't reach {missing}, but {reached}")
+        raise SystemExit(f"browser.py: Tab doesn't reach {missing}, but {reached}")
     browser.js("$('next').focus()")
     browser.press("Enter", " ", "ArrowRight")
     equal("rounds by keys", browser.js("round"), 3)
@@ -895,7 +895,7 @@ def check_chinese_preset(found: dict) -> None:
         or not {"天", "好"} <= set(tokens[:12])
         or not {"今天", "天气", "明天"} <= set(tokens)
     ):
-        raise SystemExit(f"page.py: the Chinese preset has {len(text)} characters and these tokens: {rows}")
+        raise SystemExit(f"browser.py: the Chinese preset has {len(text)} characters and these tokens: {rows}")
 
 
 def main() -> None:
@@ -903,7 +903,7 @@ def main() -> None:
     lines = source.splitlines()
     if len(lines) > MOST_LINES or max(map(len, lines)) > MOST_COLUMNS:
         raise SystemExit(
-            f"page.py: docs/index.html has {len(lines)} lines, of at most {max(map(len, lines))} characters"
+            f"browser.py: docs/index.html has {len(lines)} lines, of at most {max(map(len, lines))} characters"
         )
     languages = re.findall(r"^  (?:en|zh): \{\n(.*?)^  \},", source, re.DOTALL | re.MULTILINE)
     keys = [sorted(re.findall(r"(?:^|[{,] ) *(\w+): ", part, re.MULTILINE)) for part in languages]

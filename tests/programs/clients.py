@@ -1,8 +1,8 @@
 """Encode texts with other packages that load our folders, and compare the ids with those of bpe.Tokenizer.
 
-    python .ci/clients.py                  with the packages that this Python can import
-    python .ci/clients.py --npm FOLDER     with those in FOLDER/node_modules too
-    python .ci/clients.py --all            with all versions in ENVIRONMENTS, each installed in a folder of its own
+    python tests/programs/clients.py                  with the packages that this Python can import
+    python tests/programs/clients.py --npm FOLDER     with those in FOLDER/node_modules too
+    python tests/programs/clients.py --all            with all versions in ENVIRONMENTS, each installed in a folder of its own
 
 A model with each named pattern is saved, and loaded by each client. A table tells how many texts get other ids; below it
 are the reasons, from EXCEPTIONS. The exit status is 1 if a text differs for no known reason. The last two need Node and
@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import bpe  # noqa: E402
 

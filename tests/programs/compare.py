@@ -1,8 +1,8 @@
 """Compare the ids of a model with those of its own tool, on many texts.
 
-    python .ci/compare.py FOLDER                    a folder with tokenizer.json, or such a file: with tokenizers
-    python .ci/compare.py FILE.tiktoken --pattern cl100k    with tiktoken
-    python .ci/compare.py FOLDER --texts FILE       each line of a file is one more text
+    python tests/programs/compare.py FOLDER                    a folder with tokenizer.json, or such a file: with tokenizers
+    python tests/programs/compare.py FILE.tiktoken --pattern cl100k    with tiktoken
+    python tests/programs/compare.py FOLDER --texts FILE       each line of a file is one more text
 
 Prints how long loading took and how many texts get equal ids: each text alone, all as a batch, as a stream, and as a
 file, with the engine that the model gets. The exit status is 1 if a text differs, and 2 if the model is refused, with
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 import clients  # noqa: E402 (the texts)
 
 import bpe  # noqa: E402
@@ -37,7 +37,7 @@ def texts_for(specials: list[str], count: int) -> list[str]:
     """Return texts with traps, random ones, and ones with special tokens and parts of them."""
     rng = random.Random(46)
     halves = [half for token in specials[:20] for half in (token, token[: len(token) // 2], token[len(token) // 2 :])]
-    words = bpe.find_words((Path(__file__).parent.parent / "fixtures/corpus.txt").read_text("utf-8"), "gpt2")
+    words = bpe.find_words((Path(__file__).parents[2] / "fixtures/corpus.txt").read_text("utf-8"), "gpt2")
     parts = [*FORMS, *halves, *rng.sample(words, 500)]
     mixed = ["".join(rng.choices(rng.choice([parts, FORMS]), k=rng.randint(1, 40))) for _ in range(count)]
     texts = [*clients.TRAPS, *clients.make_texts(count // 3, rng), *mixed]

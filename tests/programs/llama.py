@@ -1,7 +1,7 @@
 """Encode texts with llama.cpp, and compare the ids with those of bpe.Tokenizer.
 
     pip install llama-cpp-python gguf regex     (compiles llama.cpp: 10 to 30 minutes)
-    python .ci/llama.py
+    python tests/programs/llama.py
 
 A model with each named pattern is written as a GGUF file that has a vocabulary only. llama.cpp chooses how it splits
 text by a name in that file, tokenizer.ggml.pre, and its converter chooses the name by the ids of one text, so that a
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent.parent), str(Path(__file__).resolve().parent)]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
 import clients  # noqa: E402 (the texts)
 
 import bpe  # noqa: E402

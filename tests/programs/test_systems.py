@@ -1,7 +1,8 @@
 """What differs on other systems, as far as it can be tried here: consoles that aren't UTF-8, line endings, workers that load
-the script again, functions that only POSIX has, files that are open. Another part is .ci/others, for the C engine.
+the script again, functions that only POSIX has, files that are open. Another part is tests/engine/other_systems, for the
+C engine.
 
-    PYTHONPATH=. python -m pytest -q .ci/test_systems.py
+    pytest -q tests/programs/test_systems.py
 """
 
 import json
@@ -14,10 +15,9 @@ from pathlib import Path
 import pytest
 
 import bpe
+from test_bpe import CORPUS, END
 
 HERE = Path(bpe.__file__).parent
-CORPUS = HERE / "fixtures" / "corpus.txt"
-END = "<|endoftext|>"
 
 
 @pytest.fixture(scope="module")

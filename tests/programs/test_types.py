@@ -1,18 +1,17 @@
 """What mypy says about calls of bpe.py, with a copy of it in a project, and about the engine's interface.
 
-    PYTHONPATH=. python -m pytest -q .ci/test_types.py
+    pytest -q tests/programs/test_types.py
 """
 
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import regex
 
-import bpe
+from test_bpe import HERE, need
 
-HERE = Path(bpe.__file__).parent
+need("mypy")
 RIGHT = """
 import bpe
 

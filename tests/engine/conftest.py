@@ -1,0 +1,17 @@
+"""The tests of this folder look into the C engine: they run once, and are skipped if there is none."""
+
+import os
+
+import pytest
+
+from test_bpe import BUILD_ERRORS, WHY_NO_C, C
+
+
+@pytest.fixture(scope="session", autouse=True)
+def in_both_engines():
+    """Replace the fixture of the folder above."""
+    if C is None:
+        reason = (BUILD_ERRORS.strip().splitlines() or [WHY_NO_C])[-1]
+        if os.environ.get("BPE_REQUIRE_C"):
+            pytest.fail(f"BPE_REQUIRE_C is set, but the C engine is missing: {reason}")
+        pytest.skip(f"no C engine: {reason}")

@@ -2141,6 +2141,9 @@ NOT_UTF8_HINT = """; if it is compressed: zcat FILE | bpe.py - ...; in another e
 or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"""
 
 
+END_OF_TEXT = "<|endoftext|>"
+
+
 def make_parser() -> ArgumentParser:
     """Return the parser. Options have the names of arguments, so that given_options() passes them on."""
     import argparse
@@ -2153,8 +2156,10 @@ def make_parser() -> ArgumentParser:
     parser.error = functools.partial(require, False)  # type: ignore
     add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="repeat the option for each")
-    add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="not even <|endoftext|>")
+    more = f"a special token in addition to {END_OF_TEXT}; repeat the option for each"
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=more)
+    none = f"no {END_OF_TEXT}: only those of --special-token"
+    add("--no-special-tokens", action="append_const", const=None, dest="special_tokens", help=none)
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=get_args(Errors), help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
@@ -2182,6 +2187,13 @@ def given_options(args: Namespace, taken: Iterable[str]) -> dict[str, Any]:
         names = ", ".join(name for name in options if name in taken)
         raise TypeError(f"{name!r} is not an option here; the options are {names}")
     return given
+
+
+def special_tokens_of(args: Namespace) -> list[str]:
+    """Return the special tokens for training: <|endoftext|> is the first one by default."""
+    given = args.special_tokens or []
+    tokens = [token for token in given if token is not None]  # --no-special-tokens appends None
+    return tokens if None in given or END_OF_TEXT in tokens else [END_OF_TEXT, *tokens]
 
 
 def run(args: Namespace) -> int:
@@ -2215,7 +2227,7 @@ def run(args: Namespace) -> int:
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
         given = given_options(args, signature(train_bpe).parameters)
-        given["special_tokens"] = check_special_tokens(given.get("special_tokens", ["<|endoftext|>"]))
+        given["special_tokens"] = check_special_tokens(special_tokens_of(args))
         corpus, same = train(args, Options(**given, vocab_size=size, progress=progress))  # type: ignore[arg-type]
 
     report(args, "engine", engine_used(corpus.options, encoder))
@@ -2257,6 +2269,9 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     distinct, n_words, n_bytes = table.totals()
     require(n_words, "no words are left to learn from; nothing was saved")
     report(args, "read", f"{corpus.bytes_read:,} bytes")
+    if options.special_tokens:
+        ids = zip(options.special_tokens, itertools.count(256))
+        report(args, "special tokens", ", ".join(f"{token} {token_id}" for token, token_id in ids))
     if rare:
         report(args, "left out", f"{plural(rare, 'word')}, {occurrences / (n_words + occurrences):.2%} of pre-tokens")
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")

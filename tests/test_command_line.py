@@ -78,6 +78,9 @@ def test_end_puts_a_token_after_each_file_and_is_only_for_encoding(main, words_t
     ("x.txt 280 --no-special-tokens", "x.txt", 280, [], {}),
     ("words.txt x.txt 1k", ["words.txt", "x.txt"], 1000, [END], {}),
     (f"x.txt 280 --special-token <x> --special-token {END}", "x.txt", 280, ["<x>", END], {}),
+    ("x.txt 280 --special-token <x>", "x.txt", 280, [END, "<x>"], {}),
+    ("x.txt 280 --special-token <x> --no-special-tokens", "x.txt", 280, ["<x>"], {}),
+    ("--no-special-tokens x.txt 280 --special-token <x>", "x.txt", 280, ["<x>"], {}),
     ("x.txt 280 --pattern o200k", "x.txt", 280, [END], {"pattern": "o200k"}),
     ("./-.txt 262 --min-word-count 3", "-.txt", 262, [END], {"min_word_count": 3}),
     ("'two\nlines.txt' 1K", "two\nlines.txt", 1000, [END], {}),
@@ -98,12 +101,24 @@ def test_the_command_line_has_the_options_of_the_library(main, typed, corpus, si
      "1,000 requested, but no pair has a count of 1 or more"),
     ("1k --min-frequency 1", "273 = 256 bytes + 1 special token + 16 merges",
      "1,000 requested, but no pair has a count of 1 or more"),
-    ("280 --special-token <a> --special-token <b> --min-frequency 9", "260 = 256 bytes + 2 special tokens + 2 merges",
+    ("280 --special-token <a> --special-token <b> --min-frequency 9", "261 = 256 bytes + 3 special tokens + 2 merges",
      "280 requested, but no pair has a count of 9 or more"),
 ])  # fmt: skip
 def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_of, why_smaller):
     status, _, stderr = main("words.txt", *arguments.split())
     assert status == 0 and summary(stderr)["vocabulary"] == made_of + (f"; {why_smaller}" if why_smaller else "")
+
+
+@pytest.mark.parametrize("arguments, listed", [
+    ("", "<|endoftext|> 256"), ("--special-token <|pad|>", "<|endoftext|> 256, <|pad|> 257"), ("--no-special-tokens", None),
+    ("--special-token <|pad|> --special-token <|endoftext|>", "<|pad|> 256, <|endoftext|> 257"),
+    ("--special-token <|pad|> --no-special-tokens", "<|pad|> 256"),
+])  # fmt: skip
+def test_the_summary_lists_each_special_token_with_its_id(main, arguments, listed):
+    status, _, stderr = main("words.txt", 262, *arguments.split())
+    assert status == 0 and summary(stderr).get("special tokens") == listed
+    ids = bpe.Tokenizer.load("bpeModel").special_ids
+    assert ", ".join(f"{token} {token_id}" for token, token_id in ids.items()) == (listed or "")
 
 
 def test_a_note_about_json_comes_before_the_work(main):

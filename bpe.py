@@ -2292,11 +2292,22 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
         parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
     report(args, "vocabulary", f"{len(vocab):,} = {parts}")
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
+    if note := forgotten_note(learned):
+        report(args, "note", note)
     if folder is not None:
         save_somewhere((vocab, merges), options, folder)
     task = "--explain" if rounds else "--compare"
     report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
     return corpus, same
+
+
+def forgotten_note(learned: Iterable[Learned]) -> str:
+    """Return a note if special tokens such as <|user|> seem to have been learned as text, else ""."""
+    counts = {left + right: count for left, right, count, _ in learned if left in (b"<", b"|")}
+    if b"<|" not in counts or b"|>" not in counts:
+        return ""
+    times = f"<| was learned as text ({plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
+    return f'{times}; if they belong to special tokens, name each one: --special-token "<|user|>"'
 
 
 def save_somewhere(model: Model, options: Options, folder: str) -> None:

@@ -121,6 +121,24 @@ def test_the_summary_lists_each_special_token_with_its_id(main, arguments, liste
     assert ", ".join(f"{token} {token_id}" for token, token_id in ids.items()) == (listed or "")
 
 
+@pytest.mark.parametrize("pattern", bpe.PATTERNS)
+def test_a_special_token_that_was_learned_as_text_is_a_note(main, recwarn, pattern):
+    """Only if both its ends became tokens: |> alone is an operator of several languages."""
+    text = "<|user|>hi there.<|bot|>\n<|user|>why? <|bot|><|user|>so\n" * 3
+    Path("chat.txt").write_text(text)
+    arguments = ["chat.txt", 300, "--pattern", pattern, "--model", "model"]
+    n = text.count("<|")
+    assert n == text.count("|>") == 15
+    told = summary(main(*arguments)[2])["note"]
+    assert told.startswith(f"<| was learned as text ({n} times), and so was |> ({n})") and "--special-token" in told
+    named = ["--special-token", "<|user|>", "--special-token", "<|bot|>"]
+    assert "note" not in summary(main(*arguments, *named)[2]) and not main(*arguments, "--quiet")[2]
+    bpe.train_bpe("chat.txt", 270, pattern=pattern)
+    assert not recwarn.list
+    Path("chat.txt").write_text("f <| x <| y <|z" * 3)
+    assert "note" not in summary(main(*arguments)[2])
+
+
 def test_a_note_about_json_comes_before_the_work(main):
     Path("rows.jsonl").write_text('{"text": "low lower"}\n')
     for arguments in (["rows.jsonl", 270], ["words.txt", "rows.jsonl", 270], ["rows.jsonl", "--encode", "ids.npy"]):

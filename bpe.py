@@ -784,7 +784,10 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     options = Options(check_special_tokens(special_tokens), pattern, errors, workers, engine, progress)
-    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # copy(): a table in C is no mapping
+    corpus = Corpus(paths, texts, options)
+    if note := json_note(corpus.paths):
+        warnings.warn(note, stacklevel=2)
+    return dict(count_corpus(corpus).copy())  # copy(): a table in C is no mapping
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -1116,16 +1119,19 @@ class Tokenizer:
         pieces = cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES)
         return itertools.chain.from_iterable(map(self.encoder.encode, pieces))
 
-    def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, errors: Errors = "strict",
-                     workers: int | None = None, engine: EngineName = "auto", progress: bool = False,
-                     end: str | None = None) -> int:
-        """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
+    def encode_files(self, paths: Paths = None, output: FilePath = "", *, texts: Strings = None,
+                     errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
+                     progress: bool = False, end: str | None = None) -> int:
+        """Encode files, or texts, as one array of token ids in the file `output`; return how many there are.
 
-        numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. With end="<|endoftext|>",
-        or another special token, its id follows each file or text, in which special tokens are plain
-        text; by default no id is added. The docstring of bpe.train_bpe explains the options, and errors.
+        numpy.load reads a .npy file: uint16 if the whole vocabulary fits, else uint32. A .bin file is the
+        array alone, always of uint16, as nanoGPT reads it. With end="<|endoftext|>", or another special
+        token, its id follows each file or text, in which special tokens are plain text; by default no id
+        is added. The docstring of bpe.train_bpe explains the options, and errors.
         """
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
+        if note := json_note(corpus.paths):
+            warnings.warn(note, stacklevel=2)
         return encode_corpus(self, corpus, output)
 
     def corpus(self, paths: Paths, texts: Strings, end: str | None = None, **given: Any) -> Corpus:
@@ -1824,12 +1830,13 @@ class Corpus:
                 yield Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
 
 
-def json_note(paths: Iterable[str]) -> str:
-    """Return a note on files whose names say that they are JSON, else ""."""
-    if not any(path.endswith((".jsonl", ".json")) for path in paths):
-        return ""
-    way = """to read its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
-    return f"JSON is read as plain text, with its braces; {way}"
+TEXTS_OF_JSON = 'pass its texts=(json.loads(line)["text"] for line in open(path)); encode_files(end=...) ends each one'
+
+
+def json_note(paths: Iterable[str], way: str = TEXTS_OF_JSON) -> str:
+    """Return a note on files whose names say that they are JSON, with a way to read its texts, else ""."""
+    is_json = any(path.endswith((".jsonl", ".json")) for path in paths)
+    return f"JSON is read as plain text, with its braces; {way}" if is_json else ""
 
 
 def find_cut(window: bytes, options: Options) -> int:
@@ -2038,10 +2045,14 @@ def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
 
 
 def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int:
-    """Write the token ids of a corpus into a .npy file; return how many there are."""
-    require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
+    """Write the token ids of a corpus into a .npy or .bin file; return how many there are."""
+    name, id_bytes = os.fspath(output), tokenizer.id_bytes
+    rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
+    require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
+    if name.endswith(".bin") and id_bytes > 2:
+        most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
+        raise ValueError(f"{most}; use a name that ends in .npy")
     check_outputs([output], corpus.paths)
-    id_bytes = tokenizer.id_bytes
     end = b""
     if corpus.options.end is not None:
         end = tokenizer.special_ids[corpus.options.end].to_bytes(id_bytes, sys.byteorder)
@@ -2050,7 +2061,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
     results = corpus.map(encode_texts, not isinstance(encoder, PythonEncoder), "encoding")
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
-        header = npy_header(id_bytes, 0)
+        header = npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)
         for part, (ids, ends) in results:
             if end and part.first_text is not None:  # texts, or the empty one after a file
@@ -2058,8 +2069,9 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
                 ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
         n_ids = (file.tell() - len(header)) // id_bytes
-        file.seek(0)
-        file.write(npy_header(id_bytes, n_ids))
+        if header:
+            file.seek(0)
+            file.write(npy_header(id_bytes, n_ids))
     return n_ids
 
 
@@ -2141,6 +2153,7 @@ NOT_UTF8_HINT = """; if it is compressed: zcat FILE | bpe.py - ...; in another e
 or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"""
 
 
+TEXT_FILES = "write each text to a file, and give --encode the option --end TOKEN (in Python: texts= and end=)"
 END_OF_TEXT = "<|endoftext|>"
 
 
@@ -2165,7 +2178,7 @@ def make_parser() -> ArgumentParser:
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
     add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
     add_task = parser.add_mutually_exclusive_group().add_argument
-    add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
+    add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy or .bin file")
     add_task("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add_task("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
     add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
@@ -2210,7 +2223,7 @@ def run(args: Namespace) -> int:
     last = args.corpus[-1] if args.corpus else ""
     size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
-    if note := json_note(args.corpus):
+    if note := json_note(args.corpus, TEXT_FILES):
         report(args, "note", note)
     progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     same, encoder = True, None
@@ -2220,8 +2233,9 @@ def run(args: Namespace) -> int:
         given = given_options(args, signature(Tokenizer.encode_files).parameters)
         corpus = tokenizer.corpus(args.corpus, None, progress=progress, **given)
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
-        report(args, "encoded", f"{corpus.bytes_read:,} bytes as {plural(n_ids, 'token')}")
-        report(args, "saved", args.encode)
+        report(args, "model", description(tokenizer, args))
+        report(args, "encoded", f"{plural(corpus.bytes_read, 'byte')} as {plural(n_ids, 'token')}")
+        report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
         used = tokenizer.ordinary if args.end else tokenizer
         encoder = used.encoder if corpus.options.engine != "python" else None
     else:
@@ -2252,6 +2266,13 @@ def load_model(args: Namespace) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
+def description(tokenizer: Tokenizer, args: Namespace) -> str:
+    """Say which model a run uses: its folder, its size and its pattern."""
+    pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)
+    shown = pattern if len(pattern) <= 60 else pattern[:60] + "..."
+    return f"{args.model or 'bpeModel'}: {plural(len(tokenizer), 'token')}, pattern {shown}"
+
+
 def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
     corpus = Corpus(args.corpus, None, options)
@@ -2268,7 +2289,7 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     rare, occurrences = table.drop_rare(options.min_word_count)  # to report them
     distinct, n_words, n_bytes = table.totals()
     require(n_words, "no words are left to learn from; nothing was saved")
-    report(args, "read", f"{corpus.bytes_read:,} bytes")
+    report(args, "read", plural(corpus.bytes_read, "byte"))
     if options.special_tokens:
         ids = zip(options.special_tokens, itertools.count(256))
         report(args, "special tokens", ", ".join(f"{token} {token_id}" for token, token_id in ids))

@@ -80,8 +80,13 @@ def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
 
 def test_json_is_a_warning_in_python_too(words_txt):
     Path("rows.jsonl").write_text('{"text": "low"}')
-    with pytest.warns(UserWarning, match="JSON is read as plain text, with its braces"):
-        bpe.train_bpe(["words.txt", "rows.jsonl"], 257)
+    for call in (lambda path: bpe.train_bpe(["words.txt", path], 257), bpe.count_words,
+                 lambda path: bpe.Tokenizer(*bpe.train_bpe(texts=["low"], vocab_size=256)).encode_files(path, "ids.npy")):  # fmt: skip
+        with pytest.warns(UserWarning) as caught:
+            call("rows.jsonl")
+        told = [str(warning.message) for warning in caught if "JSON" in str(warning.message)]
+        assert len(told) == 1 and "JSON is read as plain text, with its braces; " in told[0]
+        assert "texts=" in told[0] and "end=" in told[0] and caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("least", [1, 2, 3, 100, 2**80])

@@ -498,10 +498,11 @@ def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monk
 
 @only_python
 def test_the_progress_counts_what_has_come(monkeypatch, capsys):
+    """It begins with 0, before the first item, which may take a minute."""
     clock = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     assert list(bpe.with_progress("abc", True, str)) == ["a", "b", "c"]
-    assert capsys.readouterr().err.split() == ["1", "2", "3"]
+    assert capsys.readouterr().err == "\r0\x1b[K\r1\x1b[K\r2\x1b[K\r3\x1b[K\r\x1b[K"
 
 
 class Terminal(io.StringIO):
@@ -518,14 +519,59 @@ def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_erro
     assert bpe.train_bpe("words.txt", 265, progress=True, workers=1) == expected
     shown = sys.stderr.getvalue()
     assert regex.search(r"\r\W*counting words: \d+ MB \(\d+%\)", shown)
-    assert regex.search(r"\r\W*learning merges: \d+", shown)
-    assert "left" not in shown and "\n" not in shown and shown.endswith(" \r")
+    assert regex.search(r"\rlearning merges: 0 of 9 \(the first ones take longest\)\x1b\[K\r", shown)
+    assert regex.search(r"\rlearning merges: \d of 9, up to \d s left\x1b\[K\r", shown)
+    assert "\n" not in shown and shown.endswith("\r\x1b[K")
     for error, last in ((TypeError, 5), (UnicodeEncodeError, "\ud800")):
         monkeypatch.setattr(sys, "stderr", Terminal())
         texts = ["low lower " * 20] * 9 + [last]
         with pytest.raises((ValueError, error)):
             bpe.train_bpe(None, 300, texts=texts, progress=True, workers=1)
-        assert sys.stderr.getvalue().endswith(" \r") and "counting" in sys.stderr.getvalue()
+        assert sys.stderr.getvalue().endswith("\r\x1b[K") and "counting" in sys.stderr.getvalue()
+
+
+@only_python
+def test_the_time_left_is_a_bound_that_ignores_slow_first_merges(monkeypatch):
+    """By hand: 1,000 merges, the first 99 take 100 s in all, each later one 1 s, so 10 s is said for the last 10."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    describe = bpe.learning_progress(1000)
+    told = {}
+    for n in range(1000):
+        clock[0] += 1 if n > 99 else 100 / 99
+        told[n] = describe(n)
+    assert told[0] == "learning merges: 0 of 1,000 (the first ones take longest)"
+    assert told[99] == "learning merges: 99 of 1,000 (the first ones take longest)"
+    assert told[600] == "learning merges: 600 of 1,000, up to 7 min left"  # 400 s, rounded up
+    assert told[990] == "learning merges: 990 of 1,000, up to 11 s left"
+    assert [bpe.rounded_up(seconds) for seconds in (0, 99, 150, 7200)] == ["1 s", "100 s", "3 min", "3 h"]
+    assert bpe.learning_progress(0)(0) == "learning merges: 0 of 0 (the first ones take longest)"
+
+
+@only_python
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("columns", [40, 0])
+def test_a_line_of_progress_is_never_wider_than_the_terminal(words_txt, columns):
+    """0 columns: a terminal that doesn't tell, as some serial ones."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    main_end, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    arguments = [CORPUS, 300, "--workers", 1, "--engine", "python", "--model", "model"]
+    process = subprocess.Popen(command(*arguments), stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError), os.fdopen(main_end, "rb", buffering=0) as stream:  # EIO: all have closed it
+        while block := stream.read(4096):
+            shown += block
+    assert process.wait(timeout=60) == 0
+    lines = shown.decode().partition("read  ")[0].split("\r") + regex.findall("learning[^\r]*", shown.decode())
+    lines = [line.removesuffix("\x1b[K") for line in lines if line.endswith("\x1b[K")]
+    assert any(line.startswith("counting words") for line in lines) and any("learning" in line for line in lines)
+    assert max(map(len, lines)) < (columns or 80) and "\x1b" not in "".join(lines)
 
 
 @only_python

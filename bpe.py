@@ -2170,20 +2170,21 @@ def make_parser() -> ArgumentParser:
     add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
     more = f"a special token in addition to {END_OF_TEXT}; repeat the option for each"
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=more)
+    add("--special-token", action="append", dest="special_tokens", type=text_in_utf8, metavar="TEXT", help=more)
     none = f"no {END_OF_TEXT}: only those of --special-token"
     add("--no-special-tokens", action="append_const", const=None, dest="special_tokens", help=none)
-    add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
+    add("--pattern", type=text_in_utf8, help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=get_args(Errors), help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
     add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
     add_task = parser.add_mutually_exclusive_group().add_argument
     add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy or .bin file")
-    add_task("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
+    add_task("--show", type=text_in_utf8, metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add_task("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
     add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
     add("--model", metavar="FOLDER", help="the model's folder (default: bpeModel)")
-    add("--end", metavar="TOKEN", help="with --encode: this special token ends each file, and is plain text in it")
+    end = "with --encode: this special token ends each file, and is plain text in it"
+    add("--end", type=text_in_utf8, metavar="TOKEN", help=end)
     add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
     add("--engine", choices=get_args(EngineName), help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
@@ -2202,11 +2203,40 @@ def given_options(args: Namespace, taken: Iterable[str]) -> dict[str, Any]:
     return given
 
 
-def special_tokens_of(args: Namespace) -> list[str]:
-    """Return the special tokens for training: <|endoftext|> is the first one by default."""
+def parse(arguments: Sequence[str]) -> Namespace:
+    """Return the parsed command line. Raises ValueError, with a way out for two frequent mistakes."""
+    import difflib
+
+    parser = make_parser()
+    try:
+        return parser.parse_intermixed_args(arguments)
+    except ValueError as error:
+        text = str(error)
+    if match := re.fullmatch(r"argument (--[\w-]+): expected one argument", text):
+        option = match[1]
+        text = f"{option} needs a value"
+        for name, value in itertools.pairwise(arguments):
+            if len(name) > 2 and option.startswith(name) and value.startswith("-"):
+                text = f"{option} needs a value; if {value} is one, write {option}={value}"
+    elif match := re.match(r"unrecognized arguments: (-[^\s=]+)", text):
+        similar = difflib.get_close_matches(match[1], parser._option_string_actions, 1)
+        text += f"; did you mean {similar[0]}?" if similar else ""
+    raise ValueError(text)
+
+
+def text_in_utf8(argument: str) -> str:
+    """Read an argument as UTF-8 if Python has read it as ASCII, as it may do for LC_ALL=C."""
+    if re.search("[\udc80-\udcff]", argument):
+        with contextlib.suppress(UnicodeError):  # no UTF-8, which is an error later
+            return os.fsencode(argument).decode("utf-8")
+    return argument
+
+
+def special_tokens_of(args: Namespace) -> tuple[str, ...]:
+    """Return the special tokens for training, checked: <|endoftext|> is the first one by default."""
     given = args.special_tokens or []
-    tokens = [token for token in given if token is not None]  # --no-special-tokens appends None
-    return tokens if None in given or END_OF_TEXT in tokens else [END_OF_TEXT, *tokens]
+    tokens = check_special_tokens(token for token in given if token is not None)  # None: --no-special-tokens
+    return tokens if None in given or END_OF_TEXT in tokens else (END_OF_TEXT, *tokens)
 
 
 def run(args: Namespace) -> int:
@@ -2221,7 +2251,10 @@ def run(args: Namespace) -> int:
         return 0
 
     last = args.corpus[-1] if args.corpus else ""
-    size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
+    size = None
+    # with --encode, the last file may be named 2024
+    if re.fullmatch(r"-?\d+([,_]\d{3})*[kK]?", last) and (args.encode is None or not os.path.exists(last)):
+        size = int(re.sub("[,_]", "", args.corpus.pop()).lower().replace("k", "000"))
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
     if note := json_note(args.corpus, TEXT_FILES):
         report(args, "note", note)
@@ -2241,7 +2274,7 @@ def run(args: Namespace) -> int:
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
         given = given_options(args, signature(train_bpe).parameters)
-        given["special_tokens"] = check_special_tokens(special_tokens_of(args))
+        given["special_tokens"] = special_tokens_of(args)
         corpus, same = train(args, Options(**given, vocab_size=size, progress=progress))  # type: ignore[arg-type]
 
     report(args, "engine", engine_used(corpus.options, encoder))
@@ -2419,7 +2452,8 @@ def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> b
     """Print how many first merges are the same, and explain the first difference; return whether there is none."""
     compared = min(len(merges), len(theirs))
     n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
-    say(f"the first {n:,} merges are the same, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
+    same = "the first merge is the same" if n == 1 else f"the first {n:,} merges are the same"
+    say(f"{same}, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
     if n < compared:
         explain(range(n, n + 1), counts, merges, theirs)
     return n == compared
@@ -2603,7 +2637,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = 0
         with sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help and --version exit
-            status = run(make_parser().parse_intermixed_args(argv))
+            status = run(parse(sys.argv[1:] if argv is None else argv))
         say("", "stdout")  # flushes it
         error = getattr(sys.stdout, "error", None)
         # `| head` is not an error

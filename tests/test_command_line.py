@@ -29,6 +29,7 @@ from test_bpe import (
     END,
     HERE,
     ROOT,
+    contents,
     files_of,
     model_in,
     naive_merge,
@@ -84,6 +85,8 @@ def test_end_puts_a_token_after_each_file_and_is_only_for_encoding(main, words_t
     ("x.txt 280 --special-token <x> --no-special-tokens", "x.txt", 280, ["<x>"], {}),
     ("--no-special-tokens x.txt 280 --special-token <x>", "x.txt", 280, ["<x>"], {}),
     ("x.txt 280 --pattern o200k", "x.txt", 280, [END], {"pattern": "o200k"}),
+    ("x.txt 1,000", "x.txt", 1000, [END], {}), ("x.txt 1_000", "x.txt", 1000, [END], {}),
+    ("x.txt 280 --special-token=-a-", "x.txt", 280, [END, "-a-"], {}),
     ("./-.txt 262 --min-word-count 3", "-.txt", 262, [END], {"min_word_count": 3}),
     ("'two\nlines.txt' 1K", "two\nlines.txt", 1000, [END], {}),
     ("\udcff.txt 262 --errors replace --workers 1", "\udcff.txt", 262, [END], {"errors": "replace"}),
@@ -232,6 +235,11 @@ def write_merges(path, merges, head=""):
     Path(path).write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def same(n):
+    """How --compare says that the first n merges are the same."""
+    return "the first merge is the same" if n == 1 else f"the first {n} merges are the same"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_compare_explains_the_first_merge_that_differs(main, seed):
     """Counts are those of the oracle, and so are the two most frequent words that the two pairs change differently."""
@@ -251,7 +259,7 @@ def test_compare_explains_the_first_merge_that_differs(main, seed):
     assert status == 1 and not os.path.exists("bpeModel")
     assert summary(stderr)["compared"] == f"mine.txt, {len(merges) + 1} merges without #version"
     assert summary(stderr)["saved"] == "nothing: --compare saves a model only with --model FOLDER"
-    assert lines[0] == f"the first {n} merges are the same, of {len(merges) + 1} in the file and {len(merges)} here"
+    assert lines[0] == f"{same(n)}, of {len(merges) + 1} in the file and {len(merges)} here"
     show = lambda tokens: " ".join(token.decode().replace(" ", "␣") for token in tokens)  # noqa: E731
     times = lambda count: f"({count} time{'s' * (count != 1)})"  # noqa: E731
     assert lines[1].startswith(f"round {n + 1}: {show(merges[n])} {times(counts[merges[n]])}")
@@ -293,7 +301,7 @@ def test_compare_names_a_cause_if_the_counts_show_it(main, text, n, theirs, caus
     Path("text.txt").write_text(text)
     Path("mine.txt").write_text(theirs.replace(", ", "\n"))
     status, stdout, _ = main("text.txt", 300, "--compare", "mine.txt", "--quiet")
-    assert status == 1 and stdout.startswith(f"the first {n} merges are the same, of ")
+    assert status == 1 and stdout.startswith(f"{same(n)}, of ")
     assert regex.findall("(?m)^    usual cause: (.*)$", stdout) == [cause] * (cause is not None)
 
 
@@ -416,6 +424,35 @@ def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
     with pytest.raises(ValueError, match=r"\.npy .* or \.bin .*, not ''"):
         larger.encode_files("words.txt")
     assert sorted(os.listdir()) == before
+
+
+def test_a_file_to_encode_may_have_a_number_as_its_name(main, error):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    ids = bpe.Tokenizer.load("bpeModel").encode(Path("words.txt").read_text())
+    shutil.copy("words.txt", "2024")
+    for arguments, times in ((["2024"], 1), (["words.txt", "2024"], 2), (["2024", "words.txt"], 2)):
+        assert main(*arguments, "--encode", "ids.npy")[0] == 0 and read_ids("ids.npy")[1] == ids * times
+    os.remove("2024")
+    assert "--encode uses a saved model: train it first" in error("words.txt", "2024", "--encode", "ids.npy")
+
+
+@only_python
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locale there")
+@pytest.mark.parametrize("utf8_mode", ["0", "1"])
+def test_arguments_that_are_not_ascii_arrive_in_any_locale(words_txt, utf8_mode):
+    """With LC_ALL=C and without its UTF-8 mode, Python reads arguments as ASCII, and bytes beyond as surrogates."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": utf8_mode}
+    Path("天.txt").write_text("天天 low" * 9, encoding="utf-8")
+    training = ["天.txt", "280", "--model", "模型", "--special-token", "<é>", "--pattern", "天+|[^天]"]
+    for arguments in (training, ["天.txt", "--encode", "天.npy", "--model", "模型", "--end", "<é>"]):
+        result = run(*arguments, "--quiet", env=environment)
+        assert (result.returncode, result.stderr) == (0, b"")
+    tokenizer = bpe.Tokenizer.load("模型")
+    expected = bpe.Tokenizer.train("天.txt", 280, [END, "<é>"], pattern="天+|[^天]")
+    assert contents(tokenizer) == contents(expected)
+    assert read_ids("天.npy")[1] == [*tokenizer.encode("天天 low" * 9), 257]
+    result = run("--show", "天<é>", "--model", "模型", env=environment)
+    assert result.stdout.decode().splitlines()[1] == " ".join(map(str, tokenizer.encode("天<é>")))
 
 
 def test_show_refuses_bytes_that_are_not_utf8(main):
@@ -614,11 +651,16 @@ HINT = "zcat .*iconv -f .*--errors replace"
 
 @only_python
 @pytest.mark.parametrize("arguments, text", [
-    *[(wrong, "vocabulary size|no such file|No such") for wrong in ("c.txt", "c.txt many", "c.txt 10kk", "300 c.txt", "c.txt 1,000")],
+    *[(wrong, "vocabulary size|no such file|No such") for wrong in ("c.txt", "c.txt many", "c.txt 10kk", "300 c.txt", "c.txt 1,00", "c.txt ,000")],
     ("300", "corpus"), ("", "corpus"), ("--encode ids.npy", "corpus"), ("c.txt -10", "a positive integer, not -10"),
     ("c.txt 10", r"vocabulary size 10 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
     ("c.txt --vocab-size 300", "--vocab-size"), ("c.txt 300 --special-tokens <x>", "--special-tokens|size"),
-    ("c.txt 300 --colour", "--colour"), ("c.txt 300 --errors ignore", "ignore"),
+    ("c.txt 300 --colour", "--colour$"), ("c.txt 300 --patern o200k", "--patern.*; did you mean --pattern\\?$"),
+    ("c.txt 300 --special-tokens=x", "did you mean --special-token\\?$"), ("c.txt 300 --show", "--show needs a value$"),
+    *[(f"{before} {option} -foo", f"{option} needs a value; if -foo is one, write {option}=-foo$")
+      for before, option in (("", "--show"), ("c.txt 300", "--special-token"), ("c.txt 300", "--pattern"), ("c.txt", "--encode"))],
+    ("c.txt 300 --sp -foo", "if -foo is one, write --special-token=-foo"),
+    ("c.txt 300 --errors ignore", "ignore"),
     ("c.txt 300 --pattern ([", "regular expression"), ("c.txt 300 --pattern ''", "pattern"),
     *[(f"c.txt 300 --{name.replace('_', '-')} 0", f"{name} must be a positive integer, not 0")
       for name in ("workers", "min_frequency", "min_word_count")],

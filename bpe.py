@@ -74,6 +74,7 @@ import codecs
 import collections
 import contextlib
 import dataclasses
+import errno
 import functools
 import heapq
 import importlib.util
@@ -1003,7 +1004,7 @@ class Tokenizer:
         encode() gives the same ids as the program that wrote it, without the tokens that a template adds
         around text.
         """
-        path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
+        path = model_path(path)
         with open(path, "rb") as file, error_prefix(path):
             return cls(*read_tokenizer_json(json.load(file)))
 
@@ -1018,7 +1019,7 @@ class Tokenizer:
         specials, pattern = check_special_tokens(special_tokens), check_pattern(pattern)
         hint = "tokenizer.json is for Tokenizer.load"
         with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath, hint):
-            ids = dict(json.load(file))
+            ids = read_vocab(json.load(file))
             for special in specials:
                 name = special if special in ids else to_printable(special.encode("utf-8"))
                 if name in ids:
@@ -1179,7 +1180,12 @@ class Tokenizer:
             try:
                 token = self.vocab[token_id]
             except (KeyError, TypeError):
-                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}") from None
+                import numbers
+
+                # a number in a tensor isn't equal to an integer, nor is a row of an array
+                is_array = hasattr(token_id, "tolist") and not isinstance(token_id, numbers.Integral)
+                way = "; pass integers, as ids.tolist() gives them" if is_array else ""
+                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}") from None
             yield b"" if token_id in skipped else token
 
 
@@ -1328,6 +1334,20 @@ def to_token(text: str) -> bytes:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
         return text.encode("utf-8")
+
+
+def model_path(path: FilePath) -> FilePath:
+    """Return the path of a tokenizer.json: the one in a folder, or path. Raises FileNotFoundError."""
+    is_folder = os.path.isdir(path)
+    file = os.path.join(path, "tokenizer.json") if is_folder else path
+    if os.path.exists(file):
+        return file
+    reason = "No such file or folder (from a hub, download tokenizer.json first)"
+    if is_folder:
+        reason = "No tokenizer.json in this folder"
+        if os.path.exists(os.path.join(path, "merges.txt")):
+            reason += '; Tokenizer.from_files("vocab.json", "merges.txt").save(folder) makes it from these two'
+    raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
@@ -1585,8 +1605,12 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     if all(character in vocab for character in CHARACTERS):  # no byte is unknown
         model.pop("unk_token", None)
 
-    specials = check_special_tokens([token["content"] for token in added])
-    check_special_names(filter(vocab.__contains__, specials))  # others name no other token
+    specials, reasons = tuple(token["content"] for token in added), []
+    try:
+        check_special_tokens(specials)
+        check_special_names(filter(vocab.__contains__, specials))  # others name no other token
+    except ValueError as error:  # such as "\n", of one byte; there may be more reasons
+        reasons.append(str(error))
     # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; unsupported()
     # compares them with the ids in the file.
     new_id, special_ids = len(vocab), {}
@@ -1600,10 +1624,21 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     rest = {name: content[name] for name in UNUSED if content.get(name)}
     words_first = model.get("ignore_merges") is True
     options = Options(specials, pattern, kept=kept, normalized=normalized, rest=rest, words_first=words_first)
-    reasons = list(unsupported(content, entries, options, special_ids))
-    require(not reasons, "; ".join(reasons[:20]))
+    reasons += unsupported(content, entries, options, special_ids)
+    if reasons:
+        raise ValueError(first_of(reasons))
     vocab, merges = to_bytes(vocab | special_ids, pairs, specials)
     return vocab, WordsFirst(merges) if words_first else merges, specials, pattern, kept, normalized, rest
+
+
+def first_of(reasons: Sequence[str]) -> str:
+    """Join reasons, but no more than fit in 300 characters: "...; ...; and 5 more"."""
+    text = f"{reasons[0]:.280}"
+    for number, reason in enumerate(reasons[1:], 1):
+        if len(text) + len(reason) > 280:
+            return f"{text}; and {len(reasons) - number} more"
+        text += f"; {reason}"
+    return text
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
@@ -1674,6 +1709,17 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
             yield f"a template of {json.dumps(template):.200} is not supported: text A must be in it once"
 
 
+def read_vocab(content: Any) -> dict[str, int]:
+    """Return {token: id} from the content of a vocab.json. Raises ValueError for {id: token}."""
+    ids = dict(content)
+    for name, value in itertools.islice(ids.items(), 1):
+        if isinstance(value, str) and name.isdecimal():
+            way = "ids = {token: int(i) for i, token in json.load(open(path)).items()}"
+            way += '; json.dump(ids, open("vocab.json", "w"))'
+            raise ValueError(f"this is {{id: token}}, not {{token: id}}; to convert it: {way}")
+    return ids
+
+
 def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tokens: Sequence[str]) -> Model:
     """Return (vocab, merges) for ids and merges of printable tokens and of special tokens."""
     tokens = {text: to_token(text) for text in ids}
@@ -1692,9 +1738,15 @@ def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[
     lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
     pairs = {number: line.split(" ") for number, line in enumerate(lines, 1) if line}
     made = set(map("".join, pairs.values()))
+    # 116 104, or (116, 104), or [[116, 104], ...: as tokens, another merge would have to make 116
+    ids = re.match(r"[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", "\n".join(lines[:2]))
+    if ids and any(len(token) > 1 and token not in made for token in ids.groups()):
+        way = "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
+        way += "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
+        raise ValueError(f"these are pairs of ids, not of tokens; to convert them: {way}")
     for number, pair in pairs.items():
         if len(pair) != 2:
-            raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r}")
+            raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r:.100}")
         for token in (*pair, "".join(pair)) if vocab is not None else ():
             if token not in vocab:  # type: ignore[operator]
                 raise ValueError(f"line {number}: {token!r} is not in vocab.json")
@@ -1791,9 +1843,9 @@ class Corpus:
             require(self.paths, "no file: the list of paths is empty")
         for path in self.paths:
             pattern = os.path.join(path, "*.txt")
-            require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
+            require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, pattern)
         # 0 for pipes, files in /proc, and empty files
-        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
+        self.sizes = [0 if path == "-" else size_of(path) for path in self.paths]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.texts = () if texts is None else texts
         self.options = options
@@ -1828,6 +1880,17 @@ class Corpus:
             yield from slices_of(path, slice_bytes, self.options)
             if self.options.end is not None:
                 yield Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
+
+
+def size_of(path: str) -> int:
+    """Return the size of a file. If there is no such file, the error says how to pass strings."""
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+            error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
+            error.filename = f"{path:.100}"
+        raise
 
 
 TEXTS_OF_JSON = 'pass its texts=(json.loads(line)["text"] for line in open(path)); encode_files(end=...) ends each one'
@@ -2264,6 +2327,7 @@ def run(args: Namespace) -> int:
         require(size is None, "--encode uses a saved model: train it first, with another command")
         tokenizer = load_model(args)
         given = given_options(args, signature(Tokenizer.encode_files).parameters)
+        check_names(args.corpus)
         corpus = tokenizer.corpus(args.corpus, None, progress=progress, **given)
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
         report(args, "model", description(tokenizer, args))
@@ -2279,6 +2343,15 @@ def run(args: Namespace) -> int:
 
     report(args, "engine", engine_used(corpus.options, encoder))
     return 0 if same else 1
+
+
+def check_names(paths: Iterable[str]) -> None:
+    """Refuse folders and missing files; Corpus does that, too, but its errors are for Python."""
+    for path in paths:
+        pattern = os.path.join(path, "*.txt")
+        require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
+        if path != "-":
+            os.stat(path)
 
 
 def engine_used(options: Options, encoder: Encoder | None = None) -> str:
@@ -2308,6 +2381,7 @@ def description(tokenizer: Tokenizer, args: Namespace) -> str:
 
 def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
+    check_names(args.corpus)
     corpus = Corpus(args.corpus, None, options)
     rounds = rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = read_pairs(args.compare) if args.compare is not None else ("", [])
@@ -2436,7 +2510,10 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
         text = file.read()
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
-            kind, text = "in JSON", "\n".join(map(" ".join, json.loads(text)))
+            listed = json.loads(text)
+            if all(isinstance(part, int) for pair in listed for part in pair):
+                listed = [map(str, pair) for pair in listed]  # read_merges says that these are ids
+            kind, text = "in JSON", "\n".join(map(" ".join, listed))
         # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
         # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.
         line = next((line for line in text.split("\n") if END_OF_WORD in line.replace(" ", "")), "")

@@ -114,7 +114,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
     for call, text in (
         (lambda: bpe.Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
         (lambda: encode(CORPUS, tmp_path / "file" / "ids.npy"), "file"),
-        *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.bin", "")],
+        *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.npz", "")],
     ):  # fmt: skip
         with pytest.raises((ValueError, OSError), match=text):
             call()

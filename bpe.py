@@ -74,6 +74,7 @@ import codecs
 import collections
 import contextlib
 import dataclasses
+import errno
 import functools
 import heapq
 import importlib.util
@@ -784,7 +785,10 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     options = Options(check_special_tokens(special_tokens), pattern, errors, workers, engine, progress)
-    return dict(count_corpus(Corpus(paths, texts, options)).copy())  # copy(): a table in C is no mapping
+    corpus = Corpus(paths, texts, options)
+    if note := json_note(corpus.paths):
+        warnings.warn(note, stacklevel=2)
+    return dict(count_corpus(corpus).copy())  # copy(): a table in C is no mapping
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -851,7 +855,7 @@ def learn(table: Table, options: Options) -> Iterator[Learned]:
     engine = engine_for(options)
     learn_with: Callable[[Any, int, int], Iterator[Learned]] = engine.learn if engine else learn_in_python
     merges = learn_with(table, merges_wanted, options.min_frequency)
-    return with_progress(merges, options.progress, lambda n: f"learning merges: {n:,}")
+    return with_progress(merges, options.progress, learning_progress(merges_wanted))
 
 
 def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int) -> Iterator[Learned]:
@@ -1000,7 +1004,7 @@ class Tokenizer:
         encode() gives the same ids as the program that wrote it, without the tokens that a template adds
         around text.
         """
-        path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
+        path = model_path(path)
         with open(path, "rb") as file, error_prefix(path):
             return cls(*read_tokenizer_json(json.load(file)))
 
@@ -1015,7 +1019,7 @@ class Tokenizer:
         specials, pattern = check_special_tokens(special_tokens), check_pattern(pattern)
         hint = "tokenizer.json is for Tokenizer.load"
         with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath, hint):
-            ids = dict(json.load(file))
+            ids = read_vocab(json.load(file))
             for special in specials:
                 name = special if special in ids else to_printable(special.encode("utf-8"))
                 if name in ids:
@@ -1116,16 +1120,19 @@ class Tokenizer:
         pieces = cut_stream(blocks, self.options, 1 << 10, WINDOW_BYTES)
         return itertools.chain.from_iterable(map(self.encoder.encode, pieces))
 
-    def encode_files(self, paths: Paths, output: FilePath, *, texts: Strings = None, errors: Errors = "strict",
-                     workers: int | None = None, engine: EngineName = "auto", progress: bool = False,
-                     end: str | None = None) -> int:
-        """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
+    def encode_files(self, paths: Paths = None, output: FilePath = "", *, texts: Strings = None,
+                     errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
+                     progress: bool = False, end: str | None = None) -> int:
+        """Encode files, or texts, as one array of token ids in the file `output`; return how many there are.
 
-        numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. With end="<|endoftext|>",
-        or another special token, its id follows each file or text, in which special tokens are plain
-        text; by default no id is added. The docstring of bpe.train_bpe explains the options, and errors.
+        numpy.load reads a .npy file: uint16 if the whole vocabulary fits, else uint32. A .bin file is the
+        array alone, always of uint16, as nanoGPT reads it. With end="<|endoftext|>", or another special
+        token, its id follows each file or text, in which special tokens are plain text; by default no id
+        is added. The docstring of bpe.train_bpe explains the options, and errors.
         """
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
+        if note := json_note(corpus.paths):
+            warnings.warn(note, stacklevel=2)
         return encode_corpus(self, corpus, output)
 
     def corpus(self, paths: Paths, texts: Strings, end: str | None = None, **given: Any) -> Corpus:
@@ -1173,7 +1180,12 @@ class Tokenizer:
             try:
                 token = self.vocab[token_id]
             except (KeyError, TypeError):
-                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}") from None
+                import numbers
+
+                # a number in a tensor isn't equal to an integer, nor is a row of an array
+                is_array = hasattr(token_id, "tolist") and not isinstance(token_id, numbers.Integral)
+                way = "; pass integers, as ids.tolist() gives them" if is_array else ""
+                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}") from None
             yield b"" if token_id in skipped else token
 
 
@@ -1322,6 +1334,20 @@ def to_token(text: str) -> bytes:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
         return text.encode("utf-8")
+
+
+def model_path(path: FilePath) -> FilePath:
+    """Return the path of a tokenizer.json: the one in a folder, or path. Raises FileNotFoundError."""
+    is_folder = os.path.isdir(path)
+    file = os.path.join(path, "tokenizer.json") if is_folder else path
+    if os.path.exists(file):
+        return file
+    reason = "No such file or folder (from a hub, download tokenizer.json first)"
+    if is_folder:
+        reason = "No tokenizer.json in this folder"
+        if os.path.exists(os.path.join(path, "merges.txt")):
+            reason += '; Tokenizer.from_files("vocab.json", "merges.txt").save(folder) makes it from these two'
+    raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
@@ -1579,8 +1605,12 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     if all(character in vocab for character in CHARACTERS):  # no byte is unknown
         model.pop("unk_token", None)
 
-    specials = check_special_tokens([token["content"] for token in added])
-    check_special_names(filter(vocab.__contains__, specials))  # others name no other token
+    specials, reasons = tuple(token["content"] for token in added), []
+    try:
+        check_special_tokens(specials)
+        check_special_names(filter(vocab.__contains__, specials))  # others name no other token
+    except ValueError as error:  # such as "\n", of one byte; there may be more reasons
+        reasons.append(str(error))
     # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; unsupported()
     # compares them with the ids in the file.
     new_id, special_ids = len(vocab), {}
@@ -1594,10 +1624,21 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     rest = {name: content[name] for name in UNUSED if content.get(name)}
     words_first = model.get("ignore_merges") is True
     options = Options(specials, pattern, kept=kept, normalized=normalized, rest=rest, words_first=words_first)
-    reasons = list(unsupported(content, entries, options, special_ids))
-    require(not reasons, "; ".join(reasons[:20]))
+    reasons += unsupported(content, entries, options, special_ids)
+    if reasons:
+        raise ValueError(first_of(reasons))
     vocab, merges = to_bytes(vocab | special_ids, pairs, specials)
     return vocab, WordsFirst(merges) if words_first else merges, specials, pattern, kept, normalized, rest
+
+
+def first_of(reasons: Sequence[str]) -> str:
+    """Join reasons, but no more than fit in 300 characters: "...; ...; and 5 more"."""
+    text = f"{reasons[0]:.280}"
+    for number, reason in enumerate(reasons[1:], 1):
+        if len(text) + len(reason) > 280:
+            return f"{text}; and {len(reasons) - number} more"
+        text += f"; {reason}"
+    return text
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
@@ -1668,6 +1709,17 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
             yield f"a template of {json.dumps(template):.200} is not supported: text A must be in it once"
 
 
+def read_vocab(content: Any) -> dict[str, int]:
+    """Return {token: id} from the content of a vocab.json. Raises ValueError for {id: token}."""
+    ids = dict(content)
+    for name, value in itertools.islice(ids.items(), 1):
+        if isinstance(value, str) and name.isdecimal():
+            way = "ids = {token: int(i) for i, token in json.load(open(path)).items()}"
+            way += '; json.dump(ids, open("vocab.json", "w"))'
+            raise ValueError(f"this is {{id: token}}, not {{token: id}}; to convert it: {way}")
+    return ids
+
+
 def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tokens: Sequence[str]) -> Model:
     """Return (vocab, merges) for ids and merges of printable tokens and of special tokens."""
     tokens = {text: to_token(text) for text in ids}
@@ -1686,9 +1738,15 @@ def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[
     lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
     pairs = {number: line.split(" ") for number, line in enumerate(lines, 1) if line}
     made = set(map("".join, pairs.values()))
+    # 116 104, or (116, 104), or [[116, 104], ...: as tokens, another merge would have to make 116
+    ids = re.match(r"[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", "\n".join(lines[:2]))
+    if ids and any(len(token) > 1 and token not in made for token in ids.groups()):
+        way = "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
+        way += "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
+        raise ValueError(f"these are pairs of ids, not of tokens; to convert them: {way}")
     for number, pair in pairs.items():
         if len(pair) != 2:
-            raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r}")
+            raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r:.100}")
         for token in (*pair, "".join(pair)) if vocab is not None else ():
             if token not in vocab:  # type: ignore[operator]
                 raise ValueError(f"line {number}: {token!r} is not in vocab.json")
@@ -1785,9 +1843,9 @@ class Corpus:
             require(self.paths, "no file: the list of paths is empty")
         for path in self.paths:
             pattern = os.path.join(path, "*.txt")
-            require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
+            require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, pattern)
         # 0 for pipes, files in /proc, and empty files
-        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
+        self.sizes = [0 if path == "-" else size_of(path) for path in self.paths]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.texts = () if texts is None else texts
         self.options = options
@@ -1824,12 +1882,24 @@ class Corpus:
                 yield Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
 
 
-def json_note(paths: Iterable[str]) -> str:
-    """Return a note on files whose names say that they are JSON, else ""."""
-    if not any(path.endswith((".jsonl", ".json")) for path in paths):
-        return ""
-    way = """to read its texts: jq -j '.text + "<|endoftext|>"' FILE | bpe.py -"""
-    return f"JSON is read as plain text, with its braces; {way}"
+def size_of(path: str) -> int:
+    """Return the size of a file. If there is no such file, the error says how to pass strings."""
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+            error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
+            error.filename = f"{path:.100}"
+        raise
+
+
+TEXTS_OF_JSON = 'pass its texts=(json.loads(line)["text"] for line in open(path)); encode_files(end=...) ends each one'
+
+
+def json_note(paths: Iterable[str], way: str = TEXTS_OF_JSON) -> str:
+    """Return a note on files whose names say that they are JSON, with a way to read its texts, else ""."""
+    is_json = any(path.endswith((".jsonl", ".json")) for path in paths)
+    return f"JSON is read as plain text, with its braces; {way}" if is_json else ""
 
 
 def find_cut(window: bytes, options: Options) -> int:
@@ -2038,10 +2108,14 @@ def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
 
 
 def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int:
-    """Write the token ids of a corpus into a .npy file; return how many there are."""
-    require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
+    """Write the token ids of a corpus into a .npy or .bin file; return how many there are."""
+    name, id_bytes = os.fspath(output), tokenizer.id_bytes
+    rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
+    require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
+    if name.endswith(".bin") and id_bytes > 2:
+        most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
+        raise ValueError(f"{most}; use a name that ends in .npy")
     check_outputs([output], corpus.paths)
-    id_bytes = tokenizer.id_bytes
     end = b""
     if corpus.options.end is not None:
         end = tokenizer.special_ids[corpus.options.end].to_bytes(id_bytes, sys.byteorder)
@@ -2050,7 +2124,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
     results = corpus.map(encode_texts, not isinstance(encoder, PythonEncoder), "encoding")
     with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
-        header = npy_header(id_bytes, 0)
+        header = npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)
         for part, (ids, ends) in results:
             if end and part.first_text is not None:  # texts, or the empty one after a file
@@ -2058,8 +2132,9 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
                 ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
         n_ids = (file.tell() - len(header)) // id_bytes
-        file.seek(0)
-        file.write(npy_header(id_bytes, n_ids))
+        if header:
+            file.seek(0)
+            file.write(npy_header(id_bytes, n_ids))
     return n_ids
 
 
@@ -2141,6 +2216,10 @@ NOT_UTF8_HINT = """; if it is compressed: zcat FILE | bpe.py - ...; in another e
 or Latin-1: iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"""
 
 
+TEXT_FILES = "write each text to a file, and give --encode the option --end TOKEN (in Python: texts= and end=)"
+END_OF_TEXT = "<|endoftext|>"
+
+
 def make_parser() -> ArgumentParser:
     """Return the parser. Options have the names of arguments, so that given_options() passes them on."""
     import argparse
@@ -2153,19 +2232,22 @@ def make_parser() -> ArgumentParser:
     parser.error = functools.partial(require, False)  # type: ignore
     add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help="repeat the option for each")
-    add("--no-special-tokens", action="store_const", const=[], dest="special_tokens", help="not even <|endoftext|>")
-    add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
+    more = f"a special token in addition to {END_OF_TEXT}; repeat the option for each"
+    add("--special-token", action="append", dest="special_tokens", type=text_in_utf8, metavar="TEXT", help=more)
+    none = f"no {END_OF_TEXT}: only those of --special-token"
+    add("--no-special-tokens", action="append_const", const=None, dest="special_tokens", help=none)
+    add("--pattern", type=text_in_utf8, help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
     add("--errors", choices=get_args(Errors), help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
     add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
     add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
     add_task = parser.add_mutually_exclusive_group().add_argument
-    add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy file")
-    add_task("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
+    add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy or .bin file")
+    add_task("--show", type=text_in_utf8, metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add_task("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
     add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
     add("--model", metavar="FOLDER", help="the model's folder (default: bpeModel)")
-    add("--end", metavar="TOKEN", help="with --encode: this special token ends each file, and is plain text in it")
+    end = "with --encode: this special token ends each file, and is plain text in it"
+    add("--end", type=text_in_utf8, metavar="TOKEN", help=end)
     add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
     add("--engine", choices=get_args(EngineName), help="auto: the C engine if it is built (default)")
     add("--quiet", action="store_true", help="no progress and no summary")
@@ -2184,6 +2266,42 @@ def given_options(args: Namespace, taken: Iterable[str]) -> dict[str, Any]:
     return given
 
 
+def parse(arguments: Sequence[str]) -> Namespace:
+    """Return the parsed command line. Raises ValueError, with a way out for two frequent mistakes."""
+    import difflib
+
+    parser = make_parser()
+    try:
+        return parser.parse_intermixed_args(arguments)
+    except ValueError as error:
+        text = str(error)
+    if match := re.fullmatch(r"argument (--[\w-]+): expected one argument", text):
+        option = match[1]
+        text = f"{option} needs a value"
+        for name, value in itertools.pairwise(arguments):
+            if len(name) > 2 and option.startswith(name) and value.startswith("-"):
+                text = f"{option} needs a value; if {value} is one, write {option}={value}"
+    elif match := re.match(r"unrecognized arguments: (-[^\s=]+)", text):
+        similar = difflib.get_close_matches(match[1], parser._option_string_actions, 1)
+        text += f"; did you mean {similar[0]}?" if similar else ""
+    raise ValueError(text)
+
+
+def text_in_utf8(argument: str) -> str:
+    """Read an argument as UTF-8 if Python has read it as ASCII, as it may do for LC_ALL=C."""
+    if re.search("[\udc80-\udcff]", argument):
+        with contextlib.suppress(UnicodeError):  # no UTF-8, which is an error later
+            return os.fsencode(argument).decode("utf-8")
+    return argument
+
+
+def special_tokens_of(args: Namespace) -> tuple[str, ...]:
+    """Return the special tokens for training, checked: <|endoftext|> is the first one by default."""
+    given = args.special_tokens or []
+    tokens = check_special_tokens(token for token in given if token is not None)  # None: --no-special-tokens
+    return tokens if None in given or END_OF_TEXT in tokens else (END_OF_TEXT, *tokens)
+
+
 def run(args: Namespace) -> int:
     """Show, encode or train; return the status: 1 if --compare found a difference, else 0."""
     if args.show is not None:
@@ -2196,9 +2314,12 @@ def run(args: Namespace) -> int:
         return 0
 
     last = args.corpus[-1] if args.corpus else ""
-    size = int(args.corpus.pop().lower().replace("k", "000")) if re.fullmatch(r"-?\d+[kK]?", last) else None
+    size = None
+    # with --encode, the last file may be named 2024
+    if re.fullmatch(r"-?\d+([,_]\d{3})*[kK]?", last) and (args.encode is None or not os.path.exists(last)):
+        size = int(re.sub("[,_]", "", args.corpus.pop()).lower().replace("k", "000"))
     require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
-    if note := json_note(args.corpus):
+    if note := json_note(args.corpus, TEXT_FILES):
         report(args, "note", note)
     progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     same, encoder = True, None
@@ -2206,20 +2327,31 @@ def run(args: Namespace) -> int:
         require(size is None, "--encode uses a saved model: train it first, with another command")
         tokenizer = load_model(args)
         given = given_options(args, signature(Tokenizer.encode_files).parameters)
+        check_names(args.corpus)
         corpus = tokenizer.corpus(args.corpus, None, progress=progress, **given)
         n_ids = encode_corpus(tokenizer, corpus, args.encode)
-        report(args, "encoded", f"{corpus.bytes_read:,} bytes as {plural(n_ids, 'token')}")
-        report(args, "saved", args.encode)
+        report(args, "model", description(tokenizer, args))
+        report(args, "encoded", f"{plural(corpus.bytes_read, 'byte')} as {plural(n_ids, 'token')}")
+        report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer.id_bytes}")
         used = tokenizer.ordinary if args.end else tokenizer
         encoder = used.encoder if corpus.options.engine != "python" else None
     else:
         require(size is not None, f"the last argument must be the vocabulary size, such as 10000 or 10k, not {last!r}")
         given = given_options(args, signature(train_bpe).parameters)
-        given["special_tokens"] = check_special_tokens(given.get("special_tokens", ["<|endoftext|>"]))
+        given["special_tokens"] = special_tokens_of(args)
         corpus, same = train(args, Options(**given, vocab_size=size, progress=progress))  # type: ignore[arg-type]
 
     report(args, "engine", engine_used(corpus.options, encoder))
     return 0 if same else 1
+
+
+def check_names(paths: Iterable[str]) -> None:
+    """Refuse folders and missing files; Corpus does that, too, but its errors are for Python."""
+    for path in paths:
+        pattern = os.path.join(path, "*.txt")
+        require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
+        if path != "-":
+            os.stat(path)
 
 
 def engine_used(options: Options, encoder: Encoder | None = None) -> str:
@@ -2240,8 +2372,16 @@ def load_model(args: Namespace) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
+def description(tokenizer: Tokenizer, args: Namespace) -> str:
+    """Say which model a run uses: its folder, its size and its pattern."""
+    pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)
+    shown = pattern if len(pattern) <= 60 else pattern[:60] + "..."
+    return f"{args.model or 'bpeModel'}: {plural(len(tokenizer), 'token')}, pattern {shown}"
+
+
 def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
+    check_names(args.corpus)
     corpus = Corpus(args.corpus, None, options)
     rounds = rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = read_pairs(args.compare) if args.compare is not None else ("", [])
@@ -2256,7 +2396,10 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     rare, occurrences = table.drop_rare(options.min_word_count)  # to report them
     distinct, n_words, n_bytes = table.totals()
     require(n_words, "no words are left to learn from; nothing was saved")
-    report(args, "read", f"{corpus.bytes_read:,} bytes")
+    report(args, "read", plural(corpus.bytes_read, "byte"))
+    if options.special_tokens:
+        ids = zip(options.special_tokens, itertools.count(256))
+        report(args, "special tokens", ", ".join(f"{token} {token_id}" for token, token_id in ids))
     if rare:
         report(args, "left out", f"{plural(rare, 'word')}, {occurrences / (n_words + occurrences):.2%} of pre-tokens")
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
@@ -2277,11 +2420,22 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
         parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
     report(args, "vocabulary", f"{len(vocab):,} = {parts}")
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
+    if note := forgotten_note(learned):
+        report(args, "note", note)
     if folder is not None:
         save_somewhere((vocab, merges), options, folder)
     task = "--explain" if rounds else "--compare"
     report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
     return corpus, same
+
+
+def forgotten_note(learned: Iterable[Learned]) -> str:
+    """Return a note if special tokens such as <|user|> seem to have been learned as text, else ""."""
+    counts = {left + right: count for left, right, count, _ in learned if left in (b"<", b"|")}
+    if b"<|" not in counts or b"|>" not in counts:
+        return ""
+    times = f"<| was learned as text ({plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
+    return f'{times}; if they belong to special tokens, name each one: --special-token "<|user|>"'
 
 
 def save_somewhere(model: Model, options: Options, folder: str) -> None:
@@ -2356,7 +2510,10 @@ def read_pairs(path: str) -> tuple[str, list[Pair]]:
         text = file.read()
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
-            kind, text = "in JSON", "\n".join(map(" ".join, json.loads(text)))
+            listed = json.loads(text)
+            if all(isinstance(part, int) for pair in listed for part in pair):
+                listed = [map(str, pair) for pair in listed]  # read_merges says that these are ids
+            kind, text = "in JSON", "\n".join(map(" ".join, listed))
         # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
         # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.
         line = next((line for line in text.split("\n") if END_OF_WORD in line.replace(" ", "")), "")
@@ -2372,7 +2529,8 @@ def compare(theirs: Sequence[Pair], counts: Counts, merges: Sequence[Pair]) -> b
     """Print how many first merges are the same, and explain the first difference; return whether there is none."""
     compared = min(len(merges), len(theirs))
     n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
-    say(f"the first {n:,} merges are the same, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
+    same = "the first merge is the same" if n == 1 else f"the first {n:,} merges are the same"
+    say(f"{same}, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
     if n < compared:
         explain(range(n, n + 1), counts, merges, theirs)
     return n == compared
@@ -2462,13 +2620,52 @@ def with_progress(items: Iterable[T], wanted: bool, describe: Callable[[int], st
         return
     shown_at = time.monotonic()
     try:
+        say_over(describe(0))  # the first item may take a minute
         for number, item in enumerate(items, 1):
             yield item
             if time.monotonic() - shown_at > 0.2:
                 shown_at = time.monotonic()
-                say(f"\r{describe(number):<70}")
+                say_over(describe(number))
     finally:
-        say(f"\r{'':70}\r")
+        say_over("")
+
+
+def say_over(text: str) -> None:
+    """Print text over the last line of standard error, cut to the width of the terminal."""
+    width = 80
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # not a terminal
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or width
+    say(f"\r{text[: width - 1]}\x1b[K")  # ESC [ K erases the rest of the line
+
+
+def rounded_up(seconds: float) -> str:
+    """Write a time as a whole number: rounded_up(150) -> "3 min"."""
+    if seconds < 100:
+        return f"{int(seconds) + 1} s"
+    return f"{int(seconds / 60) + 1} min" if seconds < 6000 else f"{int(seconds / 3600) + 1} h"
+
+
+def learning_progress(merges_wanted: int) -> Callable[[int], str]:
+    """Return describe(n) for with_progress(): how many merges are made, and how long the rest may take.
+
+    Merges become faster, so the time per merge since half or a quarter of them gives an upper bound. On
+    English, Chinese and code it was 1 to 6 times the time left from a tenth of the merges on; before
+    that, up to 70 times.
+    """
+    marks = [(0, time.monotonic())]  # (merges made, when), and later again when twice as many are made
+
+    def describe(n: int) -> str:
+        text = f"learning merges: {n:,} of {merges_wanted:,}"
+        now = time.monotonic()
+        if n >= 2 * marks[-1][0]:
+            marks.append((n, now))
+        if 10 * n <= merges_wanted:
+            return f"{text} (the first ones take longest)"
+        made, then = marks[-2]
+        seconds = (now - then) / (n - made) * (merges_wanted - n)
+        return f"{text}, up to {rounded_up(seconds)} left"
+
+    return describe
 
 
 def say(text: str, name: str = "stderr") -> None:
@@ -2517,7 +2714,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = 0
         with sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help and --version exit
-            status = run(make_parser().parse_intermixed_args(argv))
+            status = run(parse(sys.argv[1:] if argv is None else argv))
         say("", "stdout")  # flushes it
         error = getattr(sys.stdout, "error", None)
         # `| head` is not an error

@@ -1,5 +1,6 @@
 """Part XI: options, output, errors, signals, and streams that are closed or full."""
 
+import array
 import contextlib
 import io
 import itertools
@@ -28,6 +29,7 @@ from test_bpe import (
     END,
     HERE,
     ROOT,
+    contents,
     files_of,
     model_in,
     naive_merge,
@@ -37,6 +39,7 @@ from test_bpe import (
     only_python,
     summary,
     train_and_save,
+    trained,
 )
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -78,7 +81,12 @@ def test_end_puts_a_token_after_each_file_and_is_only_for_encoding(main, words_t
     ("x.txt 280 --no-special-tokens", "x.txt", 280, [], {}),
     ("words.txt x.txt 1k", ["words.txt", "x.txt"], 1000, [END], {}),
     (f"x.txt 280 --special-token <x> --special-token {END}", "x.txt", 280, ["<x>", END], {}),
+    ("x.txt 280 --special-token <x>", "x.txt", 280, [END, "<x>"], {}),
+    ("x.txt 280 --special-token <x> --no-special-tokens", "x.txt", 280, ["<x>"], {}),
+    ("--no-special-tokens x.txt 280 --special-token <x>", "x.txt", 280, ["<x>"], {}),
     ("x.txt 280 --pattern o200k", "x.txt", 280, [END], {"pattern": "o200k"}),
+    ("x.txt 1,000", "x.txt", 1000, [END], {}), ("x.txt 1_000", "x.txt", 1000, [END], {}),
+    ("x.txt 280 --special-token=-a-", "x.txt", 280, [END, "-a-"], {}),
     ("./-.txt 262 --min-word-count 3", "-.txt", 262, [END], {"min_word_count": 3}),
     ("'two\nlines.txt' 1K", "two\nlines.txt", 1000, [END], {}),
     ("\udcff.txt 262 --errors replace --workers 1", "\udcff.txt", 262, [END], {"errors": "replace"}),
@@ -98,7 +106,7 @@ def test_the_command_line_has_the_options_of_the_library(main, typed, corpus, si
      "1,000 requested, but no pair has a count of 1 or more"),
     ("1k --min-frequency 1", "273 = 256 bytes + 1 special token + 16 merges",
      "1,000 requested, but no pair has a count of 1 or more"),
-    ("280 --special-token <a> --special-token <b> --min-frequency 9", "260 = 256 bytes + 2 special tokens + 2 merges",
+    ("280 --special-token <a> --special-token <b> --min-frequency 9", "261 = 256 bytes + 3 special tokens + 2 merges",
      "280 requested, but no pair has a count of 9 or more"),
 ])  # fmt: skip
 def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_of, why_smaller):
@@ -106,11 +114,43 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
     assert status == 0 and summary(stderr)["vocabulary"] == made_of + (f"; {why_smaller}" if why_smaller else "")
 
 
+@pytest.mark.parametrize("arguments, listed", [
+    ("", "<|endoftext|> 256"), ("--special-token <|pad|>", "<|endoftext|> 256, <|pad|> 257"), ("--no-special-tokens", None),
+    ("--special-token <|pad|> --special-token <|endoftext|>", "<|pad|> 256, <|endoftext|> 257"),
+    ("--special-token <|pad|> --no-special-tokens", "<|pad|> 256"),
+])  # fmt: skip
+def test_the_summary_lists_each_special_token_with_its_id(main, arguments, listed):
+    status, _, stderr = main("words.txt", 262, *arguments.split())
+    assert status == 0 and summary(stderr).get("special tokens") == listed
+    ids = bpe.Tokenizer.load("bpeModel").special_ids
+    assert ", ".join(f"{token} {token_id}" for token, token_id in ids.items()) == (listed or "")
+
+
+@pytest.mark.parametrize("pattern", bpe.PATTERNS)
+def test_a_special_token_that_was_learned_as_text_is_a_note(main, recwarn, pattern):
+    """Only if both its ends became tokens: |> alone is an operator of several languages."""
+    text = "<|user|>hi there.<|bot|>\n<|user|>why? <|bot|><|user|>so\n" * 3
+    Path("chat.txt").write_text(text)
+    arguments = ["chat.txt", 300, "--pattern", pattern, "--model", "model"]
+    n = text.count("<|")
+    assert n == text.count("|>") == 15
+    told = summary(main(*arguments)[2])["note"]
+    assert told.startswith(f"<| was learned as text ({n} times), and so was |> ({n})") and "--special-token" in told
+    named = ["--special-token", "<|user|>", "--special-token", "<|bot|>"]
+    assert "note" not in summary(main(*arguments, *named)[2]) and not main(*arguments, "--quiet")[2]
+    bpe.train_bpe("chat.txt", 270, pattern=pattern)
+    assert not recwarn.list
+    Path("chat.txt").write_text("f <| x <| y <|z" * 3)
+    assert "note" not in summary(main(*arguments)[2])
+
+
 def test_a_note_about_json_comes_before_the_work(main):
     Path("rows.jsonl").write_text('{"text": "low lower"}\n')
     for arguments in (["rows.jsonl", 270], ["words.txt", "rows.jsonl", 270], ["rows.jsonl", "--encode", "ids.npy"]):
         status, _, stderr = main(*arguments)
-        assert status == 0 and "JSON is read as plain text" in stderr.splitlines()[0] and "jq -j" in stderr
+        # a shell's `jq` can't mark the ends: a text may quote <|endoftext|>
+        assert status == 0 and "JSON is read as plain text" in stderr.splitlines()[0] and "--end TOKEN" in stderr
+        assert stderr.count("JSON") == 1
     assert "JSON" not in main("words.txt", 270)[2]
 
 
@@ -195,6 +235,11 @@ def write_merges(path, merges, head=""):
     Path(path).write_text(head + "".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def same(n):
+    """How --compare says that the first n merges are the same."""
+    return "the first merge is the same" if n == 1 else f"the first {n} merges are the same"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_compare_explains_the_first_merge_that_differs(main, seed):
     """Counts are those of the oracle, and so are the two most frequent words that the two pairs change differently."""
@@ -214,7 +259,7 @@ def test_compare_explains_the_first_merge_that_differs(main, seed):
     assert status == 1 and not os.path.exists("bpeModel")
     assert summary(stderr)["compared"] == f"mine.txt, {len(merges) + 1} merges without #version"
     assert summary(stderr)["saved"] == "nothing: --compare saves a model only with --model FOLDER"
-    assert lines[0] == f"the first {n} merges are the same, of {len(merges) + 1} in the file and {len(merges)} here"
+    assert lines[0] == f"{same(n)}, of {len(merges) + 1} in the file and {len(merges)} here"
     show = lambda tokens: " ".join(token.decode().replace(" ", "␣") for token in tokens)  # noqa: E731
     times = lambda count: f"({count} time{'s' * (count != 1)})"  # noqa: E731
     assert lines[1].startswith(f"round {n + 1}: {show(merges[n])} {times(counts[merges[n]])}")
@@ -256,7 +301,7 @@ def test_compare_names_a_cause_if_the_counts_show_it(main, text, n, theirs, caus
     Path("text.txt").write_text(text)
     Path("mine.txt").write_text(theirs.replace(", ", "\n"))
     status, stdout, _ = main("text.txt", 300, "--compare", "mine.txt", "--quiet")
-    assert status == 1 and stdout.startswith(f"the first {n} merges are the same, of ")
+    assert status == 1 and stdout.startswith(f"{same(n)}, of ")
     assert regex.findall("(?m)^    usual cause: (.*)$", stdout) == [cause] * (cause is not None)
 
 
@@ -343,6 +388,73 @@ def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part,
     assert read_ids("pipe.npy") == ("u2", expected)
 
 
+@pytest.mark.parametrize("pattern, shown", [
+    ("o200k", "o200k"), ("[a-z]+|" * 20 + "[a-z]", ("[a-z]+|" * 20)[:60] + "..."), (r"\p{N}{1,3}", r"\p{N}{1,3}"),
+])  # fmt: skip
+def test_encode_says_which_model_it_used_and_what_the_ids_are(main, part, pattern, shown):
+    bpe.Tokenizer(*trained(600), [END], pattern).save("model")
+    lines = summary(main(part, "--encode", "ids.npy", "--model", "model")[2])
+    assert lines["model"] == f"model: 600 tokens, pattern {shown}" and lines["saved"] == "ids.npy, ids as uint16"
+    bpe.Tokenizer(trained(600)[0] | {2**16: b"<x>"}, trained(600)[1], [END], ("NFC", r"\d", "gpt2")).save("bpeModel")
+    lines = summary(main(part, "--encode", "ids.npy")[2])
+    assert lines["model"] == "bpeModel: 601 tokens, pattern NFC, \\d, gpt2" and lines["saved"] == "ids.npy, ids as uint32"
+
+
+def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
+    """As nanoGPT reads them: numpy.memmap(path, dtype=numpy.uint16)."""
+    tokenizer = bpe.Tokenizer.train("words.txt", 262, [END])
+    tokenizer.save("bpeModel")
+    ids = tokenizer.encode(Path("words.txt").read_text())
+    assert main("words.txt", "--encode", "train.bin")[0] == 0
+    assert array.array("H", Path("train.bin").read_bytes()).tolist() == ids
+    assert tokenizer.encode_files("words.txt", "again.bin", end=END) == len(ids) + 1
+    assert array.array("H", Path("again.bin").read_bytes()).tolist() == [*ids, 256]
+    assert tokenizer.encode_files(os.devnull, "empty.bin") == os.path.getsize("empty.bin") == 0
+
+    larger = bpe.Tokenizer(tokenizer.vocab | {2**16: b"<x>"}, tokenizer.merges, ["<x>"])
+    larger.save("bpeModel")
+    before = sorted(os.listdir())
+    told = error("words.txt", "--encode", "large.bin")
+    assert told == (
+        "error: a .bin file has ids up to 65,535, but this vocabulary has ids up to 65,536; use a name that ends in .npy"
+    )
+    for name in ("ids", "ids.txt", "ids.bin.gz", "", ".npz"):
+        told = error("words.txt", "--encode", name)
+        assert regex.search(r"must end in \.npy .* or \.bin .*, not " + repr(name), told)
+    with pytest.raises(ValueError, match=r"\.npy .* or \.bin .*, not ''"):
+        larger.encode_files("words.txt")
+    assert sorted(os.listdir()) == before
+
+
+def test_a_file_to_encode_may_have_a_number_as_its_name(main, error):
+    assert main("words.txt", 262, "--quiet")[0] == 0
+    ids = bpe.Tokenizer.load("bpeModel").encode(Path("words.txt").read_text())
+    shutil.copy("words.txt", "2024")
+    for arguments, times in ((["2024"], 1), (["words.txt", "2024"], 2), (["2024", "words.txt"], 2)):
+        assert main(*arguments, "--encode", "ids.npy")[0] == 0 and read_ids("ids.npy")[1] == ids * times
+    os.remove("2024")
+    assert "--encode uses a saved model: train it first" in error("words.txt", "2024", "--encode", "ids.npy")
+
+
+@only_python
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locale there")
+@pytest.mark.parametrize("utf8_mode", ["0", "1"])
+def test_arguments_that_are_not_ascii_arrive_in_any_locale(words_txt, utf8_mode):
+    """With LC_ALL=C and without its UTF-8 mode, Python reads arguments as ASCII, and bytes beyond as surrogates."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": utf8_mode}
+    Path("天.txt").write_text("天天 low" * 9, encoding="utf-8")
+    training = ["天.txt", "280", "--model", "模型", "--special-token", "<é>", "--pattern", "天+|[^天]"]
+    for arguments in (training, ["天.txt", "--encode", "天.npy", "--model", "模型", "--end", "<é>"]):
+        result = run(*arguments, "--quiet", env=environment)
+        assert (result.returncode, result.stderr) == (0, b"")
+    tokenizer = bpe.Tokenizer.load("模型")
+    expected = bpe.Tokenizer.train("天.txt", 280, [END, "<é>"], pattern="天+|[^天]")
+    assert contents(tokenizer) == contents(expected)
+    assert read_ids("天.npy")[1] == [*tokenizer.encode("天天 low" * 9), 257]
+    result = run("--show", "天<é>", "--model", "模型", env=environment)
+    assert result.stdout.decode().splitlines()[1] == " ".join(map(str, tokenizer.encode("天<é>")))
+
+
 def test_show_refuses_bytes_that_are_not_utf8(main):
     assert main("words.txt", 262, "--quiet")[0] == 0
     result = run("--show", "low\udcff")
@@ -423,10 +535,11 @@ def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monk
 
 @only_python
 def test_the_progress_counts_what_has_come(monkeypatch, capsys):
+    """It begins with 0, before the first item, which may take a minute."""
     clock = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     assert list(bpe.with_progress("abc", True, str)) == ["a", "b", "c"]
-    assert capsys.readouterr().err.split() == ["1", "2", "3"]
+    assert capsys.readouterr().err == "\r0\x1b[K\r1\x1b[K\r2\x1b[K\r3\x1b[K\r\x1b[K"
 
 
 class Terminal(io.StringIO):
@@ -443,14 +556,59 @@ def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_erro
     assert bpe.train_bpe("words.txt", 265, progress=True, workers=1) == expected
     shown = sys.stderr.getvalue()
     assert regex.search(r"\r\W*counting words: \d+ MB \(\d+%\)", shown)
-    assert regex.search(r"\r\W*learning merges: \d+", shown)
-    assert "left" not in shown and "\n" not in shown and shown.endswith(" \r")
+    assert regex.search(r"\rlearning merges: 0 of 9 \(the first ones take longest\)\x1b\[K\r", shown)
+    assert regex.search(r"\rlearning merges: \d of 9, up to \d s left\x1b\[K\r", shown)
+    assert "\n" not in shown and shown.endswith("\r\x1b[K")
     for error, last in ((TypeError, 5), (UnicodeEncodeError, "\ud800")):
         monkeypatch.setattr(sys, "stderr", Terminal())
         texts = ["low lower " * 20] * 9 + [last]
         with pytest.raises((ValueError, error)):
             bpe.train_bpe(None, 300, texts=texts, progress=True, workers=1)
-        assert sys.stderr.getvalue().endswith(" \r") and "counting" in sys.stderr.getvalue()
+        assert sys.stderr.getvalue().endswith("\r\x1b[K") and "counting" in sys.stderr.getvalue()
+
+
+@only_python
+def test_the_time_left_is_a_bound_that_ignores_slow_first_merges(monkeypatch):
+    """By hand: 1,000 merges, the first 99 take 100 s in all, each later one 1 s, so 10 s is said for the last 10."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    describe = bpe.learning_progress(1000)
+    told = {}
+    for n in range(1000):
+        clock[0] += 1 if n > 99 else 100 / 99
+        told[n] = describe(n)
+    assert told[0] == "learning merges: 0 of 1,000 (the first ones take longest)"
+    assert told[99] == "learning merges: 99 of 1,000 (the first ones take longest)"
+    assert told[600] == "learning merges: 600 of 1,000, up to 7 min left"  # 400 s, rounded up
+    assert told[990] == "learning merges: 990 of 1,000, up to 11 s left"
+    assert [bpe.rounded_up(seconds) for seconds in (0, 99, 150, 7200)] == ["1 s", "100 s", "3 min", "3 h"]
+    assert bpe.learning_progress(0)(0) == "learning merges: 0 of 0 (the first ones take longest)"
+
+
+@only_python
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("columns", [40, 0])
+def test_a_line_of_progress_is_never_wider_than_the_terminal(words_txt, columns):
+    """0 columns: a terminal that doesn't tell, as some serial ones."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    main_end, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    arguments = [CORPUS, 300, "--workers", 1, "--engine", "python", "--model", "model"]
+    process = subprocess.Popen(command(*arguments), stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError), os.fdopen(main_end, "rb", buffering=0) as stream:  # EIO: all have closed it
+        while block := stream.read(4096):
+            shown += block
+    assert process.wait(timeout=60) == 0
+    lines = shown.decode().partition("read  ")[0].split("\r") + regex.findall("learning[^\r]*", shown.decode())
+    lines = [line.removesuffix("\x1b[K") for line in lines if line.endswith("\x1b[K")]
+    assert any(line.startswith("counting words") for line in lines) and any("learning" in line for line in lines)
+    assert max(map(len, lines)) < (columns or 80) and "\x1b" not in "".join(lines)
 
 
 @only_python
@@ -493,11 +651,16 @@ HINT = "zcat .*iconv -f .*--errors replace"
 
 @only_python
 @pytest.mark.parametrize("arguments, text", [
-    *[(wrong, "vocabulary size|no such file|No such") for wrong in ("c.txt", "c.txt many", "c.txt 10kk", "300 c.txt", "c.txt 1,000")],
+    *[(wrong, "vocabulary size|no such file|No such") for wrong in ("c.txt", "c.txt many", "c.txt 10kk", "300 c.txt", "c.txt 1,00", "c.txt ,000")],
     ("300", "corpus"), ("", "corpus"), ("--encode ids.npy", "corpus"), ("c.txt -10", "a positive integer, not -10"),
     ("c.txt 10", r"vocabulary size 10 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
     ("c.txt --vocab-size 300", "--vocab-size"), ("c.txt 300 --special-tokens <x>", "--special-tokens|size"),
-    ("c.txt 300 --colour", "--colour"), ("c.txt 300 --errors ignore", "ignore"),
+    ("c.txt 300 --colour", "--colour$"), ("c.txt 300 --patern o200k", "--patern.*; did you mean --pattern\\?$"),
+    ("c.txt 300 --special-tokens=x", "did you mean --special-token\\?$"), ("c.txt 300 --show", "--show needs a value$"),
+    *[(f"{before} {option} -foo", f"{option} needs a value; if -foo is one, write {option}=-foo$")
+      for before, option in (("", "--show"), ("c.txt 300", "--special-token"), ("c.txt 300", "--pattern"), ("c.txt", "--encode"))],
+    ("c.txt 300 --sp -foo", "if -foo is one, write --special-token=-foo"),
+    ("c.txt 300 --errors ignore", "ignore"),
     ("c.txt 300 --pattern ([", "regular expression"), ("c.txt 300 --pattern ''", "pattern"),
     *[(f"c.txt 300 --{name.replace('_', '-')} 0", f"{name} must be a positive integer, not 0")
       for name in ("workers", "min_frequency", "min_word_count")],

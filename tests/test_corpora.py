@@ -114,7 +114,7 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
     for call, text in (
         (lambda: bpe.Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
         (lambda: encode(CORPUS, tmp_path / "file" / "ids.npy"), "file"),
-        *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.bin", "")],
+        *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.npz", "")],
     ):  # fmt: skip
         with pytest.raises((ValueError, OSError), match=text):
             call()
@@ -359,7 +359,7 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
 def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
     tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
     ids = [token_id for text in texts for token_id in tokenizer.encode(text)]
-    assert tokenizer.encode_files(None, tmp_path / "ids.npy", texts=iter(texts)) == len(ids)
+    assert tokenizer.encode_files(output=tmp_path / "ids.npy", texts=iter(texts)) == len(ids)
     assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
 
 

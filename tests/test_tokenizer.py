@@ -2,6 +2,7 @@
 
 import array
 import concurrent.futures
+import contextlib
 import copy
 import gc
 import itertools
@@ -432,6 +433,37 @@ def test_a_stream_with_a_custom_pattern_is_cut_at_the_next_special_token(size):
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------
+
+
+class Tensor(list):
+    """Like torch.Tensor: its numbers are tensors, which are equal to no integer as keys of a dict."""
+
+    __hash__ = object.__hash__
+
+    def __iter__(self):
+        return (Tensor([number]) for number in super().__iter__())
+
+    def __getitem__(self, index):
+        return Tensor([super().__getitem__(index)])
+
+    def tolist(self):
+        return list(super().__iter__())
+
+
+def test_a_tensor_or_an_array_of_two_dimensions_is_an_error_that_names_tolist():
+    tokenizer = bpe.Tokenizer(*trained(300), [END])
+    arrays = [Tensor([104, 105]), iter(Tensor([104, 105]))]
+    with contextlib.suppress(ImportError):
+        import numpy
+
+        arrays.append(numpy.array([[104, 105]]))
+        assert tokenizer.decode(numpy.array([104, 105])) == "hi"
+        with pytest.raises(ValueError, match="unknown token id .*999.* at index 0$"):  # an integer: nothing to convert
+            tokenizer.decode(numpy.array([999]))
+    for ids in arrays:
+        with pytest.raises(ValueError, match=r"unknown token id .* at index 0; pass integers, as ids\.tolist\(\) gives them$"):
+            tokenizer.decode(ids)
+    assert tokenizer.decode(Tensor([104, 105]).tolist()) == "hi"
 
 
 def test_ids_that_are_no_ids_are_named():

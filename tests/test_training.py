@@ -78,10 +78,29 @@ def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
         assert "272 tokens, not 273: no other pair has a count of 1 or more" in str(recwarn.pop(UserWarning).message)
 
 
+def test_a_string_in_the_place_of_a_path_is_an_error_that_names_texts(words_txt):
+    encode_files = bpe.Tokenizer.train("words.txt", 262).encode_files
+    long = "a text, and more\n" * 1000
+    for call in (lambda path: bpe.train_bpe(path, 300), lambda path: bpe.Tokenizer.train([path], 300), bpe.count_words,
+                 lambda path: encode_files(["words.txt", path], "ids.npy")):  # fmt: skip
+        with pytest.raises(FileNotFoundError, match=r"to pass strings instead of files: texts=\[\.\.\.\]\): 'a text'$"):
+            call("a text")
+        with pytest.raises(OSError, match="texts=") as caught:
+            call(long)
+        assert len(str(caught.value)) <= 300
+        with pytest.raises(ValueError, match=r"^\. is a folder; name its files: glob\.glob\('\./\*\.txt'\)$"):
+            call(".")
+
+
 def test_json_is_a_warning_in_python_too(words_txt):
     Path("rows.jsonl").write_text('{"text": "low"}')
-    with pytest.warns(UserWarning, match="JSON is read as plain text, with its braces"):
-        bpe.train_bpe(["words.txt", "rows.jsonl"], 257)
+    for call in (lambda path: bpe.train_bpe(["words.txt", path], 257), bpe.count_words,
+                 lambda path: bpe.Tokenizer(*bpe.train_bpe(texts=["low"], vocab_size=256)).encode_files(path, "ids.npy")):  # fmt: skip
+        with pytest.warns(UserWarning) as caught:
+            call("rows.jsonl")
+        told = [str(warning.message) for warning in caught if "JSON" in str(warning.message)]
+        assert len(told) == 1 and "JSON is read as plain text, with its braces; " in told[0]
+        assert "texts=" in told[0] and "end=" in told[0] and caught[0].filename == __file__
 
 
 @pytest.mark.parametrize("least", [1, 2, 3, 100, 2**80])

@@ -254,7 +254,7 @@ def test_compare_explains_a_planted_bug(tmp_path, capsys, bug, text, cause):
     told = capsys.readouterr().out
     assert regex.findall("usual cause: (.*)", told) == ([cause] if cause else [])
     # the first merge that differs is the one that a recount of the words says
-    n = int(regex.match(r"the first (\d+) merges are the same", told)[1])
+    n = int(regex.match(r"the first (?:(\d+) merges are|merge is) the same", told)[1] or 1)
     ours = bpe.train_bpe(texts=[text], vocab_size=500, special_tokens=[END])[1]
     assert ours[:n] == merges[:n] and ours[n] != merges[n]
 

@@ -89,6 +89,7 @@ import stat
 import sys
 import threading
 import time
+import types
 import warnings
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -455,6 +456,8 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     [('l', 'o'), ('lo', 'w</w>'), ('w', 'e')]
     """
     require(merges_wanted >= 0, f"merges_wanted must not be negative: {merges_wanted}")
+    for word, count in words.items():
+        require(operator.index(count) >= 0, "counts must not be negative: {!r:.60} has {}", word, count)
     words = {word: count for word, count in words.items() if word and count}
     spelled = [spell(word) for word in words]
     alphabet = sorted({character for word in spelled for character in word})
@@ -462,7 +465,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     numbered = ["".join(ids[character] for character in word) for word in spelled]
 
     tokens = [character.encode("utf-8") for character in alphabet]  # bytes sort as the characters do
-    counts = list(map(int, words.values()))  # sums of numpy's integers would wrap around
+    counts = list(map(operator.index, words.values()))  # sums of numpy's integers would wrap around
     merges = itertools.islice(learn_merges(numbered, counts, tokens), merges_wanted)
     return [(left.decode("utf-8"), right.decode("utf-8")) for left, right, _, _ in merges]
 
@@ -692,7 +695,7 @@ class Options:
     kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips
     normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
     rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # what save() writes back
-    words_first: "bool" = False  # a word that is a token stays whole
+    ignore_merges: "bool" = False  # a word that is a token stays whole
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", check_pattern(self.pattern))  # the object is frozen
@@ -906,8 +909,7 @@ class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
     vocab           {token id: token}; a byte without an id can't be encoded
-    merges          [(left, right), ...] in the order of their ranks; from read_tiktoken a WordsFirst,
-                    which says that words that are tokens stay whole
+    merges          [(left, right), ...] in the order of their ranks
     special_tokens  the longest match wins; those that are not in vocab get ids after the greatest one
     pattern         the pattern that the vocabulary was trained with
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
@@ -916,6 +918,8 @@ class Tokenizer:
     rest            what save() writes back into tokenizer.json: templates ("post_processor"),
                     "truncation" and "padding". encode() never adds tokens, as with
                     add_special_tokens=False elsewhere
+    ignore_merges   a word that is a token stays whole: the same in tokenizer.json. It is so in tiktoken,
+                    and for the merges that read_tiktoken returns (WordsFirst), in any case
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
     >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
@@ -931,54 +935,104 @@ class Tokenizer:
     encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
     none may come twice. Two ids may have the same bytes if the second one is a special token's: if both
     5 and 9 are b"<s>", 9 is the special token. Raises ValueError if vocabulary and merges contradict
-    each other.
+    each other, and warns of tokens that encode() can never give, unless the merges are a tuple, as those
+    of load() and of copies are: a model of another program has such tokens there, too. What was passed
+    can't be changed later, so `merges` is a new list each time.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None,
                  pattern: Pattern = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
-                 rest: Mapping[str, Any] | None = None) -> None:
-        words_first = isinstance(merges, WordsFirst)
+                 rest: Mapping[str, Any] | None = None, ignore_merges: bool = False) -> None:
+        ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
         specials, kept, normalized = map(check_special_tokens, (special_tokens, kept, normalized))
         self.options = Options(specials, pattern, kept=kept, normalized=normalized, rest=dict(rest or {}),
-                               words_first=words_first)
-        self.pattern = self.options.pattern
-        self.special_tokens = self.options.special_tokens
-        list_type = WordsFirst if words_first else list
-        self.merges: list[Pair] = list_type(map(tuple, merges))  # type: ignore[arg-type]
-        self.ids, second_ids = ids_of(vocab, set(map(str.encode, self.special_tokens)))
-        self.special_ids: dict[str, int] = {}
-        free_ids = itertools.count(max([-1, *self.ids.values(), *second_ids.values()]) + 1)
-        for special in self.special_tokens:
+                               ignore_merges=ignore_merges)
+        pairs: tuple[Pair, ...] = tuple(map(tuple, merges))  # type: ignore[arg-type]
+        ids, second_ids = ids_of(vocab, set(map(str.encode, specials)))
+        special_ids: dict[str, int] = {}
+        free_ids = itertools.count(max([-1, *ids.values(), *second_ids.values()]) + 1)
+        for special in specials:
             token = special.encode("utf-8")
-            if token not in self.ids:
-                self.ids[token] = next(free_ids)
-            self.special_ids[special] = second_ids.get(token, self.ids[token])
-            require(self.ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
-        ids = self.ids
-        self.vocab = {token_id: token for pairs in (ids, second_ids) for token, token_id in pairs.items()}
+            if token not in ids:
+                ids[token] = next(free_ids)
+            special_ids[special] = second_ids.get(token, ids[token])
+            require(ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
+        self._merges, self._ids, self._special_ids = pairs, ids, special_ids
+        self._vocab = {token_id: token for known in (ids, second_ids) for token, token_id in known.items()}
         try:
-            self.merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
+            self.merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self.merge_ids)) < len(self.merge_ids):
             # one comes twice; with None as the token made, this refuses nothing else
-            check_merges((left, right, None) for left, right in self.merges)
+            check_merges((left, right, None) for left, right in pairs)
         made = {new_id for _, _, new_id in self.merge_ids}
-        wrong = [special for special, token_id in self.special_ids.items() if token_id in made]
+        wrong = [special for special, token_id in special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
-        special_ids = set(self.special_ids.values())
         # {word that stays whole: its id}; the empty token, which Whisper has, isn't a word
-        tokens = [pair for pair in ids.items() if pair[0]] if words_first else []
-        self.whole_words = {token: token_id for token, token_id in tokens if token_id not in special_ids}
+        tokens = [pair for pair in ids.items() if pair[0]] if ignore_merges else []
+        hidden = set(special_ids.values())
+        self.whole_words = {token: token_id for token, token_id in tokens if token_id not in hidden}
+        # all tokens but single bytes are made, or special
+        n_bytes = sum(map(ids.__contains__, [b"", *BYTES]))
+        if len(self._vocab) > n_bytes + len(made) + len(hidden) and not ignore_merges and not isinstance(merges, tuple):
+            others = [token for token, token_id in ids.items() if token_id not in made | hidden and len(token) > 1]
+            text = f"encode() can't give {plural(len(others), 'token')} that no merge makes, such as {others[0]!r:.60}"
+            ways = "special tokens are passed as special_tokens, ranks of tiktoken through read_tiktoken"
+            warnings.warn(f"{text}; {ways}", stacklevel=2)
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """{token id: token}, read-only."""
+        return types.MappingProxyType(self._vocab)
+
+    @property
+    def ids(self) -> Mapping[bytes, int]:
+        """{token: token id}, read-only."""
+        return types.MappingProxyType(self._ids)
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """A new {special token: token id}, which tiktoken takes as it is."""
+        return dict(self._special_ids)
+
+    @property
+    def merges(self) -> list[Pair]:
+        """A new list of the merges, in the order of their ranks."""
+        return (WordsFirst if self.ignore_merges else list)(self._merges)
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens, in the order given."""
+        return self.options.special_tokens
+
+    @property
+    def pattern(self) -> Pattern:
+        """The pattern: a name, an expression, or several steps."""
+        return self.options.pattern
+
+    @property
+    def ignore_merges(self) -> bool:
+        """Whether a word that is a token stays whole."""
+        return self.options.ignore_merges
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = self.options
-        model = self.vocab, self.merges, self.special_tokens, self.pattern
-        return type(self), (*model, options.kept, options.normalized, options.rest)
+        kind = functools.partial(type(self), **self.settings())
+        return kind, (self._vocab, self._merges, self.special_tokens, self.pattern)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments for models of other programs that this model needs."""
+        values = {name: getattr(self.options, name) for name in ("kept", "normalized", "rest", "ignore_merges")}
+        return {name: value for name, value in values.items() if value}
+
+    def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
+        """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
+        specials = *self.special_tokens, *check_special_tokens(special_tokens)
+        return type(self)(self._vocab, self._merges, specials, self.pattern, **self.settings())
 
     def __len__(self) -> int:
-        return len(self.vocab)
+        return len(self._vocab)
 
     @classmethod
     def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
@@ -1002,7 +1056,8 @@ class Tokenizer:
         """
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
-            return cls(*read_tokenizer_json(json.load(file)))
+            model, settings = read_tokenizer_json(json.load(file))
+            return cls(*model, **settings)
 
     @classmethod
     def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Strings = None,
@@ -1036,7 +1091,7 @@ class Tokenizer:
         are for transformers. Those that the folder has already, and the call does not name, stay.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
-        save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
+        save_model(self._vocab, self._merges, self.options, folder, {**roles, "chat_template": chat_template})
 
     @made_once
     def encoder(self) -> Encoder:
@@ -1052,7 +1107,7 @@ class Tokenizer:
     @made_once
     def id_bytes(self) -> int:
         """The size of an id in an array: 2 bytes if that is enough for the whole vocabulary, else 4."""
-        return 2 if max(self.vocab, default=0) < 1 << 16 else 4
+        return 2 if max(self._vocab, default=0) < 1 << 16 else 4
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
@@ -1065,11 +1120,11 @@ class Tokenizer:
 
     def with_specials(self, specials: Sequence[str], pattern: Pattern) -> Tokenizer:
         """Return a tokenizer with only some of the special tokens, and with a pattern."""
-        hidden = {token_id for text, token_id in self.special_ids.items() if text not in specials}
+        hidden = {token_id for text, token_id in self._special_ids.items() if text not in specials}
         # an id that merges use, too, stays
         hidden.difference_update(itertools.chain.from_iterable(self.merge_ids))
-        vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in hidden}
-        return Tokenizer(vocab, self.merges, specials, pattern)
+        vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
+        return Tokenizer(vocab, self._merges, specials, pattern, ignore_merges=self.ignore_merges)
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: Errors = "strict") -> list[list[int]]:
@@ -1131,7 +1186,7 @@ class Tokenizer:
     def corpus(self, paths: Paths, texts: Strings, end: str | None = None, **given: Any) -> Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
         if end is not None:
-            require(end in self.special_ids, "end must be a special token, not {!r}", end)
+            require(end in self._special_ids, "end must be a special token, not {!r}", end)
             given |= {"end": end, "special_tokens": ()}
         # encode_batch(["a short text"]) would take much longer if its options were checked again
         unchanged = given.items() <= vars(self.options).items()
@@ -1160,18 +1215,18 @@ class Tokenizer:
         """Decode token ids to bytes. Raises ValueError for an id that is not in the vocabulary."""
         if isinstance(ids, Sequence):  # faster; tokens_of raises the error
             with contextlib.suppress(KeyError, TypeError):
-                return b"".join(map(self.vocab.__getitem__, ids))
+                return b"".join(map(self._vocab.__getitem__, ids))
         return b"".join(self.tokens_of(ids))
 
     def tokens_of(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, and b"" for special tokens that are skipped."""
-        specials = set(self.special_ids).difference(self.options.kept) if skip_special_tokens else ()
-        skipped = set(map(self.special_ids.__getitem__, specials))
+        specials = set(self._special_ids).difference(self.options.kept) if skip_special_tokens else ()
+        skipped = set(map(self._special_ids.__getitem__, specials))
         if not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
         for number, token_id in enumerate(ids):
             try:
-                token = self.vocab[token_id]
+                token = self._vocab[token_id]
             except (KeyError, TypeError):
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}") from None
             yield b"" if token_id in skipped else token
@@ -1189,12 +1244,14 @@ class PythonEncoder:
         self.form, steps = steps_of(tokenizer.pattern)
         normalized = tokenizer.options.normalized if self.form else ()
         self.specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
+        self.special_ids = tokenizer.special_ids
         if self.form:
             specials_of_inner = [text for text in tokenizer.special_tokens if text in normalized]
             inner = tokenizer.with_specials(specials_of_inner, steps)
             inner.options = dataclasses.replace(inner.options, engine=engine)
             self.inner = inner.encoder
             return
+        self.id_of_byte = {byte[0]: tokenizer.ids[byte] for byte in BYTES if byte in tokenizer.ids}
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.merge_ids)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.merge_ids]  # by rank
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
@@ -1208,7 +1265,7 @@ class PythonEncoder:
         pieces = special_token_finder(self.specials).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
             if number % 2:  # a special token
-                ids.append(self.tokenizer.special_ids[piece])
+                ids.append(self.special_ids[piece])
             elif self.form:
                 ids += self.inner.encode(normalize(self.form, piece).encode("utf-8"))
             else:
@@ -1244,9 +1301,9 @@ class PythonEncoder:
         if utf8 in self.tokenizer.whole_words:
             return (self.tokenizer.whole_words[utf8],)
         try:
-            ids = [self.tokenizer.ids[BYTES[byte]] for byte in utf8]
+            ids = [self.id_of_byte[byte] for byte in utf8]
         except KeyError as error:
-            place = f"{error}, in {word[:40]!r}"
+            place = f"{BYTES[error.args[0]]!r}, in {word[:40]!r}"
             raise ValueError(f"the vocabulary has no token for the byte {place}") from None
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
@@ -1270,10 +1327,7 @@ def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict
 
 
 class WordsFirst(list[Pair]):
-    """Merges of a model in which a word that is a token stays whole.
-
-    In tokenizer.json that is "ignore_merges"; in tiktoken it is always so.
-    """
+    """Merges of a model in which a word that is a token stays whole: ignore_merges of Tokenizer."""
 
 
 def to_utf8(text: str, errors: str = "strict") -> bytes:
@@ -1530,7 +1584,7 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[tuple[
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": options.words_first, "vocab": ids, "merges": merges,
+        "ignore_merges": options.ignore_merges, "vocab": ids, "merges": merges,
     }  # fmt: skip
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
@@ -1567,8 +1621,11 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
     return values
 
 
-def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer. Raises ValueError if not supported, KeyError if incomplete."""
+def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of Tokenizer, and those with a name that only some models need.
+
+    Raises ValueError for what is not supported, KeyError for what is missing.
+    """
     model, added = content["model"], content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
     require(model_type == '"BPE"', f"model.type = {model_type} is not supported")
@@ -1592,12 +1649,14 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     kept = tuple(token["content"] for token in added if not token.get("special"))
     normalized = tuple(token["content"] for token in added if token.get("normalized"))
     rest = {name: content[name] for name in UNUSED if content.get(name)}
-    words_first = model.get("ignore_merges") is True
-    options = Options(specials, pattern, kept=kept, normalized=normalized, rest=rest, words_first=words_first)
+    ignore_merges = model.get("ignore_merges") is True
+    settings: dict[str, Any] = {"kept": kept, "normalized": normalized, "rest": rest, "ignore_merges": ignore_merges}
+    options = Options(specials, pattern, **settings)
     reasons = list(unsupported(content, entries, options, special_ids))
     require(not reasons, "; ".join(reasons[:20]))
     vocab, merges = to_bytes(vocab | special_ids, pairs, specials)
-    return vocab, WordsFirst(merges) if words_first else merges, specials, pattern, kept, normalized, rest
+    # a tuple: a warning about tokens that no merge makes would not help, since the ids are right
+    return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:

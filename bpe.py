@@ -1757,15 +1757,43 @@ def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[
     return list(pairs.values())
 
 
-def read_tiktoken(path: FilePath) -> Model:
+def read_tiktoken(path: FilePath | Mapping[Any, Any]) -> Model:
     """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
 
     Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a
-    token of two others, in the order of ranks; words that are tokens stay whole.
+    token of two others, in the order of ranks; words that are tokens stay whole. Instead of a path, take
+    ranks as programs hold them in memory: {token: rank}, as tiktoken does, or {rank: token}.
     """
+    ids = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
+    vocab = {rank: token for token, rank in ids.items()}
+    # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
+    lengths = sorted({len(token) for token in ids if token})
+    splits = [
+        (rank, ids[token[:end]], ids[token[end:]])
+        for token, rank in ids.items()
+        for end in itertools.takewhile(len(token).__gt__, lengths)
+        if token[:end] in ids and token[end:] in ids
+    ]
+    return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
+
+
+def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[bytes, int]:
+    """Return {token: rank} for that, or for {rank: token}."""
+    pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
+    for token, rank in pairs:
+        valid = isinstance(token, bytes) and hasattr(rank, "__index__") and rank >= 0
+        require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
+    ids = {token: operator.index(rank) for token, rank in pairs}
+    require(len(ids) == len(set(ids.values())) == len(ranks), "two tokens have the same rank, or a token has two ranks")
+    require(ids, "there are no ranks")
+    return ids
+
+
+def ranks_of_file(path: FilePath) -> dict[bytes, int]:
+    """Return {token: rank} for a .tiktoken file."""
     in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
-    vocab: dict[int, bytes] = {}
     ids: dict[bytes, int] = {}
+    ranks: set[int] = set()
     with open(path, "rb") as file, error_prefix(path):
         for number, line in enumerate(file.read().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
             if line:
@@ -1774,18 +1802,12 @@ def read_tiktoken(path: FilePath) -> Model:
                     raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
                 token, rank = base64.b64decode(match[1]), int(match[2])
                 # of a file that ends too early, the last line may have 25 instead of 257
-                fresh = token not in ids and rank not in vocab
+                fresh = token not in ids and rank not in ranks
                 require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
                 ids[token] = rank
-                vocab[rank] = token
+                ranks.add(rank)
         require(ids, "the file is empty")
-    splits = [
-        (rank, ids[token[:end]], ids[token[end:]])
-        for token, rank in ids.items()
-        for end in range(1, len(token))
-        if token[:end] in ids and token[end:] in ids
-    ]
-    return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
+    return ids
 
 
 @contextlib.contextmanager

@@ -669,6 +669,37 @@ def test_the_ranks_of_tiktoken_give_every_split_of_each_token(tmp_path, pattern)
             bpe.read_tiktoken(path)
 
 
+@only_python
+def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
+    """tiktoken holds {bytes: rank}; others {rank: bytes}, which a Tokenizer without merges would take for single bytes."""
+    ranks = {bytes([number]): number for number in range(256)} | {b"th": 256, b"the": 300, b" the": 257, b"": 258}
+    path = tmp_path / "mine.tiktoken"
+    path.write_bytes(b"".join((base64.b64encode(token) or b"=") + b" %d\n" % rank for token, rank in ranks.items()))
+    for in_memory in (ranks, {rank: token for token, rank in ranks.items()}):
+        assert bpe.read_tiktoken(in_memory) == bpe.read_tiktoken(path)
+        assert bpe.Tokenizer(*bpe.read_tiktoken(in_memory)).encode("the the") == [300, 257]
+    for wrong in ({"a": 1}, {1: "a"}, {b"a": -1}, {1: 2}, {b"a": b"b"}):
+        with pytest.raises(ValueError, match="ranks must be {bytes: rank} or {rank: bytes}, not"):
+            bpe.read_tiktoken(wrong)
+    with pytest.raises(ValueError, match="two tokens have the same rank"):
+        bpe.read_tiktoken({b"a": 1, b"b": 1})
+    with pytest.raises(ValueError, match="there are no ranks"):
+        bpe.read_tiktoken({})
+
+
+@only_python
+def test_a_long_token_of_a_tiktoken_file_is_not_split_everywhere(tmp_path):
+    """All places of one token of 300 KB took 18 s, and memory by the square of its length."""
+    tokens = [*(bytes([number]) for number in range(256)), b"ab" * 150_000, b"ab" * 75_000, b"ab"]
+    path = tmp_path / "mine.tiktoken"
+    path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)))
+    start = time.process_time()
+    tokenizer = bpe.Tokenizer(*bpe.read_tiktoken(path))
+    assert time.process_time() - start < 1
+    assert tokenizer.merges == [(tokens[257], tokens[257]), (b"a", b"b")]
+    assert tokenizer.encode("ab" * 150_000) == [256] and tokenizer.encode("abab") == [258, 258]
+
+
 # --- tokenizer.json of other programs --------------------------------------------------------------------------------
 
 

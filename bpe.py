@@ -1603,22 +1603,38 @@ def split_step(step: str) -> dict[str, Any]:
 
 
 # From here on, files that another program wrote are read. A tokenizer.json is compared with what save()
-# would write for its tokens and its steps. flat() names each value, and leaves out null, false, 0 and
-# "", which mean the same as no entry. A difference is an error that names it, except for entries that
-# change no id: trim_offsets is about places in text, and decoding uses neither add_prefix_space nor
-# use_regex.
+# would write for its tokens and its steps. A difference is an error that names it, except for entries
+# that change no id: trim_offsets is about places in text, and decoding uses neither add_prefix_space
+# nor use_regex. Such a file may come from anywhere, so reading it takes time and memory like its size.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
 
-def flat(tree: Any, name: str = "") -> dict[str, Any]:
-    """Name each value of a tree, except empty ones: {"a": {"b": [1, null]}} -> {"a.b.0": 1}."""
-    if not isinstance(tree, (dict, list)):
-        return {name: tree} if tree else {}
-    values: dict[str, Any] = {}
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        values |= flat(value, f"{name}.{key}" if name else str(key))
-    return values
+def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) for each value in a tree of JSON that differs from ours.
+
+    In {"a": {"b": [1]}}, 1 has the name a.b.0. Null, false, 0, "" and empty lists mean the same as no
+    entry; for a value that only our tree has, yield (name, None).
+    """
+    pairs = [("", ours, theirs)]  # not a recursion, because a file may be nested deeper than Python's stack
+    while pairs:
+        name, our_tree, their_tree = pairs.pop()
+        if (our_tree or None) == (their_tree or None):
+            continue
+        if not isinstance(their_tree, (dict, list)) or len(name) > 98:  # else 20,000 names could be long
+            yield name, their_tree or None
+            continue
+        if our_tree and not isinstance(our_tree, (dict, list)):
+            yield name, None
+        our_values, their_values = entries_of(our_tree), entries_of(their_tree)
+        for key in reversed({**our_values, **their_values}):
+            full_name = f"{name}.{key!s:.99}" if name else f"{key!s:.99}"
+            pairs.append((full_name, our_values.get(key), their_values.get(key)))
+
+
+def entries_of(tree: Any) -> dict[Any, Any]:
+    """Return the entries of a dict or a list, else none."""
+    return tree if isinstance(tree, dict) else dict(enumerate(tree)) if isinstance(tree, list) else {}
 
 
 def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -1628,17 +1644,16 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[
     """
     model, added = content["model"], content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
-    require(model_type == '"BPE"', f"model.type = {model_type} is not supported")
+    require(model_type == '"BPE"', f"model.type = {model_type:.99} is not supported")
     # older versions write a pair as "t h"; partition() is faster than split()
-    merges = model.pop("merges", [])
-    pairs = (pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges)
+    pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in model.pop("merges", [])]
     vocab = model.pop("vocab", {})
     if all(character in vocab for character in CHARACTERS):  # no byte is unknown
         model.pop("unk_token", None)
 
     specials = check_special_tokens([token["content"] for token in added])
     check_special_names(filter(vocab.__contains__, specials))  # others name no other token
-    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; unsupported()
+    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; check_supported()
     # compares them with the ids in the file.
     new_id, special_ids = len(vocab), {}
     for text in specials:
@@ -1652,8 +1667,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[
     ignore_merges = model.get("ignore_merges") is True
     settings: dict[str, Any] = {"kept": kept, "normalized": normalized, "rest": rest, "ignore_merges": ignore_merges}
     options = Options(specials, pattern, **settings)
-    reasons = list(unsupported(content, entries, options, special_ids))
-    require(not reasons, "; ".join(reasons[:20]))
+    check_supported(content, entries, options, special_ids)
     vocab, merges = to_bytes(vocab | special_ids, pairs, specials)
     # a tuple: a warning about tokens that no merge makes would not help, since the ids are right
     return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
@@ -1667,6 +1681,8 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
     pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
     pre_tokenizer, steps = content.get("pre_tokenizer") or {}, []
     for step in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        if step.get("pattern", {}).get("String"):  # tokenizers makes an expression of it, too
+            step = {**step, "pattern": {"Regex": f"(?:{regex.escape(step['pattern']['String'])})"}}
         kind, expression = step.get("type"), step.get("pattern", {}).get("Regex", "")
         if kind == "Digits":
             expression = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
@@ -1680,54 +1696,106 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             if step == split_step(ours):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
-            else:  # unsupported() reports it; a placeholder keeps the index of later steps in flat()
+            else:  # check_supported() reports it; a placeholder keeps the index of later steps
                 pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
     return check_pattern(tuple(pattern)), entries
 
 
-def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Options,
-                special_ids: Mapping[str, int]) -> Iterator[str]:
-    """Yield an error for each entry of a tokenizer.json that could change ids, with its value."""
+def check_supported(content: dict[str, Any], entries: dict[str, Any], options: Options,
+                    special_ids: Mapping[str, int]) -> None:
+    """Raise ValueError for each entry of a tokenizer.json that could change ids, with its value, in one line."""
     expected = tokenizer_json(options, special_ids, [])
     del expected["model"]["vocab"]
     decoder = content.get("decoder") or expected["decoder"]
-    ours, theirs = flat(expected), flat({**content, **entries, "decoder": decoder})
-    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-    names = [name for name in names if not re.fullmatch(HARMLESS, name)]
-    values = {name: theirs[name] for name in names if name in theirs}
+    found = differences(expected, {**content, **entries, "decoder": decoder})
+    different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
+    values = {name: value for name, value in different.items() if value is not None}
     # where only our side has values, as for "pre_tokenizer": null, their whole entry is shown
     entries_shown = {name.split(".")[0] for name in values}
-    for entry in (name.split(".")[0] for name in names):
+    for entry in (name.split(".")[0] for name in different):
         if entry not in entries_shown:
             values[entry] = content.get(entry)
-    for name, value in values.items():
-        yield f"{name} = {json.dumps(value):.200} is not supported"
+    reasons = [f"{name:.99} = {json.dumps(value):.99}" for name, value in values.items()]
+    reasons += unsupported_tokens(options)
+    reasons += unsupported_templates(content)
 
+    rest = " not supported"
+    lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
+    most = 280 if not lengths or lengths[-1] <= 280 else 260  # what is left of 300 is for the words below
+    shown = reasons[: max(1, sum(length <= most for length in lengths))]
+    n_values = min(len(shown), len(values))
+    if n_values:
+        shown[n_values - 1] += (" is" if n_values == 1 else " are") + rest
+    if len(shown) < len(reasons):
+        shown.append(f"and {len(reasons) - len(shown):,} more")
+    require(not shown, "{}", "; ".join(shown))
+
+
+def unsupported_tokens(options: Options) -> Iterator[str]:
+    """Yield a reason for each added token that the package tokenizers could find elsewhere than we do."""
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
     # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)
     form = steps_of(options.pattern)[0]
-    others = set() if form else set(options.special_tokens).difference(options.normalized)
-    # hashes, because all beginnings of a long token would take too much memory
-    beginnings = {hash(other[:end]) for other in others for end in range(1, len(other) + 1)}
+    others = () if form else set(options.special_tokens).difference(options.normalized)
+    for token in overlapping(options.normalized, others):
+        yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
     for token in options.normalized:
-        ends = {hash(token[start:]) for start in range(len(token))}
-        if ends & beginnings or any(other in token for other in others):
-            yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
         if form and token != normalize(form, token):
             yield f"the normalized added token {token!r:.99} is not in {form}"
 
+
+def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
+    """Yield each token that has one of the others in it, or ends with a beginning of one.
+
+    This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is
+    a beginning of some of the others; state 0 is the empty one.
+    """
+    following: dict[tuple[int, str], int] = {}  # (state, next character) -> state
+    shorter = [0]  # the state of the longest proper ending of a state that is a state, too
+    complete = {0: False}  # whether a state ends with one of the others
+
+    def after(state: int, character: str) -> int:
+        while state and (state, character) not in following:
+            state = shorter[state]
+        return following.get((state, character), 0)
+
+    left = [(other, 0) for other in others if tokens]
+    for place in itertools.count():  # the shortest states first
+        left = [(other, state) for other, state in left if place < len(other)]
+        if not left:
+            break
+        for number, (other, state) in enumerate(left):
+            new = following.get((state, other[place]))
+            if new is None:
+                new = len(shorter)
+                shorter.append(after(shorter[state], other[place]) if state else 0)
+                following[state, other[place]] = new
+                complete[new] = complete[shorter[new]]
+            complete[new] |= place + 1 == len(other)
+            left[number] = other, new
+    for token in tokens:
+        state, found = 0, False
+        for character in token:
+            state = after(state, character)
+            found |= complete[state]
+        if found or state:
+            yield token
+
+
+def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
+    """Yield a reason for each template in which the text does not occur once."""
     processor = content.get("post_processor") or {}
     for step in processor.get("processors", [processor]):
         template = step.get("single", [{"Sequence": {"id": "A"}}])
         texts = [part["Sequence"]["id"] for part in template if "SpecialToken" not in part]
         if texts != ["A"]:
-            yield f"a template of {json.dumps(template):.200} is not supported: text A must be in it once"
+            yield f"a template of {json.dumps(template):.99} is not supported: text A must be in it once"
 
 
-def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tokens: Sequence[str]) -> Model:
+def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_tokens: Sequence[str]) -> Model:
     """Return (vocab, merges) for ids and merges of printable tokens and of special tokens."""
     tokens = {text: to_token(text) for text in ids}
     tokens |= {text: text.encode("utf-8") for text in special_tokens if text in ids}
@@ -1736,7 +1804,10 @@ def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tok
     try:
         return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
     except KeyError as error:
-        raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
+        raise ValueError(f"a merge uses {error!s:.99}, which is not in the vocabulary") from None
+    except ValueError:
+        wrong = next((number, pair) for number, pair in enumerate(pairs) if len(pair) != 2)
+        raise ValueError("merge {} (from 0) must be two tokens, not {!r:.99}".format(*wrong)) from None
 
 
 def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
@@ -1812,7 +1883,10 @@ def ranks_of_file(path: FilePath) -> dict[bytes, int]:
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath, hint: str = "vocab.json and merges.txt are for Tokenizer.from_files") -> Any:
-    """Put a file's name before an error. Any error but a plain ValueError means another kind of file."""
+    """Put a file's name before an error of at most 300 characters.
+
+    Any error but a plain ValueError means another kind of file.
+    """
     try:
         yield
     except MemoryError:
@@ -1827,6 +1901,7 @@ def error_prefix(path: FilePath, hint: str = "vocab.json and merges.txt are for 
             text = "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
         elif start.startswith(b"<"):
             text = "this looks like a web page, not a model"
+        text = text if len(text) <= 300 else f"{text[:299]}…"
         raise ValueError(f"{os.fspath(path)}: {text if start else 'the file is empty'}") from None
 
 

@@ -776,6 +776,8 @@ LOADED = {  # what other tools write that Tokenizer does as well
     "the same by default": lambda content: content["pre_tokenizer"]["pretokenizers"][1].pop("use_regex"),
     "two Splits": lambda content: content["pre_tokenizer"]["pretokenizers"].insert(0, SPLIT),
     "an added token with the bytes of another": with_token(" t"),
+    **{f"a Split on the text {text!r}": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": text})
+       for text in (" ", "the", ". ", "^a|b$", "\\s", "th(e)", "[a-z]", "e-&~# \t\n", "é")},
     "another custom pattern": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", r"\d+|[a-z]+|\b"),
 }  # fmt: skip
 
@@ -927,10 +929,17 @@ def test_everything_that_is_not_supported_is_said_at_once(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError) as caught:
         bpe.Tokenizer.load(tmp_path)
-    for reason in ("pre_tokenizer = null is not supported", 'normalizers.0.type = "Prepend"', 'normalizers.1.type = "Lowercase"',
+    for reason in ("pre_tokenizer = null", 'normalizers.0.type = "Prepend"', 'normalizers.1.type = "Lowercase"',
                    "model.byte_fallback = true", "model.fuse_unk = true", "added_tokens.0.lstrip = true"):  # fmt: skip
         assert reason in str(caught.value)
-    assert str(caught.value).count(" is not supported") == 8 and "\n" not in str(caught.value)
+    reasons = str(caught.value).removeprefix(f"{tmp_path / 'tokenizer.json'}: ")
+    assert reasons.count(" = ") == 8 and reasons.endswith(" are not supported")
+    assert len(reasons) <= 300 and "\n" not in reasons
+    content["added_tokens"] += [{**content["added_tokens"][0], "content": f"<{n}>", "id": 2002 + n} for n in range(5000)]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"lstrip = true; .* are not supported; and [\d,]+ more$") as caught:
+        bpe.Tokenizer.load(tmp_path)
+    assert len(str(caught.value)) <= 300 + len(f"{tmp_path / 'tokenizer.json'}: ")
 
 
 @only_python
@@ -991,7 +1000,8 @@ REFUSED = [
     (with_change("pre_tokenizer", {"type": "Whitespace"}), "pre_tokenizer"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "invert", True), PRETOKENIZERS + "0.invert = true is not supp"),
     (with_change("pre_tokenizer", "pretokenizers", 0, "behavior", "Removed"), PRETOKENIZERS + '0.behavior = "Removed"'),
-    (with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": " "}), "pre_tokenizer.*String"),
+    (with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": ""}), "pre_tokenizer.*String|not a byte-level"),
+    (with_change("model", "merges", 3, ["a", "b", "c"]), r"merge 3 \(from 0\) must be two tokens, not \['a', 'b', 'c'\]"),
     (with_change("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
     (with_token("<x>", single_word=True), r"added_tokens\.1\.single_word = true is not supported"),
     (with_token("<x>", lstrip=True), r"added_tokens\.1\.lstrip = true is not supported"),
@@ -1019,7 +1029,49 @@ def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_i
 
 
 @only_python
-@pytest.mark.parametrize("special_tokens", [[f"<{n}>" for n in range(1000)], ["ab" * 10_000, "ac" * 10_000]])
+@pytest.mark.parametrize("change, text", [
+    (lambda content: content.update({"x" * 20_000: [1] * 20_000}), r"x{50,100} = \[1, 1"),
+    (lambda content: [with_token(f"<{n}>", id=600 + n, lstrip=True)(content) for n in range(1, 2000)], r"added_tokens.*; and [\d,]+ more"),
+    (lambda content: content["added_tokens"].append({**content["added_tokens"][0], "content": "a" * 150_000, "id": 7}), "added_tokens.1.id = 7"),
+    (lambda content: content["model"]["merges"].append(["th" * 100_000, "e"]), "a merge uses 'thth"),
+    (lambda content: content["model"].update(type="x" * 100_000), 'model.type = "xxx'),
+    (lambda content: content.update(new=functools.reduce(lambda tree, _: [tree, 1], range(800), 1)), r"new(\.0)+ = "),
+])  # fmt: skip
+def test_a_refusal_is_one_short_line_even_for_huge_entries(tmp_path, change, text):
+    """A key of 20,000 characters over 20,000 values took 7 s and 780 MB, and the message repeated the key."""
+    bpe.Tokenizer(*trained(600), [END]).save(tmp_path)
+    path = changed(tmp_path, change)
+    start = time.process_time()
+    with pytest.raises(ValueError, match=text) as caught:
+        bpe.Tokenizer.load(path)
+    assert time.process_time() - start < 1
+    message = str(caught.value).removeprefix(f"{path}: ")
+    assert len(message) <= 300 and "\n" not in message
+
+
+@only_python
+def test_json_that_is_nested_too_deep_is_refused(tmp_path):
+    (tmp_path / "tokenizer.json").write_text('{"x": ' + "[" * 500_000 + "]" * 500_000 + "}")
+    with pytest.raises(ValueError, match=r"not a byte-level BPE model \(RecursionError.{1,200}$"):
+        bpe.Tokenizer.load(tmp_path)
+
+
+@only_python
+def test_added_tokens_that_overlap_are_found_in_linear_time():
+    rng = random.Random(3)
+    for _ in range(2000):
+        words = ["".join(rng.choices("abc"[: rng.randint(2, 3)], k=rng.randint(1, 6))) for _ in range(rng.randint(0, 8))]
+        tokens, others = list(dict.fromkeys(words))[::2], set(words[1::2]) - set(words[::2])
+        ends = [any(token[-n:] == other[:n] for other in others for n in range(1, len(other) + 1) if n <= len(token)) for token in tokens]
+        inside = [any(other in token for other in others) for token in tokens]
+        assert list(bpe.overlapping(tokens, others)) == [token for token, *found in zip(tokens, ends, inside) if any(found)]
+    start = time.process_time()
+    assert list(bpe.overlapping(["ab" * 50_000, "c"], ["ab" * 40_000, *map(str, range(10_000))])) == ["ab" * 50_000]
+    assert time.process_time() - start < 2
+
+
+@only_python
+@pytest.mark.parametrize("special_tokens", [[f"<{n}>" for n in range(1000)], [f"<{n}>" for n in range(20_000)], ["ab" * 150_000, "cb" * 150_000]])
 def test_many_or_long_added_tokens_are_checked_fast(tmp_path, special_tokens):
     bpe.Tokenizer(*trained(300), special_tokens).save(tmp_path)
     half = lambda content: [token.update(normalized=True) for token in content["added_tokens"][::2]]  # noqa: E731

@@ -92,7 +92,7 @@ import time
 import types
 import warnings
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 from unicodedata import normalize
@@ -1088,10 +1088,13 @@ class Tokenizer:
         load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. If a
         power cut or `kill -9` comes while files are replaced, merges.txt, or also vocab.json, may be
         missing. bos_token, eos_token, pad_token (each one of the special tokens) and the chat template
-        are for transformers. Those that the folder has already, and the call does not name, stay.
+        are for transformers. Those that the folder has already, and the call does not name, stay, except
+        for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
-        save_model(self._vocab, self._merges, self.options, folder, {**roles, "chat_template": chat_template})
+        settings = {**roles, "chat_template": chat_template}
+        if note := save_model(self._vocab, self._merges, self.options, folder, settings):
+            warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
     @made_once
     def encoder(self) -> Encoder:
@@ -1385,11 +1388,15 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
     UTF-8, so that no training can make such a token.
     """
     for special in special_tokens:
-        token = to_token(special)
-        if token != special.encode("utf-8"):
-            # all single bytes are tokens, and other tokens are parts of text
-            fine = len(token) > 1 and not is_part_of_text(token)
-            require(fine, "special token {!r} can't be saved: it looks like bytes in printable characters", special)
+        text = "special token {!r:.99} can't be saved: it looks like bytes in printable characters"
+        require(is_clear_name(special), text, special)
+
+
+def is_clear_name(special: str) -> bool:
+    """Tell if a special token, written as text, is no other token in printable characters."""
+    token = to_token(special)
+    # all single bytes are tokens, and other tokens are parts of text
+    return token == special.encode("utf-8") or (len(token) > 1 and not is_part_of_text(token))
 
 
 def is_part_of_text(data: bytes) -> bool:
@@ -1503,28 +1510,37 @@ def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) 
 
 def model_files(folder: FilePath) -> list[str]:
     """Return the paths of the files of a model, in the order in which save() replaces them."""
-    for_transformers = ["tokenizer_config.json", "chat_template.jinja"]
+    for_transformers = [*TRANSFORMERS_FILES, "chat_template.jinja"]
     names = ["tokenizer.json", *for_transformers, "vocab.json", "merges.txt"]
     return [os.path.join(folder, name) for name in names]
 
 
 def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath,
-               settings: Mapping[str, str | None] | None = None) -> None:
-    """Write the files of a model. They are all complete before the first one replaces an earlier one."""
-    check_special_names(options.special_tokens)
+               settings: Mapping[str, str | None] | None = None) -> str:
+    """Write the files of a model. They are all complete before the first one replaces an earlier one.
+
+    Return a note about roles of another model that the folder's files had, or "".
+    """
     # If a special token has the bytes of another token, these bytes have two ids. The last one is that
     # of the special token, and merges make the first one.
     last_ids = {token: token_id for token_id, token in vocab.items()}
     specials = {last_ids[special.encode("utf-8")]: special for special in options.special_tokens}
     names = {token_id: to_printable(token) for token_id, token in vocab.items()} | specials
     ids = {name: token_id for token_id, name in sorted(names.items())}
+    special_ids = {special: token_id for token_id, special in specials.items()}
+    left_out = special_tokens_left_out(ids, special_ids)
+    if not left_out or len(ids) < len(names):
+        check_special_names(options.special_tokens)
     require(len(ids) == len(names), "can't be saved: a special token is also another token in printable characters")
+    if left_out:
+        ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     first_names = {token: names[token_id] for token_id, token in reversed(list(vocab.items()))}
     # no lists: the garbage collector would look through them again and again
     pairs = [(first_names[left], first_names[right]) for left, right in merges]
+    for_transformers, note = transformers_files(folder, special_ids, settings or {})
     texts = {
-        "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
-        **transformers_files(folder, options, settings or {}),
+        "tokenizer.json": to_json(tokenizer_json(options, ids, special_ids, pairs)),
+        **for_transformers,
         "vocab.json": to_json(ids),
         "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]) + "\n",
     }
@@ -1536,6 +1552,34 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
         for file, path, text in zip(files, paths, texts.values()):
             with file_in_errors(path):
                 file.write(text.encode("utf-8"))
+    return note
+
+
+def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:
+    """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
+
+    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". Outside
+    of it, its id follows from its position, so the special tokens with greater ids are left out, too, if
+    all ids are right then.
+    """
+    unclear = {special for special in special_ids if not is_clear_name(special)}
+    if not unclear:
+        return unclear
+    first = min(map(special_ids.__getitem__, unclear))
+    for left_out in ({special for special in special_ids if special_ids[special] >= first}, unclear):
+        in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
+        if ids_by_position(in_vocab, special_ids) == special_ids:
+            return left_out
+    return set()
+
+
+def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> dict[str, int]:
+    """Return the ids of special tokens; outside the vocabulary, they count from its size on, as in tokenizers."""
+    new_id, special_ids = len(vocab), {}
+    for text in special_tokens:
+        special_ids[text] = vocab.get(text, new_id)
+        new_id = max(new_id, special_ids[text] + 1)
+    return special_ids
 
 
 def to_json(content: Any) -> str:
@@ -1543,37 +1587,100 @@ def to_json(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
 
 
-def transformers_files(folder: FilePath, options: Options, settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the texts of files that only transformers reads: new settings, and those in the folder.
+TRANSFORMERS_FILES = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+LISTS_OF_ROLES = ["additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"]
 
-    Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
+
+def transformers_files(folder: FilePath, special_ids: Mapping[str, int],
+                       settings: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Return the texts of files that only transformers reads, and a note about what is left out.
+
+    They have the new settings, and the earlier ones in the folder, without roles and added tokens of
+    another model: transformers would give those an id beyond the vocabulary. Version 5 prefers
+    chat_template.jinja; version 4.45 reads only tokenizer_config.json.
     """
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+    for name, value in settings.items():
+        if name == "chat_template" and not isinstance(value, (str, type(None))):
+            raise TypeError(f"chat_template must be a str, not {value!r:.60}")
+        allowed = name == "chat_template" or value is None or value in special_ids
+        require(allowed, "{}={!r:.99} must be one of the special tokens", name, value)
+    new = {name: value for name, value in settings.items() if value is not None}
+    old, in_map, added = (dict_in_file(pathlib.Path(folder, name)) for name in TRANSFORMERS_FILES)
+    with contextlib.suppress(OSError, ValueError):
+        template_path = pathlib.Path(folder, "chat_template.jinja")
+        old["chat_template"] = template_path.read_bytes().decode("utf-8")
+    decoder = old.pop("added_tokens_decoder", None)  # tokenizer.json has the same
+    if decoder is None:  # only then, transformers reads the other two files
+        old |= in_map
+    kept, gone = own_roles({name: value for name, value in old.items() if name not in new}, special_ids)
+    others = {*map(content_of, entries_of(decoder).values()), *added}.difference(special_ids)
+    gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
+
+    defaults = {
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
-    if config["tokenizer_class"] == "TokenizersBackend":  # version 5 writes it, and version 4 refuses it
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    with contextlib.suppress(OSError, ValueError):
-        template_path = pathlib.Path(folder, "chat_template.jinja")
-        config["chat_template"] = template_path.read_bytes().decode("utf-8")
+    # The class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5.
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **defaults, **kept, **new}
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config.pop("auto_map", None)  # a class in a file of Python
+    files = {
+        "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
+        "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
+    }
+    texts = {name: to_json(content) for name, content in files.items() if os.path.exists(os.path.join(folder, name))}
+    if isinstance(template := config.get("chat_template"), str):  # in version 4, it may be a list of several
+        texts["chat_template.jinja"] = template
+    what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)
+    note = f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
+    return {"tokenizer_config.json": to_json(config), **texts}, note
+
+
+def dict_in_file(path: pathlib.Path) -> dict[str, Any]:
+    """Return a dict from a file of JSON; an empty one if there is no such file, or another content."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        content = json.loads(path.read_bytes())
+        to_json(content).encode("utf-8")  # no lone surrogate
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def content_of(token: Any) -> str | None:
+    """Return the text of a token in transformers' files, which is a str or a dict, or None."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def is_role(name: str, value: Any) -> bool:
+    """Tell if a setting of transformers names one or several special tokens."""
+    return name in LISTS_OF_ROLES or (name.endswith("_token") and content_of(value) is not None)
+
+
+def own_roles(settings: Mapping[str, Any], special_tokens: Container[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with only those roles that a model's special tokens can have, and names of the others."""
+    kept, gone = {}, []
     for name, value in settings.items():
-        allowed = name == "chat_template" or value is None or value in options.special_tokens
-        require(allowed, f"{name}={value!r} must be one of the special tokens")
-    config |= {name: value for name, value in settings.items() if value is not None}
-    template = config.get("chat_template")  # in version 4, it may be a list of several
-    jinja = {"chat_template.jinja": template} if isinstance(template, str) else {}
-    return {"tokenizer_config.json": to_json(config), **jinja}
+        if not is_role(name, value):
+            kept[name] = value
+            continue
+        tokens = entries_of(value) if name in LISTS_OF_ROLES else {0: value}
+        texts = {key: content_of(token) for key, token in tokens.items()}
+        own = {key: text for key, text in texts.items() if text in special_tokens}
+        gone += [f"{name} {texts[key]!r:.60}" for key in texts if key not in own]
+        if name in LISTS_OF_ROLES:
+            kept[name] = own if isinstance(value, dict) else list(own.values())
+        elif own:
+            kept[name] = own[0]
+    return kept, gone
 
 
-def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[tuple[str, str]]) -> dict[str, Any]:
+def tokenizer_json(options: Options, ids: Mapping[str, int], special_ids: Mapping[str, int],
+                   merges: list[tuple[str, str]]) -> dict[str, Any]:
     """Return the contents of tokenizer.json; other libraries may match a custom pattern differently."""
     normalized, kept = set(options.normalized), set(options.kept)
     added = [
-        {"id": ids[text], "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+        {"id": special_ids[text], "content": text, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": text in normalized, "special": text not in kept}
         for text in options.special_tokens
     ]  # fmt: skip
@@ -1653,12 +1760,8 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[
 
     specials = check_special_tokens([token["content"] for token in added])
     check_special_names(filter(vocab.__contains__, specials))  # others name no other token
-    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; check_supported()
-    # compares them with the ids in the file.
-    new_id, special_ids = len(vocab), {}
-    for text in specials:
-        special_ids[text] = vocab.pop(text) if text in vocab else new_id
-        new_id = max(new_id, special_ids[text] + 1)
+    special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
+    vocab = {text: token_id for text, token_id in vocab.items() if text not in special_ids}
 
     pattern, entries = read_steps(content)
     kept = tuple(token["content"] for token in added if not token.get("special"))
@@ -1706,7 +1809,7 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
 def check_supported(content: dict[str, Any], entries: dict[str, Any], options: Options,
                     special_ids: Mapping[str, int]) -> None:
     """Raise ValueError for each entry of a tokenizer.json that could change ids, with its value, in one line."""
-    expected = tokenizer_json(options, special_ids, [])
+    expected = tokenizer_json(options, {}, special_ids, [])
     del expected["model"]["vocab"]
     decoder = content.get("decoder") or expected["decoder"]
     found = differences(expected, {**content, **entries, "decoder": decoder})
@@ -2433,17 +2536,20 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
         parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
     report(args, "vocabulary", f"{len(vocab):,} = {parts}")
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
-    if folder is not None:
-        save_somewhere((vocab, merges), options, folder)
+    if folder is not None and (note := save_somewhere((vocab, merges), options, folder)):
+        report(args, "note", note)
     task = "--explain" if rounds else "--compare"
     report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
     return corpus, same
 
 
-def save_somewhere(model: Model, options: Options, folder: str) -> None:
-    """Save a model; if that fails, save it in a temporary folder, so that no training is lost."""
+def save_somewhere(model: Model, options: Options, folder: str) -> str:
+    """Save a model; if that fails, save it in a temporary folder, so that no training is lost.
+
+    Return the note of save_model().
+    """
     try:
-        save_model(*model, options, folder)
+        return save_model(*model, options, folder)
     except OSError as error:
         import tempfile
 

@@ -17,6 +17,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -156,7 +157,7 @@ def test_roles_in_an_existing_tokenizer_config_are_kept(tmp_path):
     ours = json.loads(path.read_text())
     path.write_text(json.dumps({"eos_token": END, "tokenizer_class": "GPT2TokenizerFast"}))
     tokenizer.save(tmp_path)
-    assert json.loads(path.read_text()) == {**ours, "eos_token": END, "tokenizer_class": "GPT2TokenizerFast"}
+    assert json.loads(path.read_text()) == {**ours, "eos_token": END}  # GPT-2's class would bring its own pattern
     for damaged in ("", "[1]", "nothing"):
         path.write_text(damaged)
         tokenizer.save(tmp_path)
@@ -860,6 +861,114 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     # text that is not trusted: no id of a special token that is not a word of the vocabulary too
     ordinary = {token_id for text in texts for token_id in tokenizer.encode_ordinary(text)}
     assert not ordinary & set(tokenizer.special_ids.values())
+
+
+ROLE_FILES = {  # of another model, in the ways of transformers 4 and 5
+    "tokenizer_config.json": {
+        "tokenizer_class": "Qwen2Tokenizer", "auto_map": {"AutoTokenizer": ["own.Tokenizer", None]}, "model_max_length": 77,
+        "eos_token": "<|im_end|>", "pad_token": {"__type": "AddedToken", "content": END, "lstrip": True}, "image_token": "<image>",
+        "bos_token": None, "extra_special_tokens": ["<|im_start|>", "<s>"],
+        "added_tokens_decoder": {"300": {"content": "<|im_end|>", "lstrip": False}, "256": {"content": END, "lstrip": True}},
+    },
+    "special_tokens_map.json": {"eos_token": {"content": "<|im_end|>"}, "unk_token": "<unk>"},
+    "added_tokens.json": {"<|im_end|>": 300, "<s>": 257, END: 999},
+}  # fmt: skip
+
+
+@only_python
+def test_roles_and_added_tokens_of_another_model_go_and_are_named(tmp_path):
+    """They would get ids beyond the vocabulary: transformers had len 602 for a model of 600 rows."""
+    for name, content in ROLE_FILES.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    tokenizer, read = bpe.Tokenizer(*trained(300), [END, "<s>"]), lambda name: json.loads((tmp_path / name).read_bytes())
+    with pytest.warns(UserWarning) as caught:
+        tokenizer.save(tmp_path, bos_token="<s>")
+    for gone in ("eos_token '<|im_end|>'", "image_token '<image>'", "extra_special_tokens '<|im_start|>'", "the added token '<|im_end|>'"):
+        assert gone in str(caught[0].message)
+    roles = {"bos_token": "<s>", "pad_token": END, "extra_special_tokens": ["<s>"]}
+    config = read("tokenizer_config.json")
+    assert config == {
+        "tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"], "model_max_length": 77, **roles,
+    }  # fmt: skip
+    assert read("special_tokens_map.json") == roles and read("added_tokens.json") == {}
+    before = files_of(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tokenizer.save(tmp_path)
+    assert files_of(tmp_path) == before
+    # transformers reads the second file only if the first one has no decoder; then it prefers the second one
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": "<s>"}))
+    tokenizer.save(tmp_path)
+    assert read("tokenizer_config.json")["pad_token"] == read("special_tokens_map.json")["pad_token"] == "<s>"
+
+
+def test_the_summary_names_roles_that_go(main):
+    assert main("words.txt", 300, "--special-token", "<|im_end|>")[0] == 0
+    bpe.Tokenizer.load("bpeModel").save("bpeModel", eos_token="<|im_end|>")
+    status, _, stderr = main("words.txt", 300)
+    expected = "not in this model, so no longer in the settings for transformers: eos_token '<|im_end|>'"
+    assert status == 0 and summary(stderr)["note"] == expected
+
+
+@only_python
+def test_settings_that_transformers_could_not_read_are_replaced(tmp_path):
+    tokenizer, path = bpe.Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
+    tokenizer.save(tmp_path)
+    ours = path.read_text()
+    for damaged in ('{"a": ' * 100_000 + "1" + "}" * 100_000, '{"x": "\\ud800"}', '{"eos_token": "\\ud800"}', "5", '"x"', "[[1, 2]]"):
+        for name in bpe.TRANSFORMERS_FILES:
+            (tmp_path / name).write_text(damaged)
+        tokenizer.save(tmp_path)
+        assert path.read_text() == ours
+        assert [json.loads((tmp_path / name).read_bytes()) for name in bpe.TRANSFORMERS_FILES[1:]] == [{}, {}]
+    for wrong in (5, ["a"], b"a"):
+        with pytest.raises(TypeError, match="chat_template must be a str, not"):
+            tokenizer.save(tmp_path, chat_template=wrong)
+
+
+@only_c
+@pytest.mark.parametrize("name", ["Qwen2", "GPT2", "GPTNeoX", "CodeGen", "Whisper", "Cohere", "Roberta", "TokenizersBackend"])
+def test_a_folder_of_another_model_has_our_ids_in_transformers_after_a_save(tmp_path, name):
+    transformers = need("transformers")
+    kind = name if name.endswith("Backend") else f"{name}Tokenizer"
+    for file, content in ROLE_FILES.items():
+        change = {"tokenizer_class": kind} if file == "tokenizer_config.json" else {}
+        (tmp_path / file).write_text(json.dumps({**content, **change}))
+    tokenizer = bpe.Tokenizer(*trained(600, "o200k"), [END, "<s>"], "o200k")
+    with pytest.warns(UserWarning, match="eos_token '<|im_end|>'"):
+        tokenizer.save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    assert (len(theirs), theirs.vocab_size) == (601, 601)
+    assert (theirs.eos_token, theirs.pad_token, theirs.pad_token_id) == (None, END, tokenizer.special_ids[END])
+    for text in [PART, f"  I'LL 12345 <s>  {END} <|im_end|> theory", *TRICKY]:
+        assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode(text), text
+
+
+@only_python
+@pytest.mark.parametrize("names", [["õ", "÷", "ÿ", "<|begin|>"], ["<|begin|>", "õ", "<|end|>"], ["Ġferry", "é"]])
+def test_special_tokens_with_the_names_of_bytes_that_a_vocabulary_lacks_are_saved(tmp_path, names):
+    """DeepSeek-Coder's folder has õ, ÷ and others as added tokens, and no tokens for the bytes F5 and F7."""
+    tokenizers, content = need("tokenizers"), json.loads(foreign("StarCoder"))
+    missing = {bpe.to_printable(name.encode("latin-1")) if name == "é" else name for name in names}
+    tokens = [name for name in content["model"]["vocab"] if name not in missing]
+    content["model"]["vocab"] = {name: number for number, name in enumerate(tokens)}
+    content["model"]["merges"] = [pair for pair in content["model"]["merges"] if {*pair.split(" "), pair.replace(" ", "")} <= set(tokens)]
+    flags = {key: value for key, value in content["added_tokens"][0].items() if key not in ("id", "content")}
+    content["added_tokens"] = [{"id": len(tokens) + n, "content": name, **flags} for n, name in enumerate(names)]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    tokenizer, theirs = bpe.Tokenizer.load(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = [f"the{''.join(names)}low {names[0]} 12", "the ferrys", *names]
+    expected = [theirs.encode(text, add_special_tokens=False).ids for text in texts]
+    for _ in range(2):
+        assert [tokenizer.encode(text) for text in texts] == expected
+        tokenizer.save(tmp_path / "again")
+        tokenizer = bpe.Tokenizer.load(tmp_path / "again")
+        theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
+        assert [theirs.encode(text, add_special_tokens=False).ids for text in texts] == expected
+    assert tokenizer.special_ids == {name: len(tokens) + n for n, name in enumerate(names)}
+    with pytest.raises(ValueError, match="'é' can't be saved: it looks like bytes"):  # here the byte E9 is a token
+        bpe.Tokenizer(*trained(300)).with_special_tokens(["é"]).save(tmp_path)
 
 
 @only_c

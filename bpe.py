@@ -90,9 +90,10 @@ import stat
 import sys
 import threading
 import time
+import types
 import warnings
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 from unicodedata import normalize
@@ -456,6 +457,8 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     [('l', 'o'), ('lo', 'w</w>'), ('w', 'e')]
     """
     require(merges_wanted >= 0, f"merges_wanted must not be negative: {merges_wanted}")
+    for word, count in words.items():
+        require(operator.index(count) >= 0, "counts must not be negative: {!r:.60} has {}", word, count)
     words = {word: count for word, count in words.items() if word and count}
     spelled = [spell(word) for word in words]
     alphabet = sorted({character for word in spelled for character in word})
@@ -463,7 +466,7 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     numbered = ["".join(ids[character] for character in word) for word in spelled]
 
     tokens = [character.encode("utf-8") for character in alphabet]  # bytes sort as the characters do
-    counts = list(map(int, words.values()))  # sums of numpy's integers would wrap around
+    counts = list(map(operator.index, words.values()))  # sums of numpy's integers would wrap around
     merges = itertools.islice(learn_merges(numbered, counts, tokens), merges_wanted)
     return [(left.decode("utf-8"), right.decode("utf-8")) for left, right, _, _ in merges]
 
@@ -693,7 +696,7 @@ class Options:
     kept: "tuple[str, ...]" = ()  # special tokens that decode() never skips
     normalized: "tuple[str, ...]" = ()  # special tokens that are found after text is normalized
     rest: "Mapping[str, Any]" = dataclasses.field(default_factory=dict)  # what save() writes back
-    words_first: "bool" = False  # a word that is a token stays whole
+    ignore_merges: "bool" = False  # a word that is a token stays whole
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "pattern", check_pattern(self.pattern))  # the object is frozen
@@ -910,8 +913,7 @@ class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
     vocab           {token id: token}; a byte without an id can't be encoded
-    merges          [(left, right), ...] in the order of their ranks; from read_tiktoken a WordsFirst,
-                    which says that words that are tokens stay whole
+    merges          [(left, right), ...] in the order of their ranks
     special_tokens  the longest match wins; those that are not in vocab get ids after the greatest one
     pattern         the pattern that the vocabulary was trained with
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
@@ -920,6 +922,8 @@ class Tokenizer:
     rest            what save() writes back into tokenizer.json: templates ("post_processor"),
                     "truncation" and "padding". encode() never adds tokens, as with
                     add_special_tokens=False elsewhere
+    ignore_merges   a word that is a token stays whole: the same in tokenizer.json. It is so in tiktoken,
+                    and for the merges that read_tiktoken returns (WordsFirst), in any case
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
     >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
@@ -935,54 +939,104 @@ class Tokenizer:
     encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
     none may come twice. Two ids may have the same bytes if the second one is a special token's: if both
     5 and 9 are b"<s>", 9 is the special token. Raises ValueError if vocabulary and merges contradict
-    each other.
+    each other, and warns of tokens that encode() can never give, unless the merges are a tuple, as those
+    of load() and of copies are: a model of another program has such tokens there, too. What was passed
+    can't be changed later, so `merges` is a new list each time.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None,
                  pattern: Pattern = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
-                 rest: Mapping[str, Any] | None = None) -> None:
-        words_first = isinstance(merges, WordsFirst)
+                 rest: Mapping[str, Any] | None = None, ignore_merges: bool = False) -> None:
+        ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
         specials, kept, normalized = map(check_special_tokens, (special_tokens, kept, normalized))
         self.options = Options(specials, pattern, kept=kept, normalized=normalized, rest=dict(rest or {}),
-                               words_first=words_first)
-        self.pattern = self.options.pattern
-        self.special_tokens = self.options.special_tokens
-        list_type = WordsFirst if words_first else list
-        self.merges: list[Pair] = list_type(map(tuple, merges))  # type: ignore[arg-type]
-        self.ids, second_ids = ids_of(vocab, set(map(str.encode, self.special_tokens)))
-        self.special_ids: dict[str, int] = {}
-        free_ids = itertools.count(max([-1, *self.ids.values(), *second_ids.values()]) + 1)
-        for special in self.special_tokens:
+                               ignore_merges=ignore_merges)
+        pairs: tuple[Pair, ...] = tuple(map(tuple, merges))  # type: ignore[arg-type]
+        ids, second_ids = ids_of(vocab, set(map(str.encode, specials)))
+        special_ids: dict[str, int] = {}
+        free_ids = itertools.count(max([-1, *ids.values(), *second_ids.values()]) + 1)
+        for special in specials:
             token = special.encode("utf-8")
-            if token not in self.ids:
-                self.ids[token] = next(free_ids)
-            self.special_ids[special] = second_ids.get(token, self.ids[token])
-            require(self.ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
-        ids = self.ids
-        self.vocab = {token_id: token for pairs in (ids, second_ids) for token, token_id in pairs.items()}
+            if token not in ids:
+                ids[token] = next(free_ids)
+            special_ids[special] = second_ids.get(token, ids[token])
+            require(ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
+        self._merges, self._ids, self._special_ids = pairs, ids, special_ids
+        self._vocab = {token_id: token for known in (ids, second_ids) for token, token_id in known.items()}
         try:
-            self.merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self.merges]
+            self.merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self.merge_ids)) < len(self.merge_ids):
             # one comes twice; with None as the token made, this refuses nothing else
-            check_merges((left, right, None) for left, right in self.merges)
+            check_merges((left, right, None) for left, right in pairs)
         made = {new_id for _, _, new_id in self.merge_ids}
-        wrong = [special for special, token_id in self.special_ids.items() if token_id in made]
+        wrong = [special for special, token_id in special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
-        special_ids = set(self.special_ids.values())
         # {word that stays whole: its id}; the empty token, which Whisper has, isn't a word
-        tokens = [pair for pair in ids.items() if pair[0]] if words_first else []
-        self.whole_words = {token: token_id for token, token_id in tokens if token_id not in special_ids}
+        tokens = [pair for pair in ids.items() if pair[0]] if ignore_merges else []
+        hidden = set(special_ids.values())
+        self.whole_words = {token: token_id for token, token_id in tokens if token_id not in hidden}
+        # all tokens but single bytes are made, or special
+        n_bytes = sum(map(ids.__contains__, [b"", *BYTES]))
+        if len(self._vocab) > n_bytes + len(made) + len(hidden) and not ignore_merges and not isinstance(merges, tuple):
+            others = [token for token, token_id in ids.items() if token_id not in made | hidden and len(token) > 1]
+            text = f"encode() can't give {plural(len(others), 'token')} that no merge makes, such as {others[0]!r:.60}"
+            ways = "special tokens are passed as special_tokens, ranks of tiktoken through read_tiktoken"
+            warnings.warn(f"{text}; {ways}", stacklevel=2)
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """{token id: token}, read-only."""
+        return types.MappingProxyType(self._vocab)
+
+    @property
+    def ids(self) -> Mapping[bytes, int]:
+        """{token: token id}, read-only."""
+        return types.MappingProxyType(self._ids)
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """A new {special token: token id}, which tiktoken takes as it is."""
+        return dict(self._special_ids)
+
+    @property
+    def merges(self) -> list[Pair]:
+        """A new list of the merges, in the order of their ranks."""
+        return (WordsFirst if self.ignore_merges else list)(self._merges)
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens, in the order given."""
+        return self.options.special_tokens
+
+    @property
+    def pattern(self) -> Pattern:
+        """The pattern: a name, an expression, or several steps."""
+        return self.options.pattern
+
+    @property
+    def ignore_merges(self) -> bool:
+        """Whether a word that is a token stays whole."""
+        return self.options.ignore_merges
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = self.options
-        model = self.vocab, self.merges, self.special_tokens, self.pattern
-        return type(self), (*model, options.kept, options.normalized, options.rest)
+        kind = functools.partial(type(self), **self.settings())
+        return kind, (self._vocab, self._merges, self.special_tokens, self.pattern)
+
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments for models of other programs that this model needs."""
+        values = {name: getattr(self.options, name) for name in ("kept", "normalized", "rest", "ignore_merges")}
+        return {name: value for name, value in values.items() if value}
+
+    def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
+        """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
+        specials = *self.special_tokens, *check_special_tokens(special_tokens)
+        return type(self)(self._vocab, self._merges, specials, self.pattern, **self.settings())
 
     def __len__(self) -> int:
-        return len(self.vocab)
+        return len(self._vocab)
 
     @classmethod
     def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
@@ -1006,7 +1060,8 @@ class Tokenizer:
         """
         path = model_path(path)
         with open(path, "rb") as file, error_prefix(path):
-            return cls(*read_tokenizer_json(json.load(file)))
+            model, settings = read_tokenizer_json(json.load(file))
+            return cls(*model, **settings)
 
     @classmethod
     def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Strings = None,
@@ -1037,10 +1092,13 @@ class Tokenizer:
         load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. If a
         power cut or `kill -9` comes while files are replaced, merges.txt, or also vocab.json, may be
         missing. bos_token, eos_token, pad_token (each one of the special tokens) and the chat template
-        are for transformers. Those that the folder has already, and the call does not name, stay.
+        are for transformers. Those that the folder has already, and the call does not name, stay, except
+        for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
-        save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
+        settings = {**roles, "chat_template": chat_template}
+        if note := save_model(self._vocab, self._merges, self.options, folder, settings):
+            warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
     @made_once
     def encoder(self) -> Encoder:
@@ -1056,7 +1114,7 @@ class Tokenizer:
     @made_once
     def id_bytes(self) -> int:
         """The size of an id in an array: 2 bytes if that is enough for the whole vocabulary, else 4."""
-        return 2 if max(self.vocab, default=0) < 1 << 16 else 4
+        return 2 if max(self._vocab, default=0) < 1 << 16 else 4
 
     def encode_ordinary(self, text: str) -> list[int]:
         """Encode untrusted text, in which special tokens are plain text."""
@@ -1069,11 +1127,11 @@ class Tokenizer:
 
     def with_specials(self, specials: Sequence[str], pattern: Pattern) -> Tokenizer:
         """Return a tokenizer with only some of the special tokens, and with a pattern."""
-        hidden = {token_id for text, token_id in self.special_ids.items() if text not in specials}
+        hidden = {token_id for text, token_id in self._special_ids.items() if text not in specials}
         # an id that merges use, too, stays
         hidden.difference_update(itertools.chain.from_iterable(self.merge_ids))
-        vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in hidden}
-        return Tokenizer(vocab, self.merges, specials, pattern)
+        vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
+        return Tokenizer(vocab, self._merges, specials, pattern, ignore_merges=self.ignore_merges)
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: Errors = "strict") -> list[list[int]]:
@@ -1138,7 +1196,7 @@ class Tokenizer:
     def corpus(self, paths: Paths, texts: Strings, end: str | None = None, **given: Any) -> Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
         if end is not None:
-            require(end in self.special_ids, "end must be a special token, not {!r}", end)
+            require(end in self._special_ids, "end must be a special token, not {!r}", end)
             given |= {"end": end, "special_tokens": ()}
         # encode_batch(["a short text"]) would take much longer if its options were checked again
         unchanged = given.items() <= vars(self.options).items()
@@ -1167,18 +1225,18 @@ class Tokenizer:
         """Decode token ids to bytes. Raises ValueError for an id that is not in the vocabulary."""
         if isinstance(ids, Sequence):  # faster; tokens_of raises the error
             with contextlib.suppress(KeyError, TypeError):
-                return b"".join(map(self.vocab.__getitem__, ids))
+                return b"".join(map(self._vocab.__getitem__, ids))
         return b"".join(self.tokens_of(ids))
 
     def tokens_of(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, and b"" for special tokens that are skipped."""
-        specials = set(self.special_ids).difference(self.options.kept) if skip_special_tokens else ()
-        skipped = set(map(self.special_ids.__getitem__, specials))
+        specials = set(self._special_ids).difference(self.options.kept) if skip_special_tokens else ()
+        skipped = set(map(self._special_ids.__getitem__, specials))
         if not isinstance(ids, Iterable):
             raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
         for number, token_id in enumerate(ids):
             try:
-                token = self.vocab[token_id]
+                token = self._vocab[token_id]
             except (KeyError, TypeError):
                 import numbers
 
@@ -1201,12 +1259,14 @@ class PythonEncoder:
         self.form, steps = steps_of(tokenizer.pattern)
         normalized = tokenizer.options.normalized if self.form else ()
         self.specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
+        self.special_ids = tokenizer.special_ids
         if self.form:
             specials_of_inner = [text for text in tokenizer.special_tokens if text in normalized]
             inner = tokenizer.with_specials(specials_of_inner, steps)
             inner.options = dataclasses.replace(inner.options, engine=engine)
             self.inner = inner.encoder
             return
+        self.id_of_byte = {byte[0]: tokenizer.ids[byte] for byte in BYTES if byte in tokenizer.ids}
         self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.merge_ids)}
         self.new_ids = [new_id for _, _, new_id in tokenizer.merge_ids]  # by rank
         self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
@@ -1220,7 +1280,7 @@ class PythonEncoder:
         pieces = special_token_finder(self.specials).split(utf8.decode("utf-8"))
         for number, piece in enumerate(pieces):
             if number % 2:  # a special token
-                ids.append(self.tokenizer.special_ids[piece])
+                ids.append(self.special_ids[piece])
             elif self.form:
                 ids += self.inner.encode(normalize(self.form, piece).encode("utf-8"))
             else:
@@ -1256,9 +1316,9 @@ class PythonEncoder:
         if utf8 in self.tokenizer.whole_words:
             return (self.tokenizer.whole_words[utf8],)
         try:
-            ids = [self.tokenizer.ids[BYTES[byte]] for byte in utf8]
+            ids = [self.id_of_byte[byte] for byte in utf8]
         except KeyError as error:
-            place = f"{error}, in {word[:40]!r}"
+            place = f"{BYTES[error.args[0]]!r}, in {word[:40]!r}"
             raise ValueError(f"the vocabulary has no token for the byte {place}") from None
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
@@ -1282,10 +1342,7 @@ def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict
 
 
 class WordsFirst(list[Pair]):
-    """Merges of a model in which a word that is a token stays whole.
-
-    In tokenizer.json that is "ignore_merges"; in tiktoken it is always so.
-    """
+    """Merges of a model in which a word that is a token stays whole: ignore_merges of Tokenizer."""
 
 
 def to_utf8(text: str, errors: str = "strict") -> bytes:
@@ -1357,11 +1414,15 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
     UTF-8, so that no training can make such a token.
     """
     for special in special_tokens:
-        token = to_token(special)
-        if token != special.encode("utf-8"):
-            # all single bytes are tokens, and other tokens are parts of text
-            fine = len(token) > 1 and not is_part_of_text(token)
-            require(fine, "special token {!r} can't be saved: it looks like bytes in printable characters", special)
+        text = "special token {!r:.99} can't be saved: it looks like bytes in printable characters"
+        require(is_clear_name(special), text, special)
+
+
+def is_clear_name(special: str) -> bool:
+    """Tell if a special token, written as text, is no other token in printable characters."""
+    token = to_token(special)
+    # all single bytes are tokens, and other tokens are parts of text
+    return token == special.encode("utf-8") or (len(token) > 1 and not is_part_of_text(token))
 
 
 def is_part_of_text(data: bytes) -> bool:
@@ -1475,28 +1536,37 @@ def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) 
 
 def model_files(folder: FilePath) -> list[str]:
     """Return the paths of the files of a model, in the order in which save() replaces them."""
-    for_transformers = ["tokenizer_config.json", "chat_template.jinja"]
+    for_transformers = [*TRANSFORMERS_FILES, "chat_template.jinja"]
     names = ["tokenizer.json", *for_transformers, "vocab.json", "merges.txt"]
     return [os.path.join(folder, name) for name in names]
 
 
 def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Options, folder: FilePath,
-               settings: Mapping[str, str | None] | None = None) -> None:
-    """Write the files of a model. They are all complete before the first one replaces an earlier one."""
-    check_special_names(options.special_tokens)
+               settings: Mapping[str, str | None] | None = None) -> str:
+    """Write the files of a model. They are all complete before the first one replaces an earlier one.
+
+    Return a note about roles of another model that the folder's files had, or "".
+    """
     # If a special token has the bytes of another token, these bytes have two ids. The last one is that
     # of the special token, and merges make the first one.
     last_ids = {token: token_id for token_id, token in vocab.items()}
     specials = {last_ids[special.encode("utf-8")]: special for special in options.special_tokens}
     names = {token_id: to_printable(token) for token_id, token in vocab.items()} | specials
     ids = {name: token_id for token_id, name in sorted(names.items())}
+    special_ids = {special: token_id for token_id, special in specials.items()}
+    left_out = special_tokens_left_out(ids, special_ids)
+    if not left_out or len(ids) < len(names):
+        check_special_names(options.special_tokens)
     require(len(ids) == len(names), "can't be saved: a special token is also another token in printable characters")
+    if left_out:
+        ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     first_names = {token: names[token_id] for token_id, token in reversed(list(vocab.items()))}
     # no lists: the garbage collector would look through them again and again
     pairs = [(first_names[left], first_names[right]) for left, right in merges]
+    for_transformers, note = transformers_files(folder, special_ids, settings or {})
     texts = {
-        "tokenizer.json": to_json(tokenizer_json(options, ids, pairs)),
-        **transformers_files(folder, options, settings or {}),
+        "tokenizer.json": to_json(tokenizer_json(options, ids, special_ids, pairs)),
+        **for_transformers,
         "vocab.json": to_json(ids),
         "merges.txt": "\n".join(["#version: 0.2", *map(" ".join, pairs)]) + "\n",
     }
@@ -1508,6 +1578,34 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
         for file, path, text in zip(files, paths, texts.values()):
             with file_in_errors(path):
                 file.write(text.encode("utf-8"))
+    return note
+
+
+def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:
+    """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
+
+    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". Outside
+    of it, its id follows from its position, so the special tokens with greater ids are left out, too, if
+    all ids are right then.
+    """
+    unclear = {special for special in special_ids if not is_clear_name(special)}
+    if not unclear:
+        return unclear
+    first = min(map(special_ids.__getitem__, unclear))
+    for left_out in ({special for special in special_ids if special_ids[special] >= first}, unclear):
+        in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
+        if ids_by_position(in_vocab, special_ids) == special_ids:
+            return left_out
+    return set()
+
+
+def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> dict[str, int]:
+    """Return the ids of special tokens; outside the vocabulary, they count from its size on, as in tokenizers."""
+    new_id, special_ids = len(vocab), {}
+    for text in special_tokens:
+        special_ids[text] = vocab.get(text, new_id)
+        new_id = max(new_id, special_ids[text] + 1)
+    return special_ids
 
 
 def to_json(content: Any) -> str:
@@ -1515,37 +1613,100 @@ def to_json(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
 
 
-def transformers_files(folder: FilePath, options: Options, settings: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the texts of files that only transformers reads: new settings, and those in the folder.
+TRANSFORMERS_FILES = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+LISTS_OF_ROLES = ["additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"]
 
-    Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
+
+def transformers_files(folder: FilePath, special_ids: Mapping[str, int],
+                       settings: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Return the texts of files that only transformers reads, and a note about what is left out.
+
+    They have the new settings, and the earlier ones in the folder, without roles and added tokens of
+    another model: transformers would give those an id beyond the vocabulary. Version 5 prefers
+    chat_template.jinja; version 4.45 reads only tokenizer_config.json.
     """
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
+    for name, value in settings.items():
+        if name == "chat_template" and not isinstance(value, (str, type(None))):
+            raise TypeError(f"chat_template must be a str, not {value!r:.60}")
+        allowed = name == "chat_template" or value is None or value in special_ids
+        require(allowed, "{}={!r:.99} must be one of the special tokens", name, value)
+    new = {name: value for name, value in settings.items() if value is not None}
+    old, in_map, added = (dict_in_file(pathlib.Path(folder, name)) for name in TRANSFORMERS_FILES)
+    with contextlib.suppress(OSError, ValueError):
+        template_path = pathlib.Path(folder, "chat_template.jinja")
+        old["chat_template"] = template_path.read_bytes().decode("utf-8")
+    decoder = old.pop("added_tokens_decoder", None)  # tokenizer.json has the same
+    if decoder is None:  # only then, transformers reads the other two files
+        old |= in_map
+    kept, gone = own_roles({name: value for name, value in old.items() if name not in new}, special_ids)
+    others = {*map(content_of, entries_of(decoder).values()), *added}.difference(special_ids)
+    gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
+
+    defaults = {
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        config |= dict(json.loads(pathlib.Path(folder, "tokenizer_config.json").read_bytes()))
-    if config["tokenizer_class"] == "TokenizersBackend":  # version 5 writes it, and version 4 refuses it
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
-    with contextlib.suppress(OSError, ValueError):
-        template_path = pathlib.Path(folder, "chat_template.jinja")
-        config["chat_template"] = template_path.read_bytes().decode("utf-8")
+    # The class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5.
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **defaults, **kept, **new}
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config.pop("auto_map", None)  # a class in a file of Python
+    files = {
+        "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
+        "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
+    }
+    texts = {name: to_json(content) for name, content in files.items() if os.path.exists(os.path.join(folder, name))}
+    if isinstance(template := config.get("chat_template"), str):  # in version 4, it may be a list of several
+        texts["chat_template.jinja"] = template
+    what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)
+    note = f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
+    return {"tokenizer_config.json": to_json(config), **texts}, note
+
+
+def dict_in_file(path: pathlib.Path) -> dict[str, Any]:
+    """Return a dict from a file of JSON; an empty one if there is no such file, or another content."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        content = json.loads(path.read_bytes())
+        to_json(content).encode("utf-8")  # no lone surrogate
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def content_of(token: Any) -> str | None:
+    """Return the text of a token in transformers' files, which is a str or a dict, or None."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def is_role(name: str, value: Any) -> bool:
+    """Tell if a setting of transformers names one or several special tokens."""
+    return name in LISTS_OF_ROLES or (name.endswith("_token") and content_of(value) is not None)
+
+
+def own_roles(settings: Mapping[str, Any], special_tokens: Container[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with only those roles that a model's special tokens can have, and names of the others."""
+    kept, gone = {}, []
     for name, value in settings.items():
-        allowed = name == "chat_template" or value is None or value in options.special_tokens
-        require(allowed, f"{name}={value!r} must be one of the special tokens")
-    config |= {name: value for name, value in settings.items() if value is not None}
-    template = config.get("chat_template")  # in version 4, it may be a list of several
-    jinja = {"chat_template.jinja": template} if isinstance(template, str) else {}
-    return {"tokenizer_config.json": to_json(config), **jinja}
+        if not is_role(name, value):
+            kept[name] = value
+            continue
+        tokens = entries_of(value) if name in LISTS_OF_ROLES else {0: value}
+        texts = {key: content_of(token) for key, token in tokens.items()}
+        own = {key: text for key, text in texts.items() if text in special_tokens}
+        gone += [f"{name} {texts[key]!r:.60}" for key in texts if key not in own]
+        if name in LISTS_OF_ROLES:
+            kept[name] = own if isinstance(value, dict) else list(own.values())
+        elif own:
+            kept[name] = own[0]
+    return kept, gone
 
 
-def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[tuple[str, str]]) -> dict[str, Any]:
+def tokenizer_json(options: Options, ids: Mapping[str, int], special_ids: Mapping[str, int],
+                   merges: list[tuple[str, str]]) -> dict[str, Any]:
     """Return the contents of tokenizer.json; other libraries may match a custom pattern differently."""
     normalized, kept = set(options.normalized), set(options.kept)
     added = [
-        {"id": ids[text], "content": text, "single_word": False, "lstrip": False, "rstrip": False,
+        {"id": special_ids[text], "content": text, "single_word": False, "lstrip": False, "rstrip": False,
          "normalized": text in normalized, "special": text not in kept}
         for text in options.special_tokens
     ]  # fmt: skip
@@ -1556,7 +1717,7 @@ def tokenizer_json(options: Options, ids: Mapping[str, int], merges: list[tuple[
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
         "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
-        "ignore_merges": options.words_first, "vocab": ids, "merges": merges,
+        "ignore_merges": options.ignore_merges, "vocab": ids, "merges": merges,
     }  # fmt: skip
     return {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
@@ -1575,32 +1736,50 @@ def split_step(step: str) -> dict[str, Any]:
 
 
 # From here on, files that another program wrote are read. A tokenizer.json is compared with what save()
-# would write for its tokens and its steps. flat() names each value, and leaves out null, false, 0 and
-# "", which mean the same as no entry. A difference is an error that names it, except for entries that
-# change no id: trim_offsets is about places in text, and decoding uses neither add_prefix_space nor
-# use_regex.
+# would write for its tokens and its steps. A difference is an error that names it, except for entries
+# that change no id: trim_offsets is about places in text, and decoding uses neither add_prefix_space
+# nor use_regex. Such a file may come from anywhere, so reading it takes time and memory like its size.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
 
-def flat(tree: Any, name: str = "") -> dict[str, Any]:
-    """Name each value of a tree, except empty ones: {"a": {"b": [1, null]}} -> {"a.b.0": 1}."""
-    if not isinstance(tree, (dict, list)):
-        return {name: tree} if tree else {}
-    values: dict[str, Any] = {}
-    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        values |= flat(value, f"{name}.{key}" if name else str(key))
-    return values
+def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) for each value in a tree of JSON that differs from ours.
+
+    In {"a": {"b": [1]}}, 1 has the name a.b.0. Null, false, 0, "" and empty lists mean the same as no
+    entry; for a value that only our tree has, yield (name, None).
+    """
+    pairs = [("", ours, theirs)]  # not a recursion, because a file may be nested deeper than Python's stack
+    while pairs:
+        name, our_tree, their_tree = pairs.pop()
+        if (our_tree or None) == (their_tree or None):
+            continue
+        if not isinstance(their_tree, (dict, list)) or len(name) > 98:  # else 20,000 names could be long
+            yield name, their_tree or None
+            continue
+        if our_tree and not isinstance(our_tree, (dict, list)):
+            yield name, None
+        our_values, their_values = entries_of(our_tree), entries_of(their_tree)
+        for key in reversed({**our_values, **their_values}):
+            full_name = f"{name}.{key!s:.99}" if name else f"{key!s:.99}"
+            pairs.append((full_name, our_values.get(key), their_values.get(key)))
 
 
-def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments of Tokenizer. Raises ValueError if not supported, KeyError if incomplete."""
+def entries_of(tree: Any) -> dict[Any, Any]:
+    """Return the entries of a dict or a list, else none."""
+    return tree if isinstance(tree, dict) else dict(enumerate(tree)) if isinstance(tree, list) else {}
+
+
+def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of Tokenizer, and those with a name that only some models need.
+
+    Raises ValueError for what is not supported, KeyError for what is missing.
+    """
     model, added = content["model"], content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
-    require(model_type == '"BPE"', f"model.type = {model_type} is not supported")
+    require(model_type == '"BPE"', f"model.type = {model_type:.99} is not supported")
     # older versions write a pair as "t h"; partition() is faster than split()
-    merges = model.pop("merges", [])
-    pairs = (pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges)
+    pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in model.pop("merges", [])]
     vocab = model.pop("vocab", {})
     if all(character in vocab for character in CHARACTERS):  # no byte is unknown
         model.pop("unk_token", None)
@@ -1610,35 +1789,21 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
         check_special_tokens(specials)
         check_special_names(filter(vocab.__contains__, specials))  # others name no other token
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
-        reasons.append(str(error))
-    # Tokens outside the vocabulary get ids from its size on, as in the package tokenizers; unsupported()
-    # compares them with the ids in the file.
-    new_id, special_ids = len(vocab), {}
-    for text in specials:
-        special_ids[text] = vocab.pop(text) if text in vocab else new_id
-        new_id = max(new_id, special_ids[text] + 1)
+        reasons.append(f"{error!s:.200}")
+    special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
+    vocab = {text: token_id for text, token_id in vocab.items() if text not in special_ids}
 
     pattern, entries = read_steps(content)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     normalized = tuple(token["content"] for token in added if token.get("normalized"))
     rest = {name: content[name] for name in UNUSED if content.get(name)}
-    words_first = model.get("ignore_merges") is True
-    options = Options(specials, pattern, kept=kept, normalized=normalized, rest=rest, words_first=words_first)
-    reasons += unsupported(content, entries, options, special_ids)
-    if reasons:
-        raise ValueError(first_of(reasons))
+    ignore_merges = model.get("ignore_merges") is True
+    settings: dict[str, Any] = {"kept": kept, "normalized": normalized, "rest": rest, "ignore_merges": ignore_merges}
+    options = Options(specials, pattern, **settings)
+    check_supported(content, entries, options, special_ids, reasons)
     vocab, merges = to_bytes(vocab | special_ids, pairs, specials)
-    return vocab, WordsFirst(merges) if words_first else merges, specials, pattern, kept, normalized, rest
-
-
-def first_of(reasons: Sequence[str]) -> str:
-    """Join reasons, but no more than fit in 300 characters: "...; ...; and 5 more"."""
-    text = f"{reasons[0]:.280}"
-    for number, reason in enumerate(reasons[1:], 1):
-        if len(text) + len(reason) > 280:
-            return f"{text}; and {len(reasons) - number} more"
-        text += f"; {reason}"
-    return text
+    # a tuple: a warning about tokens that no merge makes would not help, since the ids are right
+    return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
 
 
 def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
@@ -1649,6 +1814,8 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
     pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
     pre_tokenizer, steps = content.get("pre_tokenizer") or {}, []
     for step in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        if step.get("pattern", {}).get("String"):  # tokenizers makes an expression of it, too
+            step = {**step, "pattern": {"Regex": f"(?:{regex.escape(step['pattern']['String'])})"}}
         kind, expression = step.get("type"), step.get("pattern", {}).get("Regex", "")
         if kind == "Digits":
             expression = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
@@ -1662,51 +1829,102 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             if step == split_step(ours):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
-            else:  # unsupported() reports it; a placeholder keeps the index of later steps in flat()
+            else:  # check_supported() reports it; a placeholder keeps the index of later steps
                 pattern.append(check_pattern(expression or "gpt2"))
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
     return check_pattern(tuple(pattern)), entries
 
 
-def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Options,
-                special_ids: Mapping[str, int]) -> Iterator[str]:
-    """Yield an error for each entry of a tokenizer.json that could change ids, with its value."""
-    expected = tokenizer_json(options, special_ids, [])
+def check_supported(content: dict[str, Any], entries: dict[str, Any], options: Options,
+                    special_ids: Mapping[str, int], other_reasons: Sequence[str]) -> None:
+    """Raise ValueError for each entry of a tokenizer.json that could change ids, with its value, in one line."""
+    expected = tokenizer_json(options, {}, special_ids, [])
     del expected["model"]["vocab"]
     decoder = content.get("decoder") or expected["decoder"]
-    ours, theirs = flat(expected), flat({**content, **entries, "decoder": decoder})
-    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-    names = [name for name in names if not re.fullmatch(HARMLESS, name)]
-    values = {name: theirs[name] for name in names if name in theirs}
+    found = differences(expected, {**content, **entries, "decoder": decoder})
+    different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
+    values = {name: value for name, value in different.items() if value is not None}
     # where only our side has values, as for "pre_tokenizer": null, their whole entry is shown
     entries_shown = {name.split(".")[0] for name in values}
-    for entry in (name.split(".")[0] for name in names):
+    for entry in (name.split(".")[0] for name in different):
         if entry not in entries_shown:
             values[entry] = content.get(entry)
-    for name, value in values.items():
-        yield f"{name} = {json.dumps(value):.200} is not supported"
+    reasons = [f"{name:.99} = {json.dumps(value):.99}" for name, value in values.items()]
+    reasons += [*other_reasons, *unsupported_tokens(options), *unsupported_templates(content)]
 
+    rest = " not supported"
+    lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
+    most = 280 if not lengths or lengths[-1] <= 280 else 260  # what is left of 300 is for the words below
+    shown = reasons[: max(1, sum(length <= most for length in lengths))]
+    n_values = min(len(shown), len(values))
+    if n_values:
+        shown[n_values - 1] += (" is" if n_values == 1 else " are") + rest
+    if len(shown) < len(reasons):
+        shown.append(f"and {len(reasons) - len(shown):,} more")
+    require(not shown, "{}", "; ".join(shown))
+
+
+def unsupported_tokens(options: Options) -> Iterator[str]:
+    """Yield a reason for each added token that the package tokenizers could find elsewhere than we do."""
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
     # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)
     form = steps_of(options.pattern)[0]
-    others = set() if form else set(options.special_tokens).difference(options.normalized)
-    # hashes, because all beginnings of a long token would take too much memory
-    beginnings = {hash(other[:end]) for other in others for end in range(1, len(other) + 1)}
+    others = () if form else set(options.special_tokens).difference(options.normalized)
+    for token in overlapping(options.normalized, others):
+        yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
     for token in options.normalized:
-        ends = {hash(token[start:]) for start in range(len(token))}
-        if ends & beginnings or any(other in token for other in others):
-            yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
         if form and token != normalize(form, token):
             yield f"the normalized added token {token!r:.99} is not in {form}"
 
+
+def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
+    """Yield each token that has one of the others in it, or ends with a beginning of one.
+
+    This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is
+    a beginning of some of the others; state 0 is the empty one.
+    """
+    following: dict[tuple[int, str], int] = {}  # (state, next character) -> state
+    shorter = [0]  # the state of the longest proper ending of a state that is a state, too
+    complete = {0: False}  # whether a state ends with one of the others
+
+    def after(state: int, character: str) -> int:
+        while state and (state, character) not in following:
+            state = shorter[state]
+        return following.get((state, character), 0)
+
+    left = [(other, 0) for other in others if tokens]
+    for place in itertools.count():  # the shortest states first
+        left = [(other, state) for other, state in left if place < len(other)]
+        if not left:
+            break
+        for number, (other, state) in enumerate(left):
+            new = following.get((state, other[place]))
+            if new is None:
+                new = len(shorter)
+                shorter.append(after(shorter[state], other[place]) if state else 0)
+                following[state, other[place]] = new
+                complete[new] = complete[shorter[new]]
+            complete[new] |= place + 1 == len(other)
+            left[number] = other, new
+    for token in tokens:
+        state, found = 0, False
+        for character in token:
+            state = after(state, character)
+            found |= complete[state]
+        if found or state:
+            yield token
+
+
+def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
+    """Yield a reason for each template in which the text does not occur once."""
     processor = content.get("post_processor") or {}
     for step in processor.get("processors", [processor]):
         template = step.get("single", [{"Sequence": {"id": "A"}}])
         texts = [part["Sequence"]["id"] for part in template if "SpecialToken" not in part]
         if texts != ["A"]:
-            yield f"a template of {json.dumps(template):.200} is not supported: text A must be in it once"
+            yield f"a template of {json.dumps(template):.99} is not supported: text A must be in it once"
 
 
 def read_vocab(content: Any) -> dict[str, int]:
@@ -1720,7 +1938,7 @@ def read_vocab(content: Any) -> dict[str, int]:
     return ids
 
 
-def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tokens: Sequence[str]) -> Model:
+def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_tokens: Sequence[str]) -> Model:
     """Return (vocab, merges) for ids and merges of printable tokens and of special tokens."""
     tokens = {text: to_token(text) for text in ids}
     tokens |= {text: text.encode("utf-8") for text in special_tokens if text in ids}
@@ -1729,7 +1947,10 @@ def to_bytes(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tok
     try:
         return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
     except KeyError as error:
-        raise ValueError(f"a merge uses {error}, which is not in the vocabulary") from None
+        raise ValueError(f"a merge uses {error!s:.99}, which is not in the vocabulary") from None
+    except ValueError:
+        wrong = next((number, pair) for number, pair in enumerate(pairs) if len(pair) != 2)
+        raise ValueError("merge {} (from 0) must be two tokens, not {!r:.99}".format(*wrong)) from None
 
 
 def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
@@ -1756,15 +1977,43 @@ def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[
     return list(pairs.values())
 
 
-def read_tiktoken(path: FilePath) -> Model:
+def read_tiktoken(path: FilePath | Mapping[Any, Any]) -> Model:
     """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
 
     Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a
-    token of two others, in the order of ranks; words that are tokens stay whole.
+    token of two others, in the order of ranks; words that are tokens stay whole. Instead of a path, take
+    ranks as programs hold them in memory: {token: rank}, as tiktoken does, or {rank: token}.
     """
+    ids = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
+    vocab = {rank: token for token, rank in ids.items()}
+    # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
+    lengths = sorted({len(token) for token in ids if token})
+    splits = [
+        (rank, ids[token[:end]], ids[token[end:]])
+        for token, rank in ids.items()
+        for end in itertools.takewhile(len(token).__gt__, lengths)
+        if token[:end] in ids and token[end:] in ids
+    ]
+    return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
+
+
+def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[bytes, int]:
+    """Return {token: rank} for that, or for {rank: token}."""
+    pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
+    for token, rank in pairs:
+        valid = isinstance(token, bytes) and hasattr(rank, "__index__") and rank >= 0
+        require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
+    ids = {token: operator.index(rank) for token, rank in pairs}
+    require(len(ids) == len(set(ids.values())) == len(ranks), "two tokens have the same rank, or a token has two ranks")
+    require(ids, "there are no ranks")
+    return ids
+
+
+def ranks_of_file(path: FilePath) -> dict[bytes, int]:
+    """Return {token: rank} for a .tiktoken file."""
     in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
-    vocab: dict[int, bytes] = {}
     ids: dict[bytes, int] = {}
+    ranks: set[int] = set()
     with open(path, "rb") as file, error_prefix(path):
         for number, line in enumerate(file.read().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
             if line:
@@ -1773,23 +2022,20 @@ def read_tiktoken(path: FilePath) -> Model:
                     raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
                 token, rank = base64.b64decode(match[1]), int(match[2])
                 # of a file that ends too early, the last line may have 25 instead of 257
-                fresh = token not in ids and rank not in vocab
+                fresh = token not in ids and rank not in ranks
                 require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
                 ids[token] = rank
-                vocab[rank] = token
+                ranks.add(rank)
         require(ids, "the file is empty")
-    splits = [
-        (rank, ids[token[:end]], ids[token[end:]])
-        for token, rank in ids.items()
-        for end in range(1, len(token))
-        if token[:end] in ids and token[end:] in ids
-    ]
-    return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
+    return ids
 
 
 @contextlib.contextmanager
 def error_prefix(path: FilePath, hint: str = "vocab.json and merges.txt are for Tokenizer.from_files") -> Any:
-    """Put a file's name before an error. Any error but a plain ValueError means another kind of file."""
+    """Put a file's name before an error of at most 300 characters.
+
+    Any error but a plain ValueError means another kind of file.
+    """
     try:
         yield
     except MemoryError:
@@ -1804,6 +2050,7 @@ def error_prefix(path: FilePath, hint: str = "vocab.json and merges.txt are for 
             text = "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
         elif start.startswith(b"<"):
             text = "this looks like a web page, not a model"
+        text = text if len(text) <= 300 else f"{text[:299]}…"
         raise ValueError(f"{os.fspath(path)}: {text if start else 'the file is empty'}") from None
 
 
@@ -2422,8 +2669,8 @@ def train(args: Namespace, options: Options) -> tuple[Corpus, bool]:
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     if note := forgotten_note(learned):
         report(args, "note", note)
-    if folder is not None:
-        save_somewhere((vocab, merges), options, folder)
+    if folder is not None and (note := save_somewhere((vocab, merges), options, folder)):
+        report(args, "note", note)
     task = "--explain" if rounds else "--compare"
     report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
     return corpus, same
@@ -2438,10 +2685,13 @@ def forgotten_note(learned: Iterable[Learned]) -> str:
     return f'{times}; if they belong to special tokens, name each one: --special-token "<|user|>"'
 
 
-def save_somewhere(model: Model, options: Options, folder: str) -> None:
-    """Save a model; if that fails, save it in a temporary folder, so that no training is lost."""
+def save_somewhere(model: Model, options: Options, folder: str) -> str:
+    """Save a model; if that fails, save it in a temporary folder, so that no training is lost.
+
+    Return the note of save_model().
+    """
     try:
-        save_model(*model, options, folder)
+        return save_model(*model, options, folder)
     except OSError as error:
         import tempfile
 

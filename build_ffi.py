@@ -274,7 +274,7 @@ class Encoder:
         in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
         merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.merge_ids)))
         others = [token_id for token_id, number in in_c.items() if number > 255]
-        tokens = list(map(tokenizer.vocab.__getitem__, others))
+        tokens = list(map(tokenizer.vocab.copy().__getitem__, others))
         ids = array("I", (2**32 - 1 if token_id is None else token_id for token_id in id_of_byte))
 
         def in_memory(numbers: Any) -> Any:

@@ -76,3 +76,11 @@ def test_bad_words_and_merges_of_characters_are_errors():
         bpe.segment("x a</w>b", [("a", "b")])
     with pytest.raises(ValueError, match=r"'l', 'o'"):
         bpe.segment("low", [("l", "o"), ("lo", "w</w>"), ("l", "o")])
+
+
+@only_python
+def test_counts_that_are_negative_or_no_integers_are_errors():
+    with pytest.raises(ValueError, match="counts must not be negative: 'low' has -2"):
+        bpe.learn_characters({"low": -2}, 3)
+    with pytest.raises(TypeError):
+        bpe.learn_characters({"low": 1.5}, 3)

@@ -16,7 +16,7 @@ def test_train_bpe_describes_each_option(words_txt):
     described = set(regex.findall(r"(?m)^ *(\w+)   ", bpe.train_bpe.__doc__))
     assert described == set(inspect.signature(bpe.train_bpe).parameters)
     assert described - {"input_path", "texts"} == {field.name for field in dataclasses.fields(bpe.Options)} - {
-        "end", "kept", "normalized", "rest", "words_first"}  # fmt: skip
+        "end", "kept", "normalized", "rest", "ignore_merges"}  # fmt: skip
     for call in (bpe.count_words, bpe.train_from_counts, bpe.Tokenizer.train, bpe.Tokenizer.encode_files):
         assert regex.search(r"bpe\.train_bpe\b|Its docstring", call.__doc__), call
 

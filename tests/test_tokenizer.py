@@ -6,11 +6,13 @@ import contextlib
 import copy
 import gc
 import itertools
+import json
 import os
 import pickle
 import random
 import sys
 import tracemalloc
+import warnings
 
 import pytest
 import regex
@@ -124,6 +126,102 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
         assert clone.encode(text) == ids and vars(clone.options) == vars(tokenizer.options)
         assert clone.vocab == tokenizer.vocab and clone.merges == tokenizer.merges
         assert type(clone) is kind
+
+
+@only_python
+def test_whole_words_are_an_argument_so_a_plain_list_of_merges_keeps_them():
+    """Without ignore_merges, xyz is [120, 121, 122]: the flag used to be the class of the list alone."""
+    vocab = {number: bytes([number]) for number in range(256)} | {256: b"xy", 257: b"xyz"}
+    first = bpe.Tokenizer(vocab, bpe.WordsFirst([(b"x", b"y")]))
+    from_json = [tuple(part.encode() for part in pair) for pair in json.loads('[["x", "y"]]')]
+    for merges in (first.merges[:], list(first.merges), from_json, iter(first.merges)):
+        again = bpe.Tokenizer(first.vocab, merges, first.special_tokens, first.pattern, ignore_merges=first.ignore_merges)
+        assert again.encode("xyz") == first.encode("xyz") == [257] and again.ignore_merges
+    assert bpe.Tokenizer(first.vocab, first.merges).encode("xyz") == [257]  # the list is a WordsFirst
+    assert bpe.Tokenizer(vocab, [(b"x", b"y")], ignore_merges=False).encode("xyz") == [256, 122]
+
+
+@only_python
+def test_what_a_tokenizer_was_made_of_is_read_only():
+    tokenizer = bpe.Tokenizer(*trained(300), [END])
+    merges, special_ids, ids = tokenizer.merges, tokenizer.special_ids, tokenizer.encode(PART)
+    for name in ("vocab", "merges", "special_tokens", "pattern", "ids", "special_ids", "ignore_merges"):
+        with pytest.raises(AttributeError):
+            setattr(tokenizer, name, getattr(tokenizer, name))
+    for mapping in (tokenizer.vocab, tokenizer.ids):
+        with pytest.raises(TypeError):
+            mapping[0] = b"a"
+    tokenizer.merges.append((b"x", b"y"))
+    tokenizer.special_ids["x"] = 5
+    assert (tokenizer.merges, tokenizer.special_ids) == (merges, special_ids) == (trained(300)[1], {END: 256})
+    assert tokenizer.vocab == trained(300)[0] and tokenizer.encode(PART) == ids
+
+
+def test_special_tokens_are_added_to_all_of_a_model(tmp_path):
+    """Templates, kept and normalized tokens, whole words, steps: what the recipe used to lose."""
+    vocab = {number: bytes([number]) for number in range(256)} | {256: b"xyz"}
+    rest = {"truncation": {"direction": "Right", "max_length": 9, "strategy": "LongestFirst", "stride": 0}}
+    old = bpe.Tokenizer(vocab, [], ["<tool>", "<n>"], ("NFC", "qwen2"), ["<tool>"], ["<n>"], rest, ignore_merges=True)
+    new = old.with_special_tokens(["<|user|>", "<|end|>"])
+    assert new.special_ids == {"<tool>": 257, "<n>": 258, "<|user|>": 259, "<|end|>": 260}
+    assert new.encode("<tool>xyz<n><|user|>") == [257, 256, 258, 259]
+    assert new.decode([257, 256, 259], skip_special_tokens=True) == "<tool>xyz"
+    same = ("kept", "normalized", "rest", "ignore_merges", "pattern")
+    assert [getattr(new.options, name) for name in same] == [getattr(old.options, name) for name in same]
+    new.save(tmp_path)
+    assert vars(bpe.Tokenizer.load(tmp_path).options) == vars(new.options)
+    assert type(OwnTokenizer(*trained(300), [END]).with_special_tokens(["<|user|>"])) is OwnTokenizer
+    with pytest.raises(ValueError, match="duplicate special token"):
+        old.with_special_tokens(["<n>"])
+
+
+@only_python
+def test_tokens_that_encode_can_never_give_are_a_warning():
+    vocab = {number: bytes([number]) for number in range(256)} | {256: b"ab", 257: b"abc", 258: b"<|end|>"}
+    with pytest.warns(UserWarning, match="encode.. can't give 3 tokens that no merge makes, such as b'ab'"):
+        bpe.Tokenizer(vocab, [])
+    with pytest.warns(UserWarning, match="1 token that no merge makes, such as b'<|end|>'"):
+        bpe.Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = bpe.Tokenizer(vocab, [], ["<|end|>"], ignore_merges=True)
+        bpe.Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")], ["<|end|>", "<new>"]).ordinary.encode("abc")
+        bpe.Tokenizer(vocab | {259: b""}, [(b"a", b"b"), (b"ab", b"c")], ["<|end|>"])
+        bpe.Tokenizer({5: b"a", 6: b"b", 7: b"ab", 8: b"ab"}, [(b"a", b"b")], ["ab"])  # 8 is the special token
+        pickle.loads(pickle.dumps(whole))
+
+
+class WithAName(bpe.Tokenizer):
+    """Another __init__, which takes what Tokenizer took before ignore_merges."""
+
+    def __init__(self, vocab, merges, special_tokens=None, pattern="gpt2"):
+        super().__init__(vocab, merges, special_tokens, pattern)
+        self.name = f"{len(vocab)} tokens"
+
+
+def test_a_class_with_its_own_init_loads_trains_and_can_be_pickled(tmp_path):
+    first = WithAName.train(texts=[PART], vocab_size=300, special_tokens=[END])
+    first.save(tmp_path)
+    for same in (WithAName.load(tmp_path), pickle.loads(pickle.dumps(first)), copy.deepcopy(first), copy.copy(first)):
+        assert type(same) is WithAName and same.name == "300 tokens" and same.encode(PART) == first.encode(PART)
+
+
+@only_python
+def test_pickles_of_earlier_versions_load():
+    """Tokenizer(vocab, merges, special_tokens, pattern, kept, normalized, rest), with words first in the list's class."""
+    vocab = {number: bytes([number]) for number in range(256)} | {256: b"xyz", 257: b"<t>"}
+    model = vocab, bpe.WordsFirst([]), ("<t>",), "llama3", ("<t>",), (), {"truncation": None}
+    old = pickle.loads(pickle.dumps(Reduced(model)))
+    assert old.encode("xyz<t>") == [256, 257] and old.pattern == "llama3" and old.options.kept == ("<t>",)
+    assert len(pickle.dumps(bpe.Tokenizer(*trained(2000)))) < 1.02 * len(pickle.dumps(trained(2000)))
+
+
+class Reduced:
+    def __init__(self, model):
+        self.model = model
+
+    def __reduce__(self):
+        return bpe.Tokenizer, self.model
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------

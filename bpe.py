@@ -74,6 +74,7 @@ import codecs
 import collections
 import contextlib
 import dataclasses
+import errno
 import functools
 import heapq
 import importlib.util
@@ -1030,10 +1031,11 @@ class Tokenizer:
              pad_token: str | None = None, chat_template: str | None = None) -> None:
         """Save the model in a folder: tokenizer.json, and files for other programs.
 
-        load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. If a
-        power cut or `kill -9` comes while files are replaced, merges.txt, or also vocab.json, may be
-        missing. bos_token, eos_token, pad_token (each one of the special tokens) and the chat template
-        are for transformers. Those that the folder has already, and the call does not name, stay.
+        Files of an earlier model are replaced. load() finds the old model or the new one, even after
+        Ctrl-C, a full disk, or a power cut. If a power cut or `kill -9` comes while files are replaced,
+        vocab.json and merges.txt may both be old ones, or one or both missing. bos_token, eos_token,
+        pad_token (each one of the special tokens) and the chat template are for transformers. Those that
+        the folder has already, and the call does not name, stay.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
         save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
@@ -1123,7 +1125,8 @@ class Tokenizer:
 
         numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. With end="<|endoftext|>",
         or another special token, its id follows each file or text, in which special tokens are plain
-        text; by default no id is added. The docstring of bpe.train_bpe explains the options, and errors.
+        text; by default no id is added. The folder of the output must exist. The docstring of
+        bpe.train_bpe explains the options, and errors.
         """
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
         return encode_corpus(self, corpus, output)
@@ -1357,13 +1360,40 @@ def file_in_errors(path: FilePath) -> Iterator[None]:
         raise
 
 
+def check_replaceable(path: pathlib.Path) -> None:
+    """Raise an error, before the work, for an existing file that can't be replaced after it."""
+    if not path.exists():
+        return
+    require(stat.S_ISREG(path.stat().st_mode), "refusing to overwrite {}: not a regular file", path)
+    try:
+        os.rmdir(path)  # fails for any file, but differently if this one may not be removed
+    except PermissionError as error:
+        text = f"can't replace {path}: {error.strerror}; it is immutable, or another user's, or its folder is"
+        raise OSError(error.errno, text) from None
+    except OSError:
+        pass
+    if mount_of(path) != mount_of(path.parent):  # containers mount single files
+        raise OSError(errno.EBUSY, f"can't replace {path}: it is a mount point; mount its folder instead")
+
+
+def mount_of(path: pathlib.Path) -> str:
+    """Return the number of the mount that a path is on, or "" if the system doesn't tell."""
+    with contextlib.suppress(OSError, AttributeError):  # only Linux has O_PATH and /proc
+        file = os.open(path, os.O_PATH)
+        try:
+            about = pathlib.Path(f"/proc/self/fdinfo/{file}").read_text()
+        finally:
+            os.close(file)
+        return about.partition("mnt_id:")[2].partition("\n")[0]
+    return ""
+
+
 def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
     """Create a temporary file next to path: ids.npy.0.bpe.tmp, or 1 if another run uses 0."""
-    with contextlib.suppress(FileNotFoundError):
-        require(stat.S_ISREG(path.stat().st_mode), f"refusing to overwrite {path}: not a regular file")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    # systems take 255 bytes, and a character has four at most
+    stem = path.name if len(os.fsencode(path.name)) <= 240 else path.name[:50]
     for number in itertools.count():
-        temporary = path.with_name(f"{path.name}.{number}.bpe.tmp")
+        temporary = path.with_name(f"{stem}.{number}.bpe.tmp")
         with contextlib.suppress(OSError):
             if time.time() - temporary.stat().st_mtime > 24 * 3600:  # of a run that was killed
                 temporary.unlink()
@@ -1372,8 +1402,12 @@ def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
 
 
 @contextlib.contextmanager
-def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[BinaryIO]]:
-    """Open files under temporary names. On success, remove stale files, then rename the new ones."""
+def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = (),
+              keep: bool = False) -> Iterator[list[BinaryIO]]:
+    """Open files under temporary names, and rename them at the end; stale ones go after the first rename.
+
+    If the rename of a single file fails, keep=True leaves the finished file, and the error names it.
+    """
     targets = [pathlib.Path(path).resolve() for path in paths]  # a link is followed, not replaced
     files: list[BinaryIO] = []
     try:
@@ -1383,9 +1417,16 @@ def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iter
         for file, target in zip(files, targets):
             with file_in_errors(target), file:
                 file.flush()
-                os.fsync(file.fileno())  # else a power cut could leave an empty file under the new name
+                sync(file)  # else a power cut could leave an empty file under the new name
         with delayed(signal.SIGINT), delayed(signal.SIGTERM):
-            rename(files, targets, stale)
+            try:
+                rename(files, targets, stale)
+            except OSError as error:
+                if not keep:
+                    raise
+                kept = files.pop(0).name
+                text = f"can't replace {targets[0]}: {error.strerror}; the finished file is {kept}"
+                raise OSError(error.errno, text) from None
     finally:
         for file in files:
             with contextlib.suppress(OSError):
@@ -1395,23 +1436,38 @@ def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iter
 
 
 def rename(files: list[BinaryIO], targets: Sequence[pathlib.Path], stale: Iterable[FilePath]) -> None:
-    """Remove the stale files, and give each temporary file its name, while other runs wait."""
+    """Give each temporary file its name, and remove the stale files after the first, while other runs wait."""
     folder = None
     try:
         with contextlib.suppress(ImportError, OSError):  # Windows and some networks have no locks
             import fcntl
             folder = os.open(targets[0].parent, os.O_RDONLY)
             fcntl.flock(folder, fcntl.LOCK_EX)
-        for path in stale:
-            pathlib.Path(path).resolve().unlink(missing_ok=True)
-        for target in targets:
+        for number, target in enumerate(targets):
             os.replace(files[0].name, target)
             files.pop(0)  # another run may use the temporary name now, so new_files() must not remove it
+            if number == 0:  # if this rename fails, all files of the earlier model are still there
+                for path in stale:
+                    pathlib.Path(path).resolve().unlink(missing_ok=True)
         if folder is not None:
-            os.fsync(folder)
+            with contextlib.suppress(OSError):  # some file systems can't; the files are complete
+                os.fsync(folder)
     finally:
         if folder is not None:
             os.close(folder)
+
+
+# how file systems say that they have no fsync (VirtualBox, some networks, FUSE): EIO would be lost data
+NO_FSYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF)
+
+
+def sync(file: BinaryIO) -> None:
+    """Write a file to the disk, if its file system can do that on demand."""
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in NO_FSYNC:
+            raise
 
 
 @contextlib.contextmanager
@@ -1435,7 +1491,7 @@ def delayed(number: int) -> Iterator[None]:
 
 
 def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) -> None:
-    """Refuse an output that is an input, or another output, even by way of links."""
+    """Refuse an output that is an input, or another output, even by way of links, or can't be replaced."""
     seen: dict[object, FilePath] = {}
     for number, path in enumerate([*inputs, *outputs]):
         try:
@@ -1445,6 +1501,8 @@ def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) 
         same = key in seen and number >= len(inputs)
         require(not same, "the output {} is the same file as {}, which is needed, too", os.fspath(path), seen.get(key))
         seen[key] = path
+    for path in outputs:
+        check_replaceable(pathlib.Path(path).resolve())
 
 
 def model_files(folder: FilePath) -> list[str]:
@@ -1476,8 +1534,9 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     }
     paths = [os.path.join(folder, name) for name in texts]
     check_outputs(paths)
-    # Other programs take vocab.json and merges.txt together. If the old ones were not removed first, a
-    # run that is killed between two renames would leave files of two models.
+    pathlib.Path(folder).resolve().mkdir(parents=True, exist_ok=True)
+    # Other programs take vocab.json and merges.txt together. If the old ones were not removed before the
+    # new ones get their names, a run that is killed between two renames would leave files of two models.
     with new_files(paths, stale=paths[-2:]) as files:
         for file, path, text in zip(files, paths, texts.values()):
             with file_in_errors(path):
@@ -2041,6 +2100,8 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     """Write the token ids of a corpus into a .npy file; return how many there are."""
     require(os.fspath(output).endswith(".npy"), f"the name of the output must end in .npy: {os.fspath(output)!r}")
     check_outputs([output], corpus.paths)
+    folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
+    require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
     id_bytes = tokenizer.id_bytes
     end = b""
     if corpus.options.end is not None:
@@ -2049,7 +2110,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     encoder = PythonEncoder(tokenizer) if corpus.options.engine == "python" else tokenizer.encoder
     encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
     results = corpus.map(encode_texts, not isinstance(encoder, PythonEncoder), "encoding")
-    with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
+    with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
         header = npy_header(id_bytes, 0)
         file.write(header)
         for part, (ids, ends) in results:
@@ -2288,13 +2349,13 @@ def save_somewhere(model: Model, options: Options, folder: str) -> None:
     """Save a model; if that fails, save it in a temporary folder, so that no training is lost."""
     try:
         save_model(*model, options, folder)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a folder with a file's name, say
         import tempfile
 
         try:
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
             save_model(*model, options, elsewhere)
-        except OSError as second:
+        except (OSError, ValueError) as second:
             raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
         raise OSError(f"{error}; the model is in {elsewhere}") from None
 

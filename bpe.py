@@ -104,6 +104,7 @@ if __name__ == "__main__" and not importlib.util.find_spec("regex"):
 import regex
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from argparse import ArgumentParser, Namespace
 
 __all__ = [
@@ -1081,7 +1082,7 @@ class Tokenizer:
         # time. It stays off until `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
-            results = corpus.map(self.encoder.encode_texts, in_threads=True, slice_bytes=BATCH_BYTES)
+            results = corpus.map(self.encoder.encode_texts, True, "", BATCH_BYTES, most_threads(self.encoder))
             with contextlib.closing(results):
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
@@ -1098,7 +1099,7 @@ class Tokenizer:
         encode_texts = functools.partial(self.encoder.encode_texts, kind=f"u{self.id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        results = corpus.map(encode_texts, in_threads=True, slice_bytes=SLICE_BYTES)
+        results = corpus.map(encode_texts, True, "", SLICE_BYTES, most_threads(self.encoder))
         with contextlib.closing(results):
             for _, (more_ids, ends) in results:
                 ids += more_ids
@@ -1816,6 +1817,7 @@ def error_prefix(path: FilePath, hint: str = "vocab.json and merges.txt are for 
 
 SLICE_BYTES = 1 << 20  # how much text a worker counts or encodes at a time, in Python in about 0.2 s
 SLICE_BYTES_IN_C = 2 << 20  # the same for a thread in C
+SLICE_TEXTS = 1 << 14  # how many texts a slice has at most: they may all be empty
 BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 MOST_WORKERS = 61  # on Windows, a pool of processes can't be larger
@@ -1829,6 +1831,7 @@ class Slice(NamedTuple):
     end_byte: int
     texts: tuple[bytes, ...] = ()  # empty if a worker reads a part of a file
     first_text: int | None = None  # the number of texts[0] among all texts; None for contents of a file
+    files: tuple[Slice, ...] = ()  # small files that a worker reads, each a text
 
 
 class Corpus:
@@ -1876,11 +1879,17 @@ class Corpus:
     def slices(self, slice_bytes: int) -> Iterator[Slice]:
         """Cut files into slices of about slice_bytes, and collect texts into such slices."""
         yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
-        for path, size in zip(self.paths, self.sizes):
-            slices_of = slices_of_file if size else slices_of_pipe
-            yield from slices_of(path, slice_bytes, self.options)
-            if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
+        small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
+        sizes = zip(self.paths, self.sizes)
+        for are_small, group in itertools.groupby(sizes, lambda pair: 0 < pair[1] < small):
+            if are_small:
+                yield from slices_of_small_files((path for path, _ in group), small)
+                continue
+            for path, size in group:
+                slices_of = slices_of_file if size else slices_of_pipe
+                yield from slices_of(path, slice_bytes, self.options)
+                if self.options.end is not None:
+                    yield Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
 
 
 def json_note(paths: Iterable[str]) -> str:
@@ -1914,6 +1923,21 @@ def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
     yield Slice(path, start, size)
 
 
+def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
+    """Collect files into slices."""
+    files: list[Slice] = []
+    n_bytes = 0
+    for path in paths:
+        files.append(Slice(path, 0, os.stat(path).st_size))
+        n_bytes += files[-1].end_byte
+        if n_bytes >= slice_bytes or len(files) == SLICE_TEXTS:
+            yield Slice("", 0, n_bytes, files=tuple(files))
+            files = []
+            n_bytes = 0
+    if files:
+        yield Slice("", 0, n_bytes, files=tuple(files))
+
+
 def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[Slice]:
     """Collect texts into slices."""
     encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
@@ -1930,7 +1954,7 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
             raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
         collected.append(utf8)
         n_bytes += len(utf8)
-        if n_bytes >= slice_bytes:
+        if n_bytes >= slice_bytes or len(collected) == SLICE_TEXTS:
             yield Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
             collected = []
             n_bytes = 0
@@ -1977,48 +2001,118 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
     """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
     first_slices = list(itertools.islice(slices, min(most_workers, 2)))  # with one, cores need not be counted
     if len(first_slices) == 2:
-        n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        most_workers = min(most_workers, n_cores)
+        most_workers = min(most_workers, count_cores())
         first_slices += itertools.islice(slices, max(most_workers - 2, 0))
     n_workers = min(most_workers, len(first_slices))
     slices = itertools.chain(first_slices, slices)
     # If this module was loaded without an entry in sys.modules, worker processes would not find
     # run_in_worker there, and the pool would wait for them forever.
     named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
-    if n_workers < 2 or not (in_threads or named):
-        for part in slices:
-            yield part, task(part)
-        return
-
-    import concurrent.futures
-    import multiprocessing
-    import queue
-    if in_threads:
-        pool: concurrent.futures.Executor = concurrent.futures.ThreadPoolExecutor(n_workers)
-    else:  # a process gets the task once, at its start: a vocabulary is large
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-        pool = concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
-        task = run_in_worker
-
-    def submitted(part: Slice) -> tuple[Slice, queue.SimpleQueue[concurrent.futures.Future[T]]]:
-        # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
-        # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
-        # interrupted halfway.
-        done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
-        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
-            pool.submit(task, part).add_done_callback(done.put)
-        return part, done
-
-    submissions = map(submitted, slices)
+    pool = None
     try:
+        if n_workers > 1 and (in_threads or named):
+            with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+                pool = start_threads(n_workers) if in_threads else start_processes(n_workers, task)
+        if pool is None:
+            for part in slices:
+                yield part, task(part)
+            return
+        submissions = (submitted(pool, task, part, in_threads) for part in slices)
         # Each worker has a slice, and one more waits: all of a large corpus would fill the memory
         waiting = collections.deque(itertools.islice(submissions, n_workers))
         while waiting:
             waiting.extend(itertools.islice(submissions, 1))
-            part, done = waiting.popleft()
-            yield part, done.get().result()
+            part, result = waiting.popleft()
+            yield part, result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use; a container may have a quota of fewer than it sees."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for names in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:  # cgroups 2 and 1
+        with contextlib.suppress(OSError, ValueError):  # the quota may be "max", or -1
+            texts = [pathlib.Path("/sys/fs/cgroup", name).read_text() for name in names]
+            quota, period = map(int, " ".join(texts).split())
+            if quota > 0:
+                n_cores = min(n_cores, -(-quota // period))  # rounded up
+    return n_cores
+
+
+def start_threads(n_threads: int) -> concurrent.futures.Executor | None:
+    """Return a pool whose threads all run, or None if the system refuses one."""
+    pool = None
+    started = False
+    go_on = threading.Event()
+    try:
+        import concurrent.futures  # fails if the main thread has ended
+
+        pool = concurrent.futures.ThreadPoolExecutor(n_threads)
+        # A pool starts a thread when it gets a task. If that fails, it keeps the task, and another thread
+        # may run it: so no task that counts words comes before all threads are there.
+        for _ in range(n_threads):
+            pool.submit(go_on.wait)
+        started = True
+    except (RuntimeError, ImportError, MemoryError):
+        pass
+    finally:
+        go_on.set()
+    if pool is not None and not started:
+        pool.shutdown()
+    return pool if started else None
+
+
+def start_processes(n_processes: int, task: Callable[[Slice], object]) -> concurrent.futures.Executor | None:
+    """Return a pool of processes that have a task, or None if it can't start.
+
+    Daemon processes may have no children, some systems have no semaphores, and others no more room.
+    """
+    pool = None
+    # Each process has a thread, and the pool has two. If they had no room, it would wait forever.
+    threads = start_threads(2 * n_processes + 2)
+    if threads is None:
+        return None
+    threads.shutdown()
+    try:
+        import concurrent.futures
+        import multiprocessing
+
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        # a process gets the task once, at its start: a vocabulary is large
+        pool = concurrent.futures.ProcessPoolExecutor(n_processes, context, start_worker, (task,))
+        pool.submit(os.getpid)  # starts them
+    except Exception as error:
+        if "bootstrapping" in str(error):  # this is a worker that loads a script without a guard
+            raise
+        if pool is not None:
+            for process in (pool._processes or {}).values():  # those that did start
+                process.kill()
+                process.join()
+            pool.shutdown(wait=False)
+        return None
+    return pool
+
+
+def submitted(pool: concurrent.futures.Executor, task: Callable[[Slice], T], part: Slice,
+              in_threads: bool) -> tuple[Slice, Callable[[], T]]:
+    """Hand a slice to a pool; return it, and a function that waits for its result."""
+    import concurrent.futures
+    import queue
+
+    # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
+    # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
+    # interrupted halfway.
+    done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
+    try:
+        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+            pool.submit(task if in_threads else run_in_worker, part).add_done_callback(done.put)
+    except concurrent.futures.BrokenExecutor:  # a worker was killed
+        raise
+    except RuntimeError:  # the main thread has ended since the pool started, so it takes no more tasks
+        return part, functools.partial(task, part)
+    return part, lambda: done.get().result()
 
 
 def start_worker(task: Callable[[Slice], object]) -> None:
@@ -2045,25 +2139,33 @@ def run_in_worker(part: Slice) -> Any:
 
 def run_task(work: Callable[[Sequence[bytes]], T], errors: Errors, part: Slice) -> T:
     """Return work(texts of a slice); add the file and the place to its errors."""
-    texts: Sequence[bytes] = part.texts
     try:
-        if not texts:
-            n_bytes = part.end_byte - part.start_byte
-            with file_in_errors(part.name), open(part.name, "rb") as file:
-                file.seek(part.start_byte)
-                texts = [file.read(n_bytes)]
-            require(len(texts[0]) == n_bytes, "the file has fewer bytes now")
+        texts = part.texts or [read_part(file) for file in part.files or (part,)]
         if errors == "replace":
             texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
         return work(texts)
-    except UnicodeDecodeError as error:
-        place = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
-        raise ValueError(f"{part.name}: not valid UTF-8 at {place}") from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
+        for file in part.files:
+            run_task(work, errors, file)  # the first one with an error raises it, with its place
+        if isinstance(error, OSError):
+            raise
         place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
+        if isinstance(error, UnicodeDecodeError):
+            byte = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
+            raise ValueError(f"{part.name}: not valid UTF-8 at {byte}") from None
         if part.first_text is not None:
             place = f"texts[{part.first_text + getattr(error, 'number', 0)}]"
         raise ValueError(f"{place}: {error}") from None
+
+
+def read_part(part: Slice) -> bytes:
+    """Read the bytes of a slice of a file."""
+    n_bytes = part.end_byte - part.start_byte
+    with file_in_errors(part.name), open(part.name, "rb") as file:
+        file.seek(part.start_byte)
+        data = file.read(n_bytes)
+    require(len(data) == n_bytes, "the file has fewer bytes now")
+    return data
 
 
 def count_corpus(corpus: Corpus) -> Table:
@@ -2114,7 +2216,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
         header = npy_header(id_bytes, 0)
         file.write(header)
         for part, (ids, ends) in results:
-            if end and part.first_text is not None:  # texts, or the empty one after a file
+            if end and (part.files or part.first_text is not None):  # whole texts, or the empty one after a file
                 places = [0, *(place * id_bytes for place in ends)]
                 ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
@@ -2122,6 +2224,11 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
         file.seek(0)
         file.write(npy_header(id_bytes, n_ids))
     return n_ids
+
+
+def most_threads(encoder: Encoder) -> int:
+    """Return 1 for a PythonEncoder: its threads would fight for Python's lock, and take 2.7 times as long."""
+    return 1 if isinstance(encoder, PythonEncoder) else MOST_WORKERS
 
 
 def npy_header(id_bytes: int, n_ids: int) -> bytes:

@@ -1032,11 +1032,11 @@ class Tokenizer:
              pad_token: str | None = None, chat_template: str | None = None) -> None:
         """Save the model in a folder: tokenizer.json, and files for other programs.
 
-        Files of an earlier model are replaced. load() finds the old model or the new one, even after
-        Ctrl-C, a full disk, or a power cut. If a power cut or `kill -9` comes while files are replaced,
-        vocab.json and merges.txt may both be old ones, or one or both missing. bos_token, eos_token,
-        pad_token (each one of the special tokens) and the chat template are for transformers. Those that
-        the folder has already, and the call does not name, stay.
+        Files with these names are replaced, even a merges.txt that was the corpus. load() finds the old
+        model or the new one, even after Ctrl-C, a full disk, or a power cut. If a power cut or `kill -9`
+        comes while files are replaced, vocab.json and merges.txt may both be old ones, or one or both
+        missing. bos_token, eos_token, pad_token (each one of the special tokens) and the chat template
+        are for transformers. Those that the folder has already, and the call does not name, stay.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token}
         save_model(self.vocab, self.merges, self.options, folder, {**roles, "chat_template": chat_template})
@@ -2030,22 +2030,34 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
 
 
 def count_cores() -> int:
-    """Return how many cores this process may use; a container may have a quota of fewer than it sees."""
+    """Return how many cores this process may use."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for names in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:  # cgroups 2 and 1
+    return min(n_cores, cores_of_quota())
+
+
+@functools.lru_cache(maxsize=1)
+def cores_of_quota() -> int:
+    """Return how many cores the time is worth that a container gives its processes, or MOST_WORKERS without a limit."""
+    for names in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:  # control groups 2 and 1
         with contextlib.suppress(OSError, ValueError):  # the quota may be "max", or -1
             texts = [pathlib.Path("/sys/fs/cgroup", name).read_text() for name in names]
             quota, period = map(int, " ".join(texts).split())
             if quota > 0:
-                n_cores = min(n_cores, -(-quota // period))  # rounded up
-    return n_cores
+                return -(-quota // period)  # rounded up
+    return MOST_WORKERS
 
 
 def start_threads(n_threads: int) -> concurrent.futures.Executor | None:
     """Return a pool whose threads all run, or None if the system refuses one."""
     pool = None
     started = False
-    go_on = threading.Event()
+    starting = threading.Lock()
+
+    def wait() -> None:
+        with starting:
+            pass
+
+    starting.acquire()
     try:
         import concurrent.futures  # fails if the main thread has ended
 
@@ -2053,12 +2065,12 @@ def start_threads(n_threads: int) -> concurrent.futures.Executor | None:
         # A pool starts a thread when it gets a task. If that fails, it keeps the task, and another thread
         # may run it: so no task that counts words comes before all threads are there.
         for _ in range(n_threads):
-            pool.submit(go_on.wait)
+            pool.submit(wait)
         started = True
     except (RuntimeError, ImportError, MemoryError):
         pass
     finally:
-        go_on.set()
+        starting.release()
     if pool is not None and not started:
         pool.shutdown()
     return pool if started else None

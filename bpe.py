@@ -105,13 +105,14 @@ if __name__ == "__main__" and not importlib.util.find_spec("regex"):
 import regex
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from argparse import ArgumentParser, Namespace
 
 __all__ = [
     "Tokenizer", "count_words", "learn_characters", "read_tiktoken", "segment", "train_bpe", "train_from_counts",
 ]  # fmt: skip
 
-__version__ = "0.6.0"
+__version__ = "0.7.0"
 
 Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
@@ -1089,8 +1090,9 @@ class Tokenizer:
              pad_token: str | None = None, chat_template: str | None = None) -> None:
         """Save the model in a folder: tokenizer.json, and files for other programs.
 
-        load() finds the old model or the new one, even after Ctrl-C, a full disk, or a power cut. If a
-        power cut or `kill -9` comes while files are replaced, merges.txt, or also vocab.json, may be
+        Files with these names are replaced, even a merges.txt that was the corpus. load() finds the old
+        model or the new one, even after Ctrl-C, a full disk, or a power cut. If a power cut or `kill -9`
+        comes while files are replaced, vocab.json and merges.txt may both be old ones, or one or both
         missing. bos_token, eos_token, pad_token (each one of the special tokens) and the chat template
         are for transformers. Those that the folder has already, and the call does not name, stay, except
         for roles and added tokens that aren't special tokens of this model, which are a warning.
@@ -1141,7 +1143,7 @@ class Tokenizer:
         # time. It stays off until `pause` is freed.
         pause = self.encoder.pause_collector()
         try:
-            results = corpus.map(self.encoder.encode_texts, in_threads=True, slice_bytes=BATCH_BYTES)
+            results = corpus.map(self.encoder.encode_texts, True, "", BATCH_BYTES, most_threads(self.encoder))
             with contextlib.closing(results):
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
@@ -1158,7 +1160,7 @@ class Tokenizer:
         encode_texts = functools.partial(self.encoder.encode_texts, kind=f"u{self.id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
         corpus = self.corpus(None, texts, workers=workers, errors=errors)
-        results = corpus.map(encode_texts, in_threads=True, slice_bytes=SLICE_BYTES)
+        results = corpus.map(encode_texts, True, "", SLICE_BYTES, most_threads(self.encoder))
         with contextlib.closing(results):
             for _, (more_ids, ends) in results:
                 ids += more_ids
@@ -1186,7 +1188,8 @@ class Tokenizer:
         numpy.load reads a .npy file: uint16 if the whole vocabulary fits, else uint32. A .bin file is the
         array alone, always of uint16, as nanoGPT reads it. With end="<|endoftext|>", or another special
         token, its id follows each file or text, in which special tokens are plain text; by default no id
-        is added. The docstring of bpe.train_bpe explains the options, and errors.
+        is added. The folder of the output must exist. The docstring of bpe.train_bpe explains the options,
+        and errors.
         """
         corpus = self.corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
         if note := json_note(corpus.paths):
@@ -1444,13 +1447,40 @@ def file_in_errors(path: FilePath) -> Iterator[None]:
         raise
 
 
+def check_replaceable(path: pathlib.Path) -> None:
+    """Raise an error, before the work, for an existing file that can't be replaced after it."""
+    if not path.exists():
+        return
+    require(stat.S_ISREG(path.stat().st_mode), "refusing to overwrite {}: not a regular file", path)
+    try:
+        os.rmdir(path)  # fails for any file, but differently if this one may not be removed
+    except PermissionError as error:
+        text = f"can't replace {path}: {error.strerror}; it is immutable, or another user's, or its folder is"
+        raise OSError(error.errno, text) from None
+    except OSError:
+        pass
+    if mount_of(path) != mount_of(path.parent):  # containers mount single files
+        raise OSError(errno.EBUSY, f"can't replace {path}: it is a mount point; mount its folder instead")
+
+
+def mount_of(path: pathlib.Path) -> str:
+    """Return the number of the mount that a path is on, or "" if the system doesn't tell."""
+    with contextlib.suppress(OSError, AttributeError):  # only Linux has O_PATH and /proc
+        file = os.open(path, os.O_PATH)
+        try:
+            about = pathlib.Path(f"/proc/self/fdinfo/{file}").read_text()
+        finally:
+            os.close(file)
+        return about.partition("mnt_id:")[2].partition("\n")[0]
+    return ""
+
+
 def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
     """Create a temporary file next to path: ids.npy.0.bpe.tmp, or 1 if another run uses 0."""
-    with contextlib.suppress(FileNotFoundError):
-        require(stat.S_ISREG(path.stat().st_mode), f"refusing to overwrite {path}: not a regular file")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    # systems take 255 bytes, and a character has four at most
+    stem = path.name if len(os.fsencode(path.name)) <= 240 else path.name[:50]
     for number in itertools.count():
-        temporary = path.with_name(f"{path.name}.{number}.bpe.tmp")
+        temporary = path.with_name(f"{stem}.{number}.bpe.tmp")
         with contextlib.suppress(OSError):
             if time.time() - temporary.stat().st_mtime > 24 * 3600:  # of a run that was killed
                 temporary.unlink()
@@ -1459,8 +1489,12 @@ def open_temporary(path: pathlib.Path) -> BinaryIO:  # type: ignore[return]
 
 
 @contextlib.contextmanager
-def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iterator[list[BinaryIO]]:
-    """Open files under temporary names. On success, remove stale files, then rename the new ones."""
+def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = (),
+              keep: bool = False) -> Iterator[list[BinaryIO]]:
+    """Open files under temporary names, and rename them at the end; stale ones go after the first rename.
+
+    If the rename of a single file fails, keep=True leaves the finished file, and the error names it.
+    """
     targets = [pathlib.Path(path).resolve() for path in paths]  # a link is followed, not replaced
     files: list[BinaryIO] = []
     try:
@@ -1470,9 +1504,16 @@ def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iter
         for file, target in zip(files, targets):
             with file_in_errors(target), file:
                 file.flush()
-                os.fsync(file.fileno())  # else a power cut could leave an empty file under the new name
+                sync(file)  # else a power cut could leave an empty file under the new name
         with delayed(signal.SIGINT), delayed(signal.SIGTERM):
-            rename(files, targets, stale)
+            try:
+                rename(files, targets, stale)
+            except OSError as error:
+                if not keep:
+                    raise
+                kept = files.pop(0).name
+                text = f"can't replace {targets[0]}: {error.strerror}; the finished file is {kept}"
+                raise OSError(error.errno, text) from None
     finally:
         for file in files:
             with contextlib.suppress(OSError):
@@ -1482,23 +1523,38 @@ def new_files(paths: Iterable[FilePath], stale: Iterable[FilePath] = ()) -> Iter
 
 
 def rename(files: list[BinaryIO], targets: Sequence[pathlib.Path], stale: Iterable[FilePath]) -> None:
-    """Remove the stale files, and give each temporary file its name, while other runs wait."""
+    """Give each temporary file its name, and remove the stale files after the first, while other runs wait."""
     folder = None
     try:
         with contextlib.suppress(ImportError, OSError):  # Windows and some networks have no locks
             import fcntl
             folder = os.open(targets[0].parent, os.O_RDONLY)
             fcntl.flock(folder, fcntl.LOCK_EX)
-        for path in stale:
-            pathlib.Path(path).resolve().unlink(missing_ok=True)
-        for target in targets:
+        for number, target in enumerate(targets):
             os.replace(files[0].name, target)
             files.pop(0)  # another run may use the temporary name now, so new_files() must not remove it
+            if number == 0:  # if this rename fails, all files of the earlier model are still there
+                for path in stale:
+                    pathlib.Path(path).resolve().unlink(missing_ok=True)
         if folder is not None:
-            os.fsync(folder)
+            with contextlib.suppress(OSError):  # some file systems can't; the files are complete
+                os.fsync(folder)
     finally:
         if folder is not None:
             os.close(folder)
+
+
+# how file systems say that they have no fsync (VirtualBox, some networks, FUSE): EIO would be lost data
+NO_FSYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF)
+
+
+def sync(file: BinaryIO) -> None:
+    """Write a file to the disk, if its file system can do that on demand."""
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in NO_FSYNC:
+            raise
 
 
 @contextlib.contextmanager
@@ -1522,7 +1578,7 @@ def delayed(number: int) -> Iterator[None]:
 
 
 def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) -> None:
-    """Refuse an output that is an input, or another output, even by way of links."""
+    """Refuse an output that is an input, or another output, even by way of links, or can't be replaced."""
     seen: dict[object, FilePath] = {}
     for number, path in enumerate([*inputs, *outputs]):
         try:
@@ -1532,6 +1588,8 @@ def check_outputs(outputs: Sequence[FilePath], inputs: Sequence[FilePath] = ()) 
         same = key in seen and number >= len(inputs)
         require(not same, "the output {} is the same file as {}, which is needed, too", os.fspath(path), seen.get(key))
         seen[key] = path
+    for path in outputs:
+        check_replaceable(pathlib.Path(path).resolve())
 
 
 def model_files(folder: FilePath) -> list[str]:
@@ -1572,8 +1630,9 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     }
     paths = [os.path.join(folder, name) for name in texts]
     check_outputs(paths)
-    # Other programs take vocab.json and merges.txt together. If the old ones were not removed first, a
-    # run that is killed between two renames would leave files of two models.
+    pathlib.Path(folder).resolve().mkdir(parents=True, exist_ok=True)
+    # Other programs take vocab.json and merges.txt together. If the old ones were not removed before the
+    # new ones get their names, a run that is killed between two renames would leave files of two models.
     with new_files(paths, stale=paths[-2:]) as files:
         for file, path, text in zip(files, paths, texts.values()):
             with file_in_errors(path):
@@ -2062,6 +2121,7 @@ def error_prefix(path: FilePath, hint: str = "vocab.json and merges.txt are for 
 
 SLICE_BYTES = 1 << 20  # how much text a worker counts or encodes at a time, in Python in about 0.2 s
 SLICE_BYTES_IN_C = 2 << 20  # the same for a thread in C
+SLICE_TEXTS = 1 << 14  # how many texts a slice has at most: they may all be empty
 BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 MOST_WORKERS = 61  # on Windows, a pool of processes can't be larger
@@ -2075,6 +2135,7 @@ class Slice(NamedTuple):
     end_byte: int
     texts: tuple[bytes, ...] = ()  # empty if a worker reads a part of a file
     first_text: int | None = None  # the number of texts[0] among all texts; None for contents of a file
+    files: tuple[Slice, ...] = ()  # small files that a worker reads, each a text
 
 
 class Corpus:
@@ -2122,11 +2183,17 @@ class Corpus:
     def slices(self, slice_bytes: int) -> Iterator[Slice]:
         """Cut files into slices of about slice_bytes, and collect texts into such slices."""
         yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
-        for path, size in zip(self.paths, self.sizes):
-            slices_of = slices_of_file if size else slices_of_pipe
-            yield from slices_of(path, slice_bytes, self.options)
-            if self.options.end is not None:
-                yield Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
+        small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
+        sizes = zip(self.paths, self.sizes)
+        for are_small, group in itertools.groupby(sizes, lambda pair: 0 < pair[1] < small):
+            if are_small:
+                yield from slices_of_small_files((path for path, _ in group), small)
+                continue
+            for path, size in group:
+                slices_of = slices_of_file if size else slices_of_pipe
+                yield from slices_of(path, slice_bytes, self.options)
+                if self.options.end is not None:
+                    yield Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
 
 
 def size_of(path: str) -> int:
@@ -2172,6 +2239,21 @@ def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Sl
     yield Slice(path, start, size)
 
 
+def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Slice]:
+    """Collect files into slices."""
+    files: list[Slice] = []
+    n_bytes = 0
+    for path in paths:
+        files.append(Slice(path, 0, os.stat(path).st_size))
+        n_bytes += files[-1].end_byte
+        if n_bytes >= slice_bytes or len(files) == SLICE_TEXTS:
+            yield Slice("", 0, n_bytes, files=tuple(files))
+            files = []
+            n_bytes = 0
+    if files:
+        yield Slice("", 0, n_bytes, files=tuple(files))
+
+
 def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[Slice]:
     """Collect texts into slices."""
     encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
@@ -2188,7 +2270,7 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
             raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
         collected.append(utf8)
         n_bytes += len(utf8)
-        if n_bytes >= slice_bytes:
+        if n_bytes >= slice_bytes or len(collected) == SLICE_TEXTS:
             yield Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
             collected = []
             n_bytes = 0
@@ -2235,48 +2317,130 @@ def run_tasks(task: Callable[[Slice], T], slices: Iterator[Slice], in_threads: b
     """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
     first_slices = list(itertools.islice(slices, min(most_workers, 2)))  # with one, cores need not be counted
     if len(first_slices) == 2:
-        n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        most_workers = min(most_workers, n_cores)
+        most_workers = min(most_workers, count_cores())
         first_slices += itertools.islice(slices, max(most_workers - 2, 0))
     n_workers = min(most_workers, len(first_slices))
     slices = itertools.chain(first_slices, slices)
     # If this module was loaded without an entry in sys.modules, worker processes would not find
     # run_in_worker there, and the pool would wait for them forever.
     named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
-    if n_workers < 2 or not (in_threads or named):
-        for part in slices:
-            yield part, task(part)
-        return
-
-    import concurrent.futures
-    import multiprocessing
-    import queue
-    if in_threads:
-        pool: concurrent.futures.Executor = concurrent.futures.ThreadPoolExecutor(n_workers)
-    else:  # a process gets the task once, at its start: a vocabulary is large
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-        pool = concurrent.futures.ProcessPoolExecutor(n_workers, context, start_worker, (task,))
-        task = run_in_worker
-
-    def submitted(part: Slice) -> tuple[Slice, queue.SimpleQueue[concurrent.futures.Future[T]]]:
-        # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
-        # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
-        # interrupted halfway.
-        done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
-        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
-            pool.submit(task, part).add_done_callback(done.put)
-        return part, done
-
-    submissions = map(submitted, slices)
+    pool = None
     try:
+        if n_workers > 1 and (in_threads or named):
+            with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+                pool = start_threads(n_workers) if in_threads else start_processes(n_workers, task)
+        if pool is None:
+            for part in slices:
+                yield part, task(part)
+            return
+        submissions = (submitted(pool, task, part, in_threads) for part in slices)
         # Each worker has a slice, and one more waits: all of a large corpus would fill the memory
         waiting = collections.deque(itertools.islice(submissions, n_workers))
         while waiting:
             waiting.extend(itertools.islice(submissions, 1))
-            part, done = waiting.popleft()
-            yield part, done.get().result()
+            part, result = waiting.popleft()
+            yield part, result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(n_cores, cores_of_quota())
+
+
+@functools.lru_cache(maxsize=1)
+def cores_of_quota() -> int:
+    """Return how many cores the time is worth that a container gives its processes, or MOST_WORKERS without a limit."""
+    for names in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:  # control groups 2 and 1
+        with contextlib.suppress(OSError, ValueError):  # the quota may be "max", or -1
+            texts = [pathlib.Path("/sys/fs/cgroup", name).read_text() for name in names]
+            quota, period = map(int, " ".join(texts).split())
+            if quota > 0:
+                return -(-quota // period)  # rounded up
+    return MOST_WORKERS
+
+
+def start_threads(n_threads: int) -> concurrent.futures.Executor | None:
+    """Return a pool whose threads all run, or None if the system refuses one."""
+    pool = None
+    started = False
+    starting = threading.Lock()
+
+    def wait() -> None:
+        with starting:
+            pass
+
+    starting.acquire()
+    try:
+        import concurrent.futures  # fails if the main thread has ended
+
+        pool = concurrent.futures.ThreadPoolExecutor(n_threads)
+        # A pool starts a thread when it gets a task. If that fails, it keeps the task, and another thread
+        # may run it: so no task that counts words comes before all threads are there.
+        for _ in range(n_threads):
+            pool.submit(wait)
+        started = True
+    except (RuntimeError, ImportError, MemoryError):
+        pass
+    finally:
+        starting.release()
+    if pool is not None and not started:
+        pool.shutdown()
+    return pool if started else None
+
+
+def start_processes(n_processes: int, task: Callable[[Slice], object]) -> concurrent.futures.Executor | None:
+    """Return a pool of processes that have a task, or None if it can't start.
+
+    Daemon processes may have no children, some systems have no semaphores, and others no more room.
+    """
+    pool = None
+    # Each process has a thread, and the pool has two. If they had no room, it would wait forever.
+    threads = start_threads(2 * n_processes + 2)
+    if threads is None:
+        return None
+    threads.shutdown()
+    try:
+        import concurrent.futures
+        import multiprocessing
+
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        # a process gets the task once, at its start: a vocabulary is large
+        pool = concurrent.futures.ProcessPoolExecutor(n_processes, context, start_worker, (task,))
+        pool.submit(os.getpid)  # starts them
+    except Exception as error:
+        if "bootstrapping" in str(error):  # this is a worker that loads a script without a guard
+            raise
+        if pool is not None:
+            for process in (pool._processes or {}).values():  # those that did start
+                process.kill()
+                process.join()
+            pool.shutdown(wait=False)
+        return None
+    return pool
+
+
+def submitted(pool: concurrent.futures.Executor, task: Callable[[Slice], T], part: Slice,
+              in_threads: bool) -> tuple[Slice, Callable[[], T]]:
+    """Hand a slice to a pool; return it, and a function that waits for its result."""
+    import concurrent.futures
+    import queue
+
+    # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
+    # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
+    # interrupted halfway.
+    done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
+    try:
+        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+            pool.submit(task if in_threads else run_in_worker, part).add_done_callback(done.put)
+    except concurrent.futures.BrokenExecutor:  # a worker was killed
+        raise
+    except RuntimeError:  # the main thread has ended since the pool started, so it takes no more tasks
+        return part, functools.partial(task, part)
+    return part, lambda: done.get().result()
 
 
 def start_worker(task: Callable[[Slice], object]) -> None:
@@ -2303,25 +2467,33 @@ def run_in_worker(part: Slice) -> Any:
 
 def run_task(work: Callable[[Sequence[bytes]], T], errors: Errors, part: Slice) -> T:
     """Return work(texts of a slice); add the file and the place to its errors."""
-    texts: Sequence[bytes] = part.texts
     try:
-        if not texts:
-            n_bytes = part.end_byte - part.start_byte
-            with file_in_errors(part.name), open(part.name, "rb") as file:
-                file.seek(part.start_byte)
-                texts = [file.read(n_bytes)]
-            require(len(texts[0]) == n_bytes, "the file has fewer bytes now")
+        texts = part.texts or [read_part(file) for file in part.files or (part,)]
         if errors == "replace":
             texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
         return work(texts)
-    except UnicodeDecodeError as error:
-        place = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
-        raise ValueError(f"{part.name}: not valid UTF-8 at {place}") from None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
+        for file in part.files:
+            run_task(work, errors, file)  # the first one with an error raises it, with its place
+        if isinstance(error, OSError):
+            raise
         place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
+        if isinstance(error, UnicodeDecodeError):
+            byte = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
+            raise ValueError(f"{part.name}: not valid UTF-8 at {byte}") from None
         if part.first_text is not None:
             place = f"texts[{part.first_text + getattr(error, 'number', 0)}]"
         raise ValueError(f"{place}: {error}") from None
+
+
+def read_part(part: Slice) -> bytes:
+    """Read the bytes of a slice of a file."""
+    n_bytes = part.end_byte - part.start_byte
+    with file_in_errors(part.name), open(part.name, "rb") as file:
+        file.seek(part.start_byte)
+        data = file.read(n_bytes)
+    require(len(data) == n_bytes, "the file has fewer bytes now")
+    return data
 
 
 def count_corpus(corpus: Corpus) -> Table:
@@ -2363,6 +2535,8 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
         most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
         raise ValueError(f"{most}; use a name that ends in .npy")
     check_outputs([output], corpus.paths)
+    folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
+    require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
     end = b""
     if corpus.options.end is not None:
         end = tokenizer.special_ids[corpus.options.end].to_bytes(id_bytes, sys.byteorder)
@@ -2370,11 +2544,11 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
     encoder = PythonEncoder(tokenizer) if corpus.options.engine == "python" else tokenizer.encoder
     encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
     results = corpus.map(encode_texts, not isinstance(encoder, PythonEncoder), "encoding")
-    with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
+    with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
         header = npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)
         for part, (ids, ends) in results:
-            if end and part.first_text is not None:  # texts, or the empty one after a file
+            if end and (part.files or part.first_text is not None):  # whole texts, or the empty one after a file
                 places = [0, *(place * id_bytes for place in ends)]
                 ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
@@ -2383,6 +2557,11 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
             file.seek(0)
             file.write(npy_header(id_bytes, n_ids))
     return n_ids
+
+
+def most_threads(encoder: Encoder) -> int:
+    """Return 1 for a PythonEncoder: its threads would fight for Python's lock, and take 2.7 times as long."""
+    return 1 if isinstance(encoder, PythonEncoder) else MOST_WORKERS
 
 
 def npy_header(id_bytes: int, n_ids: int) -> bytes:
@@ -2692,13 +2871,13 @@ def save_somewhere(model: Model, options: Options, folder: str) -> str:
     """
     try:
         return save_model(*model, options, folder)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a folder with a file's name, say
         import tempfile
 
         try:
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
             save_model(*model, options, elsewhere)
-        except OSError as second:
+        except (OSError, ValueError) as second:
             raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
         raise OSError(f"{error}; the model is in {elsewhere}") from None
 

@@ -194,6 +194,118 @@ def test_many_small_files_take_little_time(tmp_path):
     assert time.perf_counter() - start < 3
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("end", [None, END])
+def test_small_files_share_slices_and_each_is_a_text_of_its_own(tmp_path, cut, engine, workers, end):
+    """Each alone is the definition: words and special tokens don't cross ends, and large or empty files keep their places."""
+    rng, paths = random.Random(0), []
+    for number in range(60):
+        paths.append(tmp_path / f"{number}.txt")
+        paths[-1].write_text(rng.choice(["", "low", "er ", "<|endof", "text|>", END, "low lower\n" * 50, "é" * 40]) + " " * (number % 3))
+    paths[7:7] = ["/proc/version"] * os.path.exists("/proc/version")
+    tokenizer = bpe.Tokenizer(*trained(400), [END])
+    encode_alone = tokenizer.encode if end is None else tokenizer.encode_ordinary
+    texts = [Path(path).read_text() for path in paths]
+    ids = [encode_alone(text) + ([] if end is None else tokenizer.encode(end)) for text in texts]
+    alone = Counter()
+    for text in texts:
+        alone.update(bpe.count_words(None, [END], texts=[text]))
+    cut(800)
+    slices = list(bpe.Corpus(paths, None, bpe.Options((END,))).slices(800))
+    assert len(slices) < len(paths) and max(len(part.files) for part in slices) > 2
+    assert bpe.count_words(paths, [END], engine=engine, workers=workers) == alone
+    output = tmp_path / "ids.npy"
+    tokenizer.encode_files(paths, output, engine=engine, workers=workers, end=end)
+    assert read_ids(output)[1] == list(itertools.chain.from_iterable(ids))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_path, monkeypatch, engine, workers):
+    paths = [tmp_path / f"{number}.txt" for number in range(40)]
+    for path in paths:
+        path.write_bytes(b"low lower")
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 800)
+    monkeypatch.setattr(bpe, "SLICE_BYTES_IN_C", 800)
+    tokenizer = bpe.Tokenizer(*trained(300))
+    without_w = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 119}, [])
+    options = {"engine": engine, "workers": workers}
+    calls = [lambda tokenizer=tokenizer: tokenizer.encode_files(paths, tmp_path / "ids.npy", **options),
+             lambda: bpe.count_words(paths, **options)]  # fmt: skip
+    with pytest.raises(ValueError, match=r"/0\.txt, bytes 0 to 9: .* the byte b'w'"):
+        calls[0](without_w)
+    paths[25].write_bytes(b"low \xff")
+    paths[23].write_bytes(b"low lo\xfe")
+    for call in calls:
+        with pytest.raises(ValueError, match=r"/23\.txt: not valid UTF-8 at byte 6 \(0xfe, "):
+            call()
+    corpus_of = bpe.Corpus.__init__
+
+    def removed_after_a_look(corpus, *arguments):
+        corpus_of(corpus, *arguments)
+        paths[22].unlink(missing_ok=True)
+
+    monkeypatch.setattr(bpe.Corpus, "__init__", removed_after_a_look)
+    for call in calls:
+        paths[22].write_bytes(b"low lower")
+        with pytest.raises(FileNotFoundError, match=r"/22\.txt"):
+            call()
+    assert not (tmp_path / "ids.npy").exists()
+
+
+def test_a_slice_has_a_limited_number_of_texts():
+    """Each takes memory, even an empty one."""
+    texts = itertools.repeat("", 40_000)
+    sizes = [len(part.texts) for part in bpe.slices_of_texts(texts, 1 << 20, "strict")]
+    assert sum(sizes) == 40_000 and max(sizes) <= 20_000
+    assert bpe.Tokenizer(*trained(300)).encode_batch([""] * 40_000 + ["low"])[-1] and bpe.count_words(None, texts=[""] * 40_000) == {}
+
+
+@only_python
+def test_the_python_engine_encodes_a_batch_without_threads(monkeypatch):
+    """They would wait for Python's lock: 2.5 s instead of 0.92."""
+    monkeypatch.setattr(bpe, "find_engine", lambda: (None, "not built"))
+    monkeypatch.setattr(bpe, "start_threads", None)
+    tokenizer = bpe.Tokenizer(*trained(300))
+    texts = [PART[:2000]] * 400
+    expected = tokenizer.encode(texts[0])
+    assert tokenizer.encode_batch(texts, workers=4) == [expected] * 400
+    assert len(tokenizer.encode_arrays(texts)[0]) == 400 * len(expected)
+
+
+@only_python
+@pytest.mark.parametrize("error", [AssertionError("daemonic"), OSError(errno.ENOSYS, "Function not implemented"),
+                                   NotImplementedError("synchronize"), RuntimeError("can't start new thread")])  # fmt: skip
+@pytest.mark.parametrize("at", ["__init__", "submit"])
+def test_if_processes_cannot_start_this_one_does_the_work(tmp_path, monkeypatch, cut, error, at):
+    """tests/failures/test_refusals.py tries it on systems that refuse them."""
+    def refuse(*arguments, **options):
+        raise error
+
+    cut(3000)
+    expected = bpe.count_words(CORPUS, workers=1)
+    monkeypatch.setattr(concurrent.futures.ProcessPoolExecutor, at, refuse)
+    assert bpe.count_words(CORPUS, engine="python", workers=2) == expected
+    assert not multiprocessing.active_children()
+
+
+@only_python
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, processes start one by one")
+def test_processes_that_did_start_end_if_another_one_cannot(monkeypatch, cut):
+    cut(3000)
+    fork, forks = os.fork, []
+
+    def refuse():
+        forks.append(fork() if len(forks) < 2 else None)
+        if forks[-1] is None:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return forks[-1]
+
+    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(bpe, "count_cores", lambda: 4)
+    assert bpe.count_words(CORPUS, engine="python", workers=4) == bpe.count_words(CORPUS, workers=1)
+    assert len(forks) == 3 and not multiprocessing.active_children()
+
+
 @only_python
 @pytest.mark.parametrize("mishap", ["raise MemoryError", "die()"])
 def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):

@@ -8,6 +8,7 @@ import errno
 import functools
 import importlib.util
 import io
+import itertools
 import json
 import operator
 import os
@@ -347,6 +348,114 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(t
         seen.append(model_in(folder) if (folder / "tokenizer.json").exists() else None)
     expected = [models[new][1], models[old][1] if old is not None else None]
     assert all(model in expected for model in seen) and seen[0] == expected[1]  # before the first rename
+
+
+@only_python
+@pytest.mark.parametrize("old, new", [(0, 1), (3, 2)])
+def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_programs(tmp_path, models, old, new):
+    """load() finds a whole model in tokenizer.json, and from_files() one in vocab.json and merges.txt, or not both files."""
+    folder, tokenizer = tmp_path / "model", bpe.Tokenizer.load(models[new][0])
+    wholes = [[(models[n][0] / name).read_bytes() for name in ("vocab.json", "merges.txt")] for n in (old, new)]
+    for n_steps in itertools.count():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(models[old][0], folder)
+        before, steps, kill = files_of(folder), iter(range(n_steps)), SystemExit()
+
+        def step(function, *arguments, **options):
+            if next(steps, None) is None:  # noqa: B023 (called at once)
+                raise kill  # noqa: B023
+            return function(*arguments, **options)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(os, "replace", functools.partial(step, os.replace))
+            patched.setattr(os, "unlink", functools.partial(step, os.unlink))
+            patched.setattr(Path, "unlink", lambda path, **options: step(lambda: os.path.exists(path) and os.remove(path)))
+            try:
+                tokenizer.save(folder)
+                break
+            except SystemExit:
+                pass
+        if n_steps == 0:
+            assert {path: data for path, data in files_of(folder).items() if "tmp" not in path} == before
+        assert model_in(folder) == models[new if n_steps else old][1]
+        pair = [(folder / name).read_bytes() for name in ("vocab.json", "merges.txt") if (folder / name).exists()]
+        assert len(pair) < 2 or pair in wholes
+    assert n_steps > 5 and model_in(folder) == models[new][1]
+
+
+@only_python
+def test_a_rename_that_fails_after_the_work_leaves_the_finished_array_and_its_name(main, monkeypatch):
+    """The folder may have changed while hours of text were encoded. A model is still in memory, or saved elsewhere."""
+    tokenizer = bpe.Tokenizer(*trained(300))
+    tokenizer.save("bpeModel")
+    Path("ids.npy").write_text("earlier")
+    replaced = []
+
+    def refuse(source, target):
+        replaced.append(target)
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    status, _, stderr = main("words.txt", "--encode", "ids.npy")
+    named = regex.fullmatch(r"error: can't replace .*ids\.npy: .*busy; the finished file is (.*\.bpe\.tmp)", stderr.splitlines()[-1])
+    assert status == 2 and named and Path("ids.npy").read_text() == "earlier"
+    assert read_ids(named[1]) == ("u2", tokenizer.encode(Path("words.txt").read_text()))
+    os.remove(named[1])
+    before = files_of("bpeModel")
+    with pytest.raises(OSError, match="busy"):
+        bpe.Tokenizer({}, []).save("bpeModel")
+    assert len(replaced) == 2 and files_of("bpeModel") == before  # vocab.json and merges.txt, too
+
+
+@only_python
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF, errno.EIO])
+def test_a_file_system_may_have_no_fsync_but_lost_data_is_an_error(main, monkeypatch, number):
+    def refuse(file):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    status, _, stderr = main("words.txt", 300, "--quiet")
+    if number == errno.EIO:
+        assert status == 2 and "the model is lost" in stderr and not os.path.exists("bpeModel/tokenizer.json")
+    else:
+        assert (status, stderr) == (0, "") and model_in("bpeModel") == bpe.train_bpe("words.txt", 300, [END])
+        assert main("words.txt", "--encode", "ids.npy", "--quiet")[0] == 0 and read_ids("ids.npy")[1]
+    fsync_of_folders = lambda file: os.path.isdir(f"/proc/self/fd/{file}") and refuse(file)  # noqa: E731
+    monkeypatch.setattr(os, "fsync", fsync_of_folders)
+    assert main("words.txt", 300, "--quiet")[0] == 0
+
+
+@only_python
+@pytest.mark.parametrize("letter", ["a", "é", "字", "😀"])
+def test_an_output_may_have_the_longest_name_that_the_system_takes(words_txt, letter):
+    tokenizer = bpe.Tokenizer(*trained(300))
+    names = []
+    for n_bytes in (239, 240, 241, 245, 246, 255):
+        stem = letter * ((n_bytes - 4) // len(letter.encode()))
+        names.append(stem + "x" * (n_bytes - 4 - len(stem.encode())) + ".npy")
+        old = f"{names[-1][:50]}.0.bpe.tmp"
+        Path(old).write_text("of a run that was killed")
+        os.utime(old, (0, 0))
+        tokenizer.encode_files("words.txt", names[-1])
+        assert len(os.fsencode(names[-1])) == n_bytes and read_ids(names[-1])[1]
+        assert os.path.exists(old) == (n_bytes <= 240)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(old)
+    assert sorted(os.listdir()) == sorted([*names, "words.txt"])
+    first, second = bpe.new_files([names[-1]]), bpe.new_files([names[-2]])
+    with first as [one], second as [other]:  # names that begin alike
+        assert one.name != other.name and one.name.endswith(".bpe.tmp") and other.name.endswith(".bpe.tmp")
+
+
+@only_python
+def test_a_mistyped_folder_of_an_array_is_an_error_before_the_work_and_a_model_gets_its_folder(main, error):
+    tokenizer = bpe.Tokenizer(*trained(300))
+    tokenizer.save("a/new/folder")
+    read = []
+    with pytest.raises(ValueError, match="no folder .*typo; create it first"):
+        tokenizer.encode_files(None, "typo/ids.npy", texts=map(read.append, ["low"]))
+    assert not read and "no folder " in error("words.txt", "--encode", "typo/ids.npy", "--model", "a/new/folder")
+    assert sorted(os.listdir()) == ["a", "words.txt"]
 
 
 @only_python

@@ -125,7 +125,7 @@ def test_no_function_that_only_posix_has_is_needed(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "ids.npy"])
-def test_a_file_that_another_program_has_open_is_named_and_no_temporary_file_stays(tmp_path, monkeypatch, model, name):
+def test_a_file_that_another_program_has_open_is_named_and_only_a_finished_array_stays(tmp_path, monkeypatch, model, name):
     """On Windows, such a file can't be replaced."""
     tokenizer = bpe.Tokenizer.load(model)
     tokenizer.save(tmp_path)
@@ -142,7 +142,7 @@ def test_a_file_that_another_program_has_open_is_named_and_no_temporary_file_sta
             tokenizer.encode_files(CORPUS, tmp_path / name)
         else:
             tokenizer.save(tmp_path)
-    assert not list(tmp_path.glob("*.tmp"))
+    assert len(list(tmp_path.glob("*.tmp"))) == name.endswith(".npy")
     monkeypatch.undo()
     assert bpe.Tokenizer.load(tmp_path).merges == tokenizer.merges
     json.loads((tmp_path / "tokenizer_config.json").read_bytes())

@@ -2694,8 +2694,6 @@ def given_options(args: Namespace, taken: Iterable[str]) -> dict[str, Any]:
 
 def parse(arguments: Sequence[str]) -> Namespace:
     """Return the parsed command line. Raises ValueError, with a way out for two frequent mistakes."""
-    import difflib
-
     parser = make_parser()
     try:
         return parser.parse_intermixed_args(arguments)
@@ -2708,6 +2706,8 @@ def parse(arguments: Sequence[str]) -> Namespace:
             if len(name) > 2 and option.startswith(name) and value.startswith("-"):
                 text = f"{option} needs a value; if {value} is one, write {option}={value}"
     elif match := re.match(r"unrecognized arguments: (-[^\s=]+)", text):
+        import difflib
+
         similar = difflib.get_close_matches(match[1], parser._option_string_actions, 1)
         text += f"; did you mean {similar[0]}?" if similar else ""
     raise ValueError(text)
@@ -2715,8 +2715,8 @@ def parse(arguments: Sequence[str]) -> Namespace:
 
 def text_in_utf8(argument: str) -> str:
     """Read an argument as UTF-8 if Python has read it as ASCII, as it may do for LC_ALL=C."""
-    if re.search("[\udc80-\udcff]", argument):
-        with contextlib.suppress(UnicodeError):  # no UTF-8, which is an error later
+    if re.search("[\udc80-\udcff]", argument):  # bytes beyond ASCII
+        with contextlib.suppress(UnicodeError):  # not UTF-8 either, which is an error later
             return os.fsencode(argument).decode("utf-8")
     return argument
 

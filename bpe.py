@@ -670,7 +670,7 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 #
 # `pattern` is also an option of the model, because encoding needs it too. Another one of this kind (a
 # marker at the end of words, say) would also be an argument of Tokenizer, which its methods
-# `__reduce__`, `train`, `from_files` and `with_specials` pass on, and an entry of tokenizer.json, both
+# `settings`, `train`, `from_files` and `with_specials` pass on, and an entry of tokenizer.json, both
 # written and read. Such an option may change text only after the split at special tokens, and a cut must
 # still be safe.
 Errors = Literal["strict", "replace"]

@@ -1,6 +1,6 @@
 """Build the optional C engine of bpe.py, and wrap it for Python.
 
-`python build_ffi.py` compiles bpe_fast.c and bpe_text.c into a module next to this file. It requires a C compiler
+`python build_ffi.py` compiles bpe_fast.c and the C files of bpe_more into a module next to this file. It requires a C compiler
 and `pip install regex cffi setuptools`. bpe.py calls load_engine(), which returns an Engine or raises ImportError.
 """
 
@@ -21,7 +21,8 @@ from typing import Any
 import regex
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SOURCES = (pathlib.Path(HERE, "bpe_fast.c"), pathlib.Path(HERE, "bpe_text.c"))  # the second one uses the first
+IN_MORE = ("bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")
+SOURCES = (pathlib.Path(HERE, "bpe_fast.c"), *(pathlib.Path(HERE, "bpe_more", name) for name in IN_MORE))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
 VERSION = 26  # of the interface: a module built for another version is not used
 
@@ -74,8 +75,8 @@ def numbers() -> str:
 
 
 def prototypes() -> str:
-    """The functions and types that Python uses, of both C files."""
-    return numbers() + "".join(map(interface, SOURCES))
+    """The functions and types that Python uses, of all C files."""
+    return numbers() + "extern const char bpe_source_digests[];\n" + "".join(map(interface, SOURCES))
 
 
 def interface(file: pathlib.Path) -> str:
@@ -84,7 +85,7 @@ def interface(file: pathlib.Path) -> str:
 
 
 def source() -> str:
-    """The complete C source: bpe_fast.c and bpe_text.c between generated tables."""
+    """The complete C source: all files between generated tables."""
     from bpe_more.patterns import named_tables
 
     code, tables = [file.read_bytes() for file in SOURCES], named_tables()
@@ -97,95 +98,6 @@ def source() -> str:
     return text + tables
 
 
-# Only this part uses Python.h. Its functions make lists of int objects that exist already, whose addresses are in
-# `numbers`: new ones take longer than encoding does. Python calls them, since cffi takes longer than a short text does.
-GLUE_TYPES = """typedef struct { bpe_cache *cache; const uintptr_t *numbers; } bpe_for_lists;
-int bpe_list_functions(bpe_for_lists *f, uintptr_t functions);
-"""
-GLUE = """
-#ifdef Py_LIMITED_API
-#define PyList_SET_ITEM PyList_SetItem /* a function, which takes longer */
-#endif
-
-static PyObject *new_list(const bpe_for_lists *f, const uint32_t *ids, size_t n)
-{
-    PyObject *list = PyList_New((Py_ssize_t)n);
-    for (size_t i = 0; list && i < n; i++) {
-        PyObject *number = (PyObject *)f->numbers[ids[i]];
-        Py_INCREF(number); /* the list takes this reference over */
-        PyList_SET_ITEM(list, (Py_ssize_t)i, number);
-    }
-    return list;
-}
-
-/* The lists of n texts: their ids are one array, and `ends` are those of each text's ids. */
-static PyObject *lists_of(PyObject *self, PyObject *arguments)
-{
-    unsigned long long ids, ends, n, start = 0;
-    if (!PyArg_ParseTuple(arguments, "KKK", &ids, &ends, &n))
-        return NULL;
-    PyObject *lists = PyList_New((Py_ssize_t)n);
-    for (size_t i = 0; lists && i < n; i++) {
-        const uint64_t end = ((uint64_t *)(uintptr_t)ends)[i];
-        PyObject *list = new_list(PyLong_AsVoidPtr(self), (uint32_t *)(uintptr_t)ids + start, (size_t)(end - start));
-        if (list)
-            PyList_SET_ITEM(lists, (Py_ssize_t)i, list);
-        else
-            Py_CLEAR(lists);
-        start = end;
-    }
-    return lists;
-}
-
-static void resume_collector(PyObject *capsule)
-{
-    (void)capsule;
-    PyGC_Enable();
-}
-
-/* Turn the garbage collector off until the result is freed. Ctrl-C can't come between two steps of this. */
-static PyObject *pause_collector(PyObject *self, PyObject *none)
-{
-    PyObject *capsule = PyCapsule_New(PyLong_AsVoidPtr(self), NULL, NULL);
-    (void)none;
-    if (capsule && PyGC_Disable())
-        PyCapsule_SetDestructor(capsule, resume_collector);
-    return capsule;
-}
-
-/* The list of ids; or None for a long text, for an error, and if no cache is free, or threads may run this at once. */
-static PyObject *encode_short(PyObject *self, PyObject *data)
-{
-#ifndef Py_GIL_DISABLED
-    const bpe_for_lists *f = PyLong_AsVoidPtr(self);
-    uint32_t ids[4000];
-    uint64_t n = (uint64_t)PyBytes_Size(data);
-    if (n <= 4000 - 2 && f->cache && bpe_encode(f->cache, (void *)PyBytes_AsString(data), &n, 1, ids, NULL) == BPE_OK)
-        return new_list(f, ids, n);
-#endif
-    return PyErr_Occurred() ? NULL : Py_BuildValue(""); /* None */
-}
-
-int bpe_list_functions(bpe_for_lists *f, uintptr_t functions)
-{
-    static PyMethodDef methods[] = {{"encode_short", encode_short, METH_O, NULL},
-                                    {"lists_of", lists_of, METH_VARARGS, NULL},
-                                    {"pause_collector", pause_collector, METH_NOARGS, NULL}};
-    PyGILState_STATE state = PyGILState_Ensure(); /* cffi has released the GIL */
-    PyObject *self = PyLong_FromVoidPtr(f), *list = (PyObject *)functions;
-    int failed = !self;
-    for (size_t i = 0; i < sizeof methods / sizeof *methods && !failed; i++) {
-        PyObject *function = PyCFunction_New(&methods[i], self);
-        failed = !function || PyList_Append(list, function);
-        Py_XDECREF(function);
-    }
-    PyErr_Clear();
-    Py_XDECREF(self);
-    PyGILState_Release(state);
-    return failed ? BPE_NO_MEMORY : BPE_OK;
-}
-"""
-
 FLAGS = "/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden"
 NEEDS = "this requires a C compiler and `pip install regex cffi setuptools` (bpe.py works without it, more slowly)"
 
@@ -197,9 +109,8 @@ def module(flags: str = FLAGS, optional: bool = True) -> Any:
     full: dict[str, Any] = {"py_limited_api": False, "define_macros": [("_CFFI_NO_LIMITED_API", None)]}
     api = {} if "BPE_LIMITED_API" in os.environ else full  # one module for all versions of Python, or for this one
     ffi = FFI()
-    ffi.cdef(prototypes() + GLUE_TYPES)
-    code = source() + GLUE_TYPES + GLUE
-    ffi.set_source("_bpe_fast", code, extra_compile_args=flags.split(), optional=optional, **api)
+    ffi.cdef(prototypes())
+    ffi.set_source("_bpe_fast", source(), extra_compile_args=flags.split(), optional=optional, **api)
     return ffi
 
 

@@ -1,7 +1,8 @@
-"""Build the optional C engine of bpe.py, and wrap it for Python.
+"""Build the optional C engine of bpe.py, and wrap its merge loop for Python.
 
-`python build_ffi.py` compiles bpe_fast.c and the C files of bpe_more into a module next to this file. It requires a C compiler
-and `pip install regex cffi setuptools`. bpe.py calls load_engine(), which returns an Engine or raises ImportError.
+`python build_ffi.py` compiles bpe_fast.c, and the C files of the folder bpe_more if it is here, into a module next to
+this file. It requires a C compiler and `pip install regex cffi setuptools`. bpe.py calls load_engine(), which returns
+an Engine, or raises ImportError. This one learns; that of bpe_more/engine.py also finds words, and encodes.
 """
 
 from __future__ import annotations
@@ -9,22 +10,87 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import os
-import pathlib
 import re
 import struct
 import sys
 import warnings
 import zlib
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import regex
-
 HERE = os.path.dirname(os.path.abspath(__file__))
-IN_MORE = ("bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")
-SOURCES = (pathlib.Path(HERE, "bpe_fast.c"), *(pathlib.Path(HERE, "bpe_more", name) for name in IN_MORE))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
-VERSION = 26  # of the interface: a module built for another version is not used
+VERSION = 27  # of the interface: a module built for another version is not used
+
+
+# ------------------------------
+# The merge loop
+# ------------------------------
+
+class Engine:
+    """The merge loop in C: words are bytes, ids and counts are numbers."""
+
+    def __init__(self, module: Any, lacks: str) -> None:
+        self.ffi, self.lib = module.ffi, module.lib
+        self.lacks = lacks  # why it only learns; "" if it also splits text into words, and encodes
+
+    def pattern(self, pattern: Any) -> tuple[Any, str]:
+        """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
+        return self.ffi.NULL, self.lacks
+
+    def learn(self, words: Any, merges_wanted: int, min_frequency: int) -> Iterator[tuple[bytes, bytes, int, int]]:
+        """Yield what bpe.learn_merges yields."""
+        ffi, lib = self.ffi, self.lib
+        arrays = self.arrays(words)
+        limits = (min(n, 2**64 - 1) for n in (merges_wanted, min_frequency))
+        learner = self.create("learner", *arrays, len(arrays[1]), *limits, new_seed())
+        del arrays  # C has copied them
+        made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
+        tokens = [bytes([byte]) for byte in range(256)]
+        status = lib.BPE_OK
+        while status != lib.BPE_DONE:
+            status = lib.bpe_learner_run(learner, batch, len(batch), made)
+            self.check(status)
+            for left, right, count, replaced in struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]]):
+                first, second = tokens[left], tokens[right]
+                tokens.append(first + second)
+                yield first, second, count, replaced
+
+    def arrays(self, words: Mapping[bytes, int]) -> tuple[Any, Any, Any]:
+        """Return words as a learner takes them, by descending count."""
+        # in the order of the text, one could choose counts for which C's sort takes quadratic time
+        return self.in_c(sorted(words.items(), key=lambda pair: pair[1], reverse=True))
+
+    def in_c(self, pairs: Sequence[tuple[bytes, int]]) -> tuple[Any, Any, Any]:
+        """Return words for C: concatenated, their lengths, and their counts."""
+        words = [word for word, _ in pairs]  # zip(*pairs) takes 6 times as long
+        try:
+            numbers = array("Q", map(len, words)), array("Q", [count for _, count in pairs])
+        except OverflowError:
+            pair = max(pairs, key=lambda pair: pair[1])
+            raise OverflowError(f"2**64 occurrences of a word or more: {pair!r:.60}") from None
+        lengths, counts = (self.ffi.from_buffer("uint64_t[]", each) for each in numbers)
+        return b"".join(words), lengths, counts
+
+    def create(self, kind: str, *arguments: Any) -> Any:
+        """Create something in C that is freed when Python no longer uses it."""
+        new = self.ffi.new(f"bpe_{kind} **")
+        try:
+            status = getattr(self.lib, f"bpe_{kind}_new")(*arguments, new)
+        finally:  # Ctrl-C while C makes a learner, of a million words, say, is raised here
+            handle = self.ffi.gc(new[0], getattr(self.lib, f"bpe_{kind}_free"))
+        self.check(status)
+        return handle
+
+    def check(self, status: int) -> None:
+        """Turn a return code into an exception; codes that callers handle themselves pass."""
+        if status == self.lib.BPE_NO_MEMORY:
+            raise MemoryError
+        if status == self.lib.BPE_OVERFLOW:
+            raise OverflowError("2**63 bytes of words or more, counting every occurrence")
+        if status == self.lib.BPE_TOO_MANY_WORDS:
+            raise OverflowError("2**32 bytes of distinct words or more; leave out rare words with min_word_count=N")
 
 
 def new_seed() -> tuple[int, int]:
@@ -36,10 +102,15 @@ def new_seed() -> tuple[int, int]:
     return first, second
 
 
-def load_engine(named: Mapping[str, str]) -> Any:
-    """Load the engine that is built next to this file; `named` has the expressions of named patterns.
+# ------------------------------
+# Loading
+# ------------------------------
 
-    Raises ImportError with the reason it is unavailable.
+def load_engine(named: Mapping[str, str], version: str | None = None) -> Any:
+    """Load the engine that is built next to this file, with what bpe_more adds if it is here.
+
+    `named` has the expressions of named patterns, and `version` is that of bpe.py. Raises ImportError with the reason
+    the engine is unavailable.
     """
     spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [HERE])
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
@@ -53,53 +124,92 @@ def load_engine(named: Mapping[str, str]) -> Any:
         raise ImportError(f"the C engine is built, but does not load ({error}): {COMMAND} rebuilds it") from None
     if module.lib.BPE_VERSION != VERSION:
         raise ImportError(f"the C engine is built, but for another version: {COMMAND} rebuilds it")
-    digests = module.ffi.string(module.lib.bpe_source_digests).decode().split()
-    for file, then in zip(SOURCES, digests):
-        if file.exists() and digest(file.read_bytes()) != then:
-            warnings.warn(f"{file.name} has changed since the C engine was built: {COMMAND} rebuilds it", stacklevel=2)
-    from bpe_more.engine import Engine
-
-    return Engine(module, named)
-
-
-def digest(data: bytes) -> str:
-    """Eight characters that change when the data does."""
-    return f"{zlib.crc32(data):08x}"
+    for entry in module.ffi.string(module.lib.bpe_sources).decode().split():
+        name, then = entry.split(":")
+        path = os.path.join(HERE, name)
+        if os.path.exists(path) and digest(read(path)) != then:
+            warnings.warn(f"{name} has changed since the C engine was built: {COMMAND} rebuilds it", stacklevel=2)
+    more, lacks = find_more(version)
+    if more and not hasattr(module.lib, "bpe_encode"):
+        more, lacks = None, f"the engine was built without bpe_more; {COMMAND} rebuilds it"
+    return more.Engine(module, named) if more else Engine(module, f"C only learns: {lacks}")
 
 
-def numbers() -> str:
-    """The numbers that the interface needs."""
-    from bpe_more.patterns import named_expressions
+def find_more(version: str | None = None) -> tuple[Any, str]:
+    """Return (bpe_more.engine, ""), or (None, why it can't be used)."""
+    if not os.path.isdir(os.path.join(HERE, "bpe_more")):
+        return None, "bpe_more is not next to bpe.py"
+    # it imports build_ffi by name, and a file of another project is not run
+    for name, file in (("build_ffi", "build_ffi.py"), ("bpe_more", os.path.join("bpe_more", "__init__.py"))):
+        spec = importlib.util.find_spec(name)
+        if spec is None or os.path.realpath(spec.origin or "") != os.path.realpath(os.path.join(HERE, file)):
+            return None, f"`import {name}` does not find the one next to bpe.py"
+    import bpe_more
+    if version not in (None, bpe_more.VERSION):
+        return None, f"bpe_more has version {bpe_more.VERSION}, and bpe.py {version}"
+    import bpe_more.engine
+    return bpe_more.engine, ""
 
-    return f"enum {{ BPE_VERSION = {VERSION}, BPE_N_PATTERNS = {len(named_expressions())} }};\n"
 
-
-def prototypes() -> str:
-    """The functions and types that Python uses, of all C files."""
-    return numbers() + "extern const char bpe_source_digests[];\n" + "".join(map(interface, SOURCES))
-
-
-def interface(file: pathlib.Path) -> str:
-    """The part of a C file between two markers."""
-    return re.split(r"/\* ---- (?:interface|end of the interface).*\n", file.read_text(encoding="utf-8"))[1]
-
-
-def source() -> str:
-    """The complete C source: all files between generated tables."""
-    from bpe_more.patterns import named_tables
-
-    code, tables = [file.read_bytes() for file in SOURCES], named_tables()
-    text = f"#include <stdint.h>\n{numbers()}"
-    text += f'const char bpe_source_digests[] = "{" ".join(map(digest, code))}";\n'
-    text += f'const char bpe_regex_version[] = "{regex.__version__}";\n'
-    text += f'const char bpe_class_digest[] = "{digest(tables.encode())}";\n'
-    for file, content in zip(SOURCES, code):
-        text += f'#line 1 "{file.name}"\n{content.decode("utf-8")}'
-    return text + tables
-
+# ------------------------------
+# Building
+# ------------------------------
 
 FLAGS = "/O2" if sys.platform == "win32" else "-O3 -fvisibility=hidden"
 NEEDS = "this requires a C compiler and `pip install regex cffi setuptools` (bpe.py works without it, more slowly)"
+
+
+def c_files() -> list[str]:
+    """Return the names of the C files, each after those that it uses."""
+    more = more_to_build()
+    return ["bpe_fast.c", *(f"bpe_more/{name}" for name in (more.C_FILES if more else ()))]
+
+
+def more_to_build() -> Any:
+    """Return bpe_more.engine, or None if the folder isn't here; raises ImportError if it can't be used."""
+    more, lacks = find_more()
+    if not more and os.path.isdir(os.path.join(HERE, "bpe_more")):
+        raise ImportError(lacks)
+    return more
+
+
+def read(path: str) -> bytes:
+    """Return the content of a file."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def digest(data: bytes) -> str:
+    """Return eight characters that change when the data does."""
+    return f"{zlib.crc32(data):08x}"
+
+
+def interface(name: str) -> str:
+    """Return the part of a C file between two markers."""
+    text = read(os.path.join(HERE, name)).decode("utf-8")
+    return re.split(r"/\* ---- (?:interface|end of the interface).*\n", text)[1]
+
+
+def numbers() -> str:
+    """Return the constants that the interface needs."""
+    more = more_to_build()
+    return f"enum {{ BPE_VERSION = {VERSION} }};\n" + (more.numbers() if more else "")
+
+
+def prototypes() -> str:
+    """Return the functions and types that Python uses, of all C files."""
+    return numbers() + "extern const char bpe_sources[];\n" + "".join(map(interface, c_files()))
+
+
+def source() -> str:
+    """Return the complete C source: all files between generated tables."""
+    more = more_to_build()
+    contents = {name: read(os.path.join(HERE, name)) for name in c_files()}
+    sources = " ".join(f"{name}:{digest(content)}" for name, content in contents.items())
+    text = f'#include <stdint.h>\n{numbers()}const char bpe_sources[] = "{sources}";\n'
+    for name, content in contents.items():
+        text += f'#line 1 "{name}"\n{content.decode("utf-8")}'
+    return text + (more.tables() if more else "")
 
 
 def module(flags: str = FLAGS, optional: bool = True) -> Any:
@@ -115,7 +225,7 @@ def module(flags: str = FLAGS, optional: bool = True) -> Any:
 
 
 def build(flags: str = FLAGS) -> str:
-    """Compile the module and install it next to this file; returns a summary line."""
+    """Compile the module and install it next to this file; return a summary line."""
     import shutil
     import tempfile
 
@@ -128,7 +238,8 @@ def build(flags: str = FLAGS) -> str:
             os.replace(target + ".tmp", target)
     except Exception as error:  # the class depends on the platform's compiler
         raise SystemExit(f"build_ffi.py: building failed ({flags}): {error}; {NEEDS}") from None
-    return f"built {target} ({flags})"
+    alone = "" if more_to_build() else "; the merge loop alone, without bpe_more"
+    return f"built {target} ({flags}){alone}"
 
 
 if __name__ == "__main__":

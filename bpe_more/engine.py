@@ -1,4 +1,4 @@
-"""Tables of words and encoders in the C engine, as bpe.py uses them."""
+"""The C engine with all that bpe.py can use: tables of words and encoders, besides the merge loop of build_ffi.py."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import operator
-import struct
 import types
 import warnings
 from array import array
@@ -17,16 +15,18 @@ from typing import Any
 
 import regex
 
-from bpe_more.patterns import KINDS, UnsupportedError, automaton_of, fields_of, named_tables
-from build_ffi import COMMAND, digest, new_seed
+import build_ffi
+
+C_FILES = ("bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")  # each after those that it uses
+KINDS = {"B": "uint8_t", "H": "uint16_t"}  # types of arrays, and what they are in C
 
 
-class Engine:
+class Engine(build_ffi.Engine):
     """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers."""
 
     def __init__(self, module: Any, named: Mapping[str, str]) -> None:
+        super().__init__(module, "")
         self.named = named  # the expressions of named patterns
-        self.ffi, self.lib = module.ffi, module.lib
         self.new = self.ffi.new_allocator(should_clear_after_alloc=False)
         self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
         self.custom = functools.lru_cache(maxsize=32)(self.new_pattern)
@@ -36,9 +36,9 @@ class Engine:
         """Return {expression: its tables in C}; none if C's letters aren't those of the installed regex package."""
         built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
         digest_then = self.ffi.string(self.lib.bpe_class_digest).decode()
-        if built_with != regex.__version__ and digest_then != digest(named_tables().encode()):
+        if built_with != regex.__version__ and digest_then != tables_digest(self.named.values()):
             text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
-            warnings.warn(text + f"using regex instead ({COMMAND} rebuilds the engine)", stacklevel=2)
+            warnings.warn(text + f"using regex instead ({build_ffi.COMMAND} rebuilds the engine)", stacklevel=2)
             return {}
         expressions = [self.ffi.string(text).decode() for text in self.lib.bpe_expressions]
         return {text: self.ffi.addressof(self.lib.bpe_patterns, number) for number, text in enumerate(expressions)}
@@ -55,9 +55,11 @@ class Engine:
 
     def new_pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Make the tables of a custom pattern."""
+        from bpe_more import patterns  # only now: named patterns have theirs since the build
+
         try:
-            fields = fields_of(automaton_of(pattern))
-        except (UnsupportedError, RecursionError) as error:
+            fields = patterns.fields_of(patterns.automaton_of(pattern))
+        except (patterns.UnsupportedError, RecursionError) as error:
             return self.ffi.NULL, str(error)
         for name, values in fields.items():
             if isinstance(values, array):
@@ -76,26 +78,11 @@ class Engine:
 
     def check(self, status: int) -> None:
         """Turn a return code into an exception; codes that callers handle themselves pass."""
-        if status == self.lib.BPE_NO_MEMORY:
-            raise MemoryError
+        super().check(status)
         if status == self.lib.BPE_USED_UP:
             raise ValueError("these words were used up by an earlier training run, or by an error")
         if status in (self.lib.BPE_TOO_MANY_TOKENS, self.lib.BPE_LONG_WORD):
             raise OverflowError("2**21 tokens or more, or a word of 2**32 bytes or more")
-        if status == self.lib.BPE_OVERFLOW:
-            raise OverflowError("2**63 bytes of words or more, counting every occurrence")
-        if status == self.lib.BPE_TOO_MANY_WORDS:
-            raise OverflowError("2**32 bytes of distinct words or more; leave out rare words with min_word_count=N")
-
-    def create(self, kind: str, *arguments: Any) -> Any:
-        """Create something in C that is freed when Python no longer uses it."""
-        new = self.ffi.new(f"bpe_{kind} **")
-        try:
-            status = getattr(self.lib, f"bpe_{kind}_new")(*arguments, new)
-        finally:  # Ctrl-C while C makes a learner, of a million words, say, is raised here
-            handle = self.ffi.gc(new[0], getattr(self.lib, f"bpe_{kind}_free"))
-        self.check(status)
-        return handle
 
     def special_arguments(self, special_tokens: Iterable[str]) -> tuple[bytes, Any, int]:
         """Special tokens for a C function: their bytes, concatenated, their lengths, and their number.
@@ -111,28 +98,14 @@ class Engine:
             return Encoder(self, tokenizer)
         return None
 
-    def learn(self, words: Words | Mapping[bytes, int], merges_wanted: int, min_frequency: int) -> Iterator[Any]:
-        """Yield what bpe.learn_merges yields. A table of words is used up, a dict is not."""
-        ffi, lib = self.ffi, self.lib
-        table = words if isinstance(words, Words) else self.words((), "gpt2")
+    def arrays(self, words: Words | Mapping[bytes, int]) -> tuple[Any, Any, Any]:
+        """Return words as a learner takes them. A table of words is used up, a mapping is not."""
         if not isinstance(words, Words):
-            table.add(words.items())
-        handle = table.handle()
-        arrays = table.get(handle)
-        lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
-        limits = (min(n, 2**64 - 1) for n in (merges_wanted, min_frequency))
-        learner = self.create("learner", *arrays, len(arrays[1]), *limits, new_seed())
-        del arrays  # C has copied them
-        made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
-        tokens = [bytes([byte]) for byte in range(256)]
-        status = lib.BPE_OK
-        while status != lib.BPE_DONE:
-            status = lib.bpe_learner_run(learner, batch, len(batch), made)
-            self.check(status)
-            for left, right, count, replaced in struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]]):
-                first, second = tokens[left], tokens[right]
-                tokens.append(first + second)
-                yield first, second, count, replaced
+            return super().arrays(words)
+        handle = words.handle()
+        arrays = words.get(handle)
+        self.lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
+        return arrays
 
 
 class Words:
@@ -141,13 +114,14 @@ class Words:
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
         self.pattern, _ = engine.pattern(pattern)  # which the rules need
-        self.rules = engine.create("rules", *engine.special_arguments(special_tokens), self.pattern, new_seed())
+        specials = engine.special_arguments(special_tokens)
+        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
         self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
         self.free = self.tables[:]  # the tables that no call is using
 
     def new_table(self) -> Any:
         """Create an empty table."""
-        return self.engine.create("words", new_seed())
+        return self.engine.create("words", build_ffi.new_seed())
 
     def scan(self, *texts: bytes) -> None:
         """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8.
@@ -171,16 +145,8 @@ class Words:
     def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
         """Add the counts of words, some thousands at a time: arrays of all words would take more memory."""
         table, pairs = self.handle(), iter(pairs)
-        first, second = operator.itemgetter(0), operator.itemgetter(1)
         while batch := list(itertools.islice(pairs, 10_000)):
-            words = list(map(first, batch))  # zip(*batch) takes 6 times as long
-            try:
-                arrays = array("Q", map(len, words)), array("Q", map(second, batch))
-            except OverflowError:
-                pair = max(batch, key=second)
-                raise OverflowError(f"2**64 occurrences of a word or more: {pair!r:.60}") from None
-            numbers = (self.engine.ffi.from_buffer("uint64_t[]", numbers) for numbers in arrays)
-            self.put(table, b"".join(words), *numbers)
+            self.put(table, *self.engine.in_c(batch))
 
     def put(self, table: Any, *words: Any) -> None:
         """Add words to a table: concatenated, their lengths, their counts."""
@@ -263,10 +229,10 @@ class Encoder:
         special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         specials = engine.special_arguments(tokenizer.special_ids)
-        self.rules = engine.create("rules", *specials, self.pattern, new_seed())
+        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
         data = b"".join(tokens)
         vocabulary = in_memory(ids), len(ids), data, lengths, in_memory(merges), len(merges) // 3
-        self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, new_seed())
+        self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
         known = data, lengths, in_memory(ids_of_tokens), len(tokens), False
         if words := tokenizer.whole_words:
             word_lengths, word_ids = array("Q", map(len, words)), array("I", words.values())
@@ -342,3 +308,53 @@ class Encoder:
         error: Any = ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
         error.number = number
         raise error
+
+
+# ------------------------------
+# Building
+# ------------------------------
+
+def numbers() -> str:
+    """Return the constants that the interface needs."""
+    import bpe
+
+    return f"enum {{ BPE_N_PATTERNS = {len(bpe.PATTERNS)} }};\n"
+
+
+def tables() -> str:
+    """Return what comes after the C files: the named patterns of bpe.py, and what their tables depend on."""
+    import bpe
+
+    text = f'const char bpe_regex_version[] = "{regex.__version__}";\n'
+    text += f'const char bpe_class_digest[] = "{tables_digest(bpe.PATTERNS.values())}";\n'
+    return text + named_tables(bpe.PATTERNS.values())
+
+
+def tables_digest(expressions: Iterable[str]) -> str:
+    """Return a digest of named patterns with the classes of the installed regex package."""
+    return build_ffi.digest(named_tables(expressions).encode())
+
+
+def named_tables(expressions: Iterable[str]) -> str:
+    """Return named patterns as C."""
+    expressions = tuple(expressions)
+    texts = ("".join(f"\\{byte:03o}" for byte in text.encode("utf-8")) for text in expressions)
+    strings = ", ".join(f'"{text}"' for text in texts)
+    text = f"const char *const bpe_expressions[BPE_N_PATTERNS] = {{{strings}}};\n"
+    return text + pattern_tables("bpe_patterns", expressions)
+
+
+def pattern_tables(array_name: str, expressions: Sequence[str]) -> str:
+    """Return an array of patterns as C."""
+    from bpe_more import patterns
+
+    text, rows = "", []
+    for number, pattern in enumerate(expressions):
+        fields = patterns.fields_of(patterns.automaton_of(pattern))
+        for field, values in fields.items():
+            if isinstance(values, array):
+                fields[field] = f"{array_name}_{number}_{field}"
+                numbers = ",".join(map(str, values))
+                text += f"static const {KINDS[values.typecode]} {fields[field]}[{len(values)}] = {{{numbers}}};\n"
+        rows.append(f"{{{', '.join(map(str, fields.values()))}}}")
+    return text + f"const bpe_pattern {array_name}[{len(rows)}] = {{{', '.join(rows)}}};\n"

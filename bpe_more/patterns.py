@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import collections
 import functools
-import importlib.util
 import itertools
-import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import regex
-
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # C scans text with tables that are made here, from the text of the pattern alone. An example: the
 # words of "  hi" with \s+(?!\S)|\s?\w+|\s are " " and " hi". The first alternative takes both spaces,
@@ -472,9 +468,6 @@ def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
     return {"pairs": array("B", pairs), "first": first, "second": array("H", [16 * key for key in keys])}
 
 
-KINDS = {"B": "uint8_t", "H": "uint16_t"}
-
-
 def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
     """Return the fields of a bpe_pattern in C, in order."""
     classes, rows = automaton
@@ -497,34 +490,3 @@ def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
         "n_classes": n,
         "ideographs_are_one_class": int(len(set(classes[0x4E00:0xA000])) == 1),
     }
-
-
-@functools.cache
-def named_expressions() -> tuple[str, ...]:
-    """Return the expressions of bpe.PATTERNS."""
-    spec: Any = importlib.util.spec_from_file_location("bpe", os.path.join(HERE, "bpe.py"))
-    bpe = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(bpe)
-    return tuple(bpe.PATTERNS.values())
-
-
-def named_tables() -> str:
-    """Return the named patterns of bpe.py as C."""
-    texts = ("".join(f"\\{byte:03o}" for byte in text.encode("utf-8")) for text in named_expressions())
-    strings = ", ".join(f'"{text}"' for text in texts)
-    text = f"const char *const bpe_expressions[BPE_N_PATTERNS] = {{{strings}}};\n"
-    return text + pattern_tables("bpe_patterns", named_expressions())
-
-
-def pattern_tables(array_name: str, patterns: Sequence[str]) -> str:
-    """Return an array of patterns as C."""
-    text, rows = "", []
-    for number, pattern in enumerate(patterns):
-        fields = fields_of(automaton_of(pattern))
-        for field, values in fields.items():
-            if isinstance(values, array):
-                fields[field] = f"{array_name}_{number}_{field}"
-                numbers = ",".join(map(str, values))
-                text += f"static const {KINDS[values.typecode]} {fields[field]}[{len(values)}] = {{{numbers}}};\n"
-        rows.append(f"{{{', '.join(map(str, fields.values()))}}}")
-    return text + f"const bpe_pattern {array_name}[{len(rows)}] = {{{', '.join(rows)}}};\n"

@@ -20,6 +20,8 @@ import pytest
 import regex
 
 import bpe
+import build_ffi
+from bpe_more import patterns
 from shared import edit, one_line
 from test_bpe import (
     CORPUS,
@@ -31,6 +33,7 @@ from test_bpe import (
     ROOT,
     TRICKY,
     C,
+    copy_sources,
     naive_encoder,
     naive_split,
     need,
@@ -141,9 +144,8 @@ def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
 @pytest.mark.parametrize("pattern", bpe.PATTERNS)
 def test_the_automaton_proves_that_words_end_where_text_is_cut(pattern):
     """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
-    make = vars(sys.modules[type(C).__module__]) if type(C).__module__ in sys.modules else C.check.__globals__
-    classes, rows = make["automaton_of"](bpe.PATTERNS[pattern])
-    pairs, everything = make["places_to_cut"](rows), "".join(map(chr, range(0x110000)))
+    classes, rows = patterns.automaton_of(bpe.PATTERNS[pattern])
+    pairs, everything = patterns.places_to_cut(rows), "".join(map(chr, range(0x110000)))
     before = {classes[match.start()] for match in regex.finditer(r"[\p{L}\p{N}]", everything)}
     after = {classes[match.start()] for match in regex.finditer(r"[^\p{L}\p{N}\p{M}']", everything)}
     assert before and after and pairs >= set(itertools.product(before, after))
@@ -190,7 +192,7 @@ def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monke
         warnings.simplefilter("error")
         monkeypatch.setattr(C, "patterns", C.built_in_patterns())
         assert bpe.count_words(CORPUS, [END]) == expected  # another version with the same classes
-    monkeypatch.setitem(C.check.__globals__, "digest", lambda data: "other")
+    monkeypatch.setattr(build_ffi, "digest", lambda data: "other")
     monkeypatch.setattr(C, "words", None)
     with pytest.warns(UserWarning, match="the C engine was built with regex"):
         monkeypatch.setattr(C, "patterns", C.built_in_patterns())
@@ -221,8 +223,8 @@ def test_a_copy_inside_a_package_trains_with_a_library_next_to_it_or_says_that_i
     assert result.stdout == b"244\n", result
     command = [sys.executable, package / "bpe.py", CORPUS, "300", "--model", tmp_path / "model"]
     result = subprocess.run(command, capture_output=True, text=True)
-    why = "Python (build_ffi.py, which builds it, is not next to"
-    assert summary(result.stderr)["engine"].startswith("C" if engine == "c" else why)
+    whys = {"c": "C only learns: bpe_more is not next to", "python": "build_ffi.py, which builds it, is not next to"}
+    assert summary(result.stderr)["engine"].startswith(f"Python ({whys[engine]}")
     if engine == "python":
         result = subprocess.run([*command, "--engine", "c"], capture_output=True)
         assert result.returncode == 2 and "engine 'c' is not available: build_ffi.py, which" in one_line(result.stderr)
@@ -242,9 +244,9 @@ def test_a_notebook_cell_has_no_file_and_trains(tmp_path):
 def program(words_txt):
     """program("-c", ...) runs Python in a folder with copies of the sources and the library."""
     library = f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    for name in ("bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_text.c", library):
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copy(ROOT / name, words_txt)
+    copy_sources(ROOT, words_txt)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy(ROOT / library, words_txt)
 
     def call(*arguments):
         command = [sys.executable, *map(str, arguments)]
@@ -263,7 +265,7 @@ def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(p
     assert "built, but cffi is missing: pip install cffi" in program("-c", no_cffi, *TRAIN[1:])
     assert "cffi is missing" in program("-c", no_cffi, *TRAIN[1:], "--engine", "c").splitlines()[0]
     assert summary(program(*TRAIN))["engine"] == "C"
-    for name in ("bpe_fast.c", "bpe_text.c"):
+    for name in ("bpe_fast.c", "bpe_more/bpe_words.c"):
         edit(Path(name), lambda data: data + b"/* */")
         assert f"{name} has changed" in program(*TRAIN)
     assert "changed" not in program(*TRAIN, "--engine", "python")

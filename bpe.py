@@ -804,8 +804,8 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
                       min_word_count=min_word_count, min_frequency=min_frequency)
     if not isinstance(words, Iterable):
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
-    in_c = engine_for(options, scanning=True)
-    table = in_c.words((), "gpt2") if in_c else WordTable()  # an empty one, whose pattern is not used
+    in_c = engine_for(options)
+    table = in_c.words((), "gpt2") if in_c and not in_c.lacks else WordTable()  # an empty one; its pattern isn't used
     table.add(checked_counts(words))
     # learn() drops words with a count of 0 as rare ones
     return learn_model(table, options)
@@ -2232,10 +2232,11 @@ def engine_used(options: Options, encoder: Encoder | None = None) -> str:
     """Return the engine that splits text into words, and encodes it, and why it isn't C."""
     _, steps = steps_of(options.pattern)  # Python normalizes text before that
     engine, reason = (None, "as chosen") if options.engine == "python" else find_engine()
-    if engine and not reason and (lacks := engine.pattern(steps[0] if len(steps) == 1 else steps)[1]):
-        reason = f"C scans no pattern with {lacks}"
-    elif engine and not reason and isinstance(getattr(encoder, "inner", encoder), PythonEncoder):
-        reason = "C can't hold this vocabulary"
+    if engine and not reason:
+        if lacks := engine.pattern(steps[0] if len(steps) == 1 else steps)[1]:
+            reason = f"C scans no pattern with {lacks}"
+        elif isinstance(getattr(encoder, "inner", encoder), PythonEncoder):
+            reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"
 
 

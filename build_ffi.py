@@ -60,18 +60,17 @@ class Engine:
     def arrays(self, words: Mapping[bytes, int]) -> tuple[Any, Any, Any]:
         """Return words as a learner takes them, by descending count."""
         # in the order of the text, one could choose counts for which C's sort takes quadratic time
-        return self.in_c(sorted(words.items(), key=lambda pair: pair[1], reverse=True))
+        ordered = sorted(words, key=words.__getitem__, reverse=True)
+        return self.in_c(ordered, [words[word] for word in ordered])
 
-    def in_c(self, pairs: Sequence[tuple[bytes, int]]) -> tuple[Any, Any, Any]:
+    def in_c(self, words: Sequence[bytes], counts: Sequence[int]) -> tuple[Any, Any, Any]:
         """Return words for C: concatenated, their lengths, and their counts."""
-        words = [word for word, _ in pairs]  # zip(*pairs) takes 6 times as long
         try:
-            numbers = array("Q", map(len, words)), array("Q", [count for _, count in pairs])
+            numbers = array("Q", map(len, words)), array("Q", counts)
         except OverflowError:
-            pair = max(pairs, key=lambda pair: pair[1])
+            pair = max(zip(words, counts), key=lambda pair: pair[1])
             raise OverflowError(f"2**64 occurrences of a word or more: {pair!r:.60}") from None
-        lengths, counts = (self.ffi.from_buffer("uint64_t[]", each) for each in numbers)
-        return b"".join(words), lengths, counts
+        return b"".join(words), *(self.ffi.from_buffer("uint64_t[]", each) for each in numbers)
 
     def create(self, kind: str, *arguments: Any) -> Any:
         """Create something in C that is freed when Python no longer uses it."""

@@ -813,7 +813,7 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     if not isinstance(words, Iterable):
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     in_c = engine_for(options)
-    table = in_c.words((), "gpt2") if in_c else WordTable()  # an empty one, whose pattern is not used
+    table = in_c.words((), "gpt2") if in_c and not in_c.lacks else WordTable()  # an empty one; its pattern isn't used
     table.add(checked_counts(words))
     # learn() drops words with a count of 0 as rare ones
     return learn_model(table, options)
@@ -2599,7 +2599,9 @@ class Encoder(Protocol):
 
 
 class Engine(Protocol):
-    """The interface that build_ffi.py gives to the C library."""
+    """The interface that build_ffi.py and bpe_more/engine.py give to the C library."""
+
+    lacks: str  # why it only learns; else ""
 
     def pattern(self, pattern: Pattern) -> tuple[Any, str]: ...  # (an automaton, ""), or (NULL, what C lacks)
     def cuts(self, pattern: Pattern, window: bytes) -> Iterator[int]: ...  # the last place first
@@ -2610,7 +2612,10 @@ class Engine(Protocol):
 
 @functools.lru_cache(maxsize=1)
 def find_engine() -> tuple[Engine | None, str]:
-    """Return (the C engine, "") if it is built next to this file, else (None, why it can't be used)."""
+    """Return (the C engine, "") if it is built next to this file, else (None, why it can't be used).
+
+    Without the folder bpe_more, the engine only learns: then the reason says so.
+    """
     path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")
     if "C engine of bpe.py" not in linecache.getline(path, 1):  # a file of another project is not run
         return None, "build_ffi.py, which builds it, is not next to bpe.py"
@@ -2618,7 +2623,8 @@ def find_engine() -> tuple[Engine | None, str]:
         spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        return module.load_engine(PATTERNS), ""
+        engine: Engine = module.load_engine(PATTERNS, __version__)
+        return engine, engine.lacks
     except MemoryError:
         raise
     except Exception as error:
@@ -2784,10 +2790,11 @@ def engine_used(options: Options, encoder: Encoder | None = None) -> str:
     """Return the engine that splits text into words, and encodes it, and why it isn't C."""
     _, steps = steps_of(options.pattern)  # Python normalizes text before that
     engine, reason = (None, "as chosen") if options.engine == "python" else find_engine()
-    if engine and (lacks := engine.pattern(steps[0] if len(steps) == 1 else steps)[1]):
-        reason = f"C scans no pattern with {lacks}"
-    elif engine and isinstance(getattr(encoder, "inner", encoder), PythonEncoder):
-        reason = "C can't hold this vocabulary"
+    if engine and not reason:
+        if lacks := engine.pattern(steps[0] if len(steps) == 1 else steps)[1]:
+            reason = f"C scans no pattern with {lacks}"
+        elif isinstance(getattr(encoder, "inner", encoder), PythonEncoder):
+            reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"
 
 

@@ -1,8 +1,8 @@
 /*
  * bpe_fast.c: the merge loop. Words and their counts go in, merges come out, the same as in Part II of bpe.py.
  *
- * Read Part II first, then the interface below, then the rest in order. bpe_text.c counts words and encodes; it uses
- * the table of this file. An example, with `low` 5 times and `newest` 6 times:
+ * Read Part II first, then the interface below, then the rest in order. The C files of bpe_more count words and
+ * encode; they use this file up to the end of its table. An example, with `low` 5 times and `newest` 6 times:
  *
  *     bpe_learner_new("lownewest", (uint64_t[]){3, 6}, (uint64_t[]){5, 6}, 2, 32000, 1, seed, &learner);
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
@@ -56,9 +56,10 @@ enum bpe_status {
 typedef struct bpe_learner bpe_learner;
 typedef struct { uint32_t left, right; uint64_t count, replaced; } bpe_merge;
 
-/* Take n different words, concatenated, which can be freed afterwards. The ids of bytes are 0 to 255; the first merge
-   makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. The
-   seed is two random numbers, kept secret. Writes a handle, or NULL, even after an error: free it. */
+/* Take n different words, concatenated, which can be freed afterwards. They come by descending count, or in an order
+   that nobody can choose: others can take quadratic time, and much of the stack. The ids of bytes are 0 to 255; the first
+   merge makes the token 256. merges_wanted is the largest number of merges. A min_frequency of 0 means 1. The seed is two
+   random numbers, kept secret. Writes a handle, or NULL, even after an error: free it. */
 int bpe_learner_new(const uint8_t *bytes, const uint64_t *lengths, const uint64_t *counts, size_t n,
                     uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner);
 
@@ -153,7 +154,7 @@ typedef struct {
         struct {
             uint64_t count, where; /* where: the index of a pair's list */
         };
-        struct { /* in bpe_text.c, where keys are words: the ids of a cached word, or `where` if there are more */
+        struct { /* in bpe_more, where keys are words: the ids of a cached word, or `where` if there are more */
             uint32_t n_ids, ids[3];
         };
     };
@@ -164,7 +165,7 @@ typedef struct {
     size_t capacity, used; /* capacity is a power of two */
     unsigned shift;        /* 64 - log2(capacity) */
     uint64_t seed[2];      /* 100,000 words with chosen hashes took 83 s instead of 0.13: so the hash has a secret */
-    uint8_t *arena;        /* in bpe_text.c, the bytes of long words */
+    uint8_t *arena;        /* in bpe_more, the bytes of long words */
     size_t arena_size, arena_capacity;
 } table;
 
@@ -424,8 +425,8 @@ static inline void swap_words(counted_word *a, counted_word *b)
     *b = copy;
 }
 
-/* Sort words by descending count: a quicksort with three parts, for larger, equal and smaller counts. bpe_text.c gives
-   words in the order of a hash with a secret seed, so no choice of counts makes this slow, or the calls nested deep. */
+/* Sort words by descending count: a quicksort with three parts, for larger, equal and smaller counts. Words
+   come sorted, or in the order of a hash with a secret seed: no choice of counts makes this slow, or nests calls deep. */
 static void sort_words(counted_word *words, size_t n)
 {
     uint64_t middle;

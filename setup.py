@@ -1,22 +1,23 @@
 """Let pip build the C engine if there is a compiler. Everything else is in pyproject.toml."""
 
 import os
+import sys
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
 
 class BuildPython(build_py):
-    """Install the C files next to the modules, so that `python -m build_ffi` can compile them later."""
+    """Install bpe_fast.c next to the modules, so that `python -m build_ffi` can compile it later."""
 
     def run(self) -> None:
-        """Copy the modules, then the source of the engine."""
+        """Copy the modules and bpe_more, then bpe_fast.c, which is in no package."""
         super().run()
         if not self.editable_mode:
-            for name in ("bpe_fast.c", "bpe_text.c"):
-                self.copy_file(name, self.build_lib)
+            self.copy_file("bpe_fast.c", self.build_lib)
 
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))  # build_ffi.py imports bpe_more
 one_for_all = "BPE_LIMITED_API" in os.environ  # one wheel for all versions of Python; lists of ids take a little longer
 setup(
     cffi_modules=["build_ffi.py:module"],

@@ -20,7 +20,10 @@ import pytest
 import regex
 
 import bpe
-from shared import edit, one_line
+import bpe_more
+import build_ffi
+from bpe_more import patterns
+from shared import edit, one_line, read_ids
 from test_bpe import (
     CORPUS,
     END,
@@ -28,9 +31,11 @@ from test_bpe import (
     HERE,
     KNOWN,
     NOT_IN_C,
+    PART,
     ROOT,
     TRICKY,
     C,
+    copy_sources,
     naive_encoder,
     naive_split,
     need,
@@ -141,9 +146,8 @@ def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
 @pytest.mark.parametrize("pattern", bpe.PATTERNS)
 def test_the_automaton_proves_that_words_end_where_text_is_cut(pattern):
     """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
-    make = vars(sys.modules[type(C).__module__]) if type(C).__module__ in sys.modules else C.check.__globals__
-    classes, rows = make["automaton_of"](bpe.PATTERNS[pattern])
-    pairs, everything = make["places_to_cut"](rows), "".join(map(chr, range(0x110000)))
+    classes, rows = patterns.automaton_of(bpe.PATTERNS[pattern])
+    pairs, everything = patterns.places_to_cut(rows), "".join(map(chr, range(0x110000)))
     before = {classes[match.start()] for match in regex.finditer(r"[\p{L}\p{N}]", everything)}
     after = {classes[match.start()] for match in regex.finditer(r"[^\p{L}\p{N}\p{M}']", everything)}
     assert before and after and pairs >= set(itertools.product(before, after))
@@ -190,7 +194,7 @@ def test_other_character_classes_give_a_warning_and_are_counted_with_regex(monke
         warnings.simplefilter("error")
         monkeypatch.setattr(C, "patterns", C.built_in_patterns())
         assert bpe.count_words(CORPUS, [END]) == expected  # another version with the same classes
-    monkeypatch.setitem(C.check.__globals__, "digest", lambda data: "other")
+    monkeypatch.setattr(build_ffi, "digest", lambda data: "other")
     monkeypatch.setattr(C, "words", None)
     with pytest.warns(UserWarning, match="the C engine was built with regex"):
         monkeypatch.setattr(C, "patterns", C.built_in_patterns())
@@ -221,8 +225,8 @@ def test_a_copy_inside_a_package_trains_with_a_library_next_to_it_or_says_that_i
     assert result.stdout == b"244\n", result
     command = [sys.executable, package / "bpe.py", CORPUS, "300", "--model", tmp_path / "model"]
     result = subprocess.run(command, capture_output=True, text=True)
-    why = "Python (build_ffi.py, which builds it, is not next to"
-    assert summary(result.stderr)["engine"].startswith("C" if engine == "c" else why)
+    whys = {"c": "C only learns: bpe_more is not next to", "python": "build_ffi.py, which builds it, is not next to"}
+    assert summary(result.stderr)["engine"].startswith(f"Python ({whys[engine]}")
     if engine == "python":
         result = subprocess.run([*command, "--engine", "c"], capture_output=True)
         assert result.returncode == 2 and "engine 'c' is not available: build_ffi.py, which" in one_line(result.stderr)
@@ -242,9 +246,9 @@ def test_a_notebook_cell_has_no_file_and_trains(tmp_path):
 def program(words_txt):
     """program("-c", ...) runs Python in a folder with copies of the sources and the library."""
     library = f"_bpe_fast{importlib.machinery.EXTENSION_SUFFIXES[0]}"
-    for name in ("bpe.py", "build_ffi.py", "bpe_fast.c", "bpe_text.c", library):
-        with contextlib.suppress(FileNotFoundError):
-            shutil.copy(ROOT / name, words_txt)
+    copy_sources(ROOT, words_txt)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy(ROOT / library, words_txt)
 
     def call(*arguments):
         command = [sys.executable, *map(str, arguments)]
@@ -263,7 +267,7 @@ def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(p
     assert "built, but cffi is missing: pip install cffi" in program("-c", no_cffi, *TRAIN[1:])
     assert "cffi is missing" in program("-c", no_cffi, *TRAIN[1:], "--engine", "c").splitlines()[0]
     assert summary(program(*TRAIN))["engine"] == "C"
-    for name in ("bpe_fast.c", "bpe_text.c"):
+    for name in ("bpe_fast.c", "bpe_more/bpe_words.c"):
         edit(Path(name), lambda data: data + b"/* */")
         assert f"{name} has changed" in program(*TRAIN)
     assert "changed" not in program(*TRAIN, "--engine", "python")
@@ -294,6 +298,109 @@ def test_a_build_that_fails_says_why_in_one_line(program):
     script += "def refuse(*paths): raise PermissionError(13, 'Permission denied')\n"
     stderr = program("-c", script + "shutil.copy = refuse\nbuild_ffi.build()")
     assert "Permission denied" in one_line(stderr.encode())
+
+
+# --- the merge loop alone, and with bpe_more -------------------------------------------------------------------------
+
+
+def test_the_folder_has_the_version_of_bpe():
+    assert bpe.__version__ == bpe_more.VERSION
+
+
+@only_c
+def test_the_merge_loop_alone_learns_what_python_learns():
+    alone, rng = build_ffi.Engine(types.SimpleNamespace(ffi=C.ffi, lib=C.lib), "C only learns"), random.Random(6)
+    for _ in range(100):
+        words = {rng.randbytes(rng.randint(0, 9)).replace(b"\x80", b"aa"): rng.choice([0, 1, 3, 2**40]) for _ in range(40)}
+        kept = {word: count for word, count in words.items() if count}
+        expected = list(bpe.learn_in_python(bpe.WordTable(kept), 300, 1))
+        assert list(alone.learn(words, 300, 1)) == list(C.learn(words, 300, 1)) == expected
+        counts = list(alone.arrays(words)[2])
+        assert counts == sorted(counts, reverse=True)  # for orders of somebody's choice, C's sort would be slow
+    assert list(alone.learn({}, 300, 1)) == []
+    with pytest.raises(OverflowError, match=r"2\*\*64 occurrences of a word or more: \(b'b', 18446744073709551616\)"):
+        list(alone.learn({b"a": 1, b"b": 2**64}, 300, 1))
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory):
+    """A folder with the six names of the top level, and nothing else, in which the engine is built."""
+    folder = tmp_path_factory.mktemp("six")
+    for name in ("bpe.py", "bpe_fast.c", "build_ffi.py", "test_bpe.py", "README.md"):
+        shutil.copy(HERE / name, folder)
+    shutil.copytree(HERE / "fixtures", folder / "fixtures")
+    result = subprocess.run([sys.executable, "build_ffi.py"], capture_output=True, text=True, cwd=folder)
+    assert result.returncode == 0 and one_line(result.stdout.encode()).endswith("the merge loop alone, without bpe_more\n"), result
+    return folder
+
+
+@only_c
+def test_six_files_alone_build_the_merge_loop_and_learn_with_it(six):
+    script = f"import bpe; bpe.learn_merges = None; print(len(bpe.train_bpe({str(CORPUS)!r}, 500, [{END!r}], engine='c')[1]))"
+    result = subprocess.run([sys.executable, "-c", script], cwd=six, capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("243\n", "")
+
+
+@only_c
+def test_the_tests_of_six_files_alone_pass_and_say_in_one_line_what_they_skip(six):
+    """Some of them; CI runs all."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_bpe.py", "-k", "textbook or the_c_engine"]
+    result = subprocess.run(command, cwd=six, capture_output=True, text=True, env={**os.environ, "BPE_REQUIRE_C": "1"})
+    assert result.returncode == 0 and regex.search(r"\d passed, \d skipped, .*1 warning in", result.stdout), result.stdout
+    assert "tests of how C finds words and encodes are skipped (C only learns: bpe_more is not next to bpe.py)" in result.stdout
+
+
+ALONE, LEARNS = "build_ffi.py, which builds it, is not next to bpe.py", "C only learns: bpe_more"
+STATES = {  # which files there are, the library's too, and why the engine isn't C
+    "alone": ([], None, ALONE),
+    "with the merge loop": (["build_ffi.py"], "six", f"{LEARNS} is not next to bpe.py"),
+    "with the folder": (["bpe_more"], None, ALONE),
+    "with both": (["build_ffi.py", "bpe_more"], "all", ""),
+    "built with the folder": (["build_ffi.py"], "all", f"{LEARNS} is not next to bpe.py"),
+    "built without it": (["build_ffi.py", "bpe_more"], "six",
+                         "C only learns: the engine was built without bpe_more; python build_ffi.py rebuilds it"),
+    "with a folder of another version": (["build_ffi.py", "other"], "all", f"{LEARNS} has version 0.1.0, and bpe.py {bpe.__version__}"),
+}  # fmt: skip
+
+
+@only_c
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_has_the_same_model_and_ids_and_says_what_is_missing(tmp_path, six, part, state):
+    files, library, why = STATES[state]
+    shutil.copy(ROOT / "bpe.py", tmp_path)
+    if "build_ffi.py" in files:
+        shutil.copy(ROOT / "build_ffi.py", tmp_path)
+    if {"bpe_more", "other"} & set(files):
+        shutil.copytree(ROOT / "bpe_more", tmp_path / "bpe_more")
+    if "other" in files:
+        edit(tmp_path / "bpe_more/__init__.py", lambda data: data.replace(bpe.__version__.encode(), b"0.1.0"))
+    if library:
+        for path in {"six": six, "all": ROOT}[library].glob("_bpe_fast*"):
+            shutil.copy(path, tmp_path)
+    vocab, merges = bpe.train_bpe(part, 400, [END])
+    ids = bpe.Tokenizer(vocab, merges, [END]).encode(PART)
+    for options in (["400"], ["--encode", "ids.npy"]):
+        command = [sys.executable, "bpe.py", part, *options]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, result.stderr
+        assert summary(result.stderr)["engine"] == (f"Python ({why})" if why else "C")
+        assert result.stderr.count("\n") == len(summary(result.stderr))  # and no warning
+    tokenizer = bpe.Tokenizer.load(tmp_path / "bpeModel")
+    assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges) and read_ids(tmp_path / "ids.npy") == ("u2", ids)
+
+
+@only_c
+def test_everything_inside_another_package_learns_in_c(tmp_path):
+    """Files of bpe_more import build_ffi by name, and there it has another one."""
+    package = tmp_path / "course"
+    package.mkdir()
+    copy_sources(ROOT, package)
+    for path in ROOT.glob("_bpe_fast*"):
+        shutil.copy(path, package)
+    (tmp_path / "build_ffi.py").write_text("raise SystemError('another project')")
+    script = "from course import bpe; print(len(bpe.train_bpe(texts=['low lower'], vocab_size=260)[1]), bpe.find_engine()[1])"
+    result = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert result.stdout == "4 C only learns: `import build_ffi` does not find the one next to bpe.py\n", result
 
 
 # --- what it cannot do -----------------------------------------------------------------------------------------------

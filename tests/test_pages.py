@@ -54,7 +54,7 @@ def statements(code):
 
 def outputs_of_blocks(blocks, folder):
     """Run blocks of (language, code); returns what each one prints, in Python for each statement."""
-    for path in (FIXTURES, ROOT / "bpe.py", ROOT / "build_ffi.py", *ROOT.glob("bpe_*.c"), *ROOT.glob("_bpe_fast*.*")):
+    for path in (FIXTURES, ROOT / "bpe.py", ROOT / "build_ffi.py", *ROOT.glob("bpe_*"), *ROOT.glob("_bpe_fast*.*")):
         (folder / path.name).symlink_to(path)
     variables, outputs = {}, []
     for language, code in blocks:

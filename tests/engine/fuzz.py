@@ -117,8 +117,9 @@ def main() -> None:
     builds = [[], ["-O2 -DPLAIN_C"]]
     for flags in builds:
         with tempfile.TemporaryDirectory() as folder:
-            for name in ("bpe.py", "bpe_fast.c", "bpe_text.c", "build_ffi.py"):
+            for name in ("bpe.py", "bpe_fast.c", "build_ffi.py"):
                 shutil.copy(HERE / name, folder)
+            shutil.copytree(HERE / "bpe_more", f"{folder}/bpe_more")
             subprocess.run([sys.executable, f"{folder}/build_ffi.py", *flags], check=True)
             subprocess.run([sys.executable, __file__, str(seconds / len(builds)), folder], check=True)
 

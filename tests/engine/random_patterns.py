@@ -1,4 +1,4 @@
-"""Random patterns of all constructs that build_ffi.parse supports, and texts that are full of traps for them."""
+"""Random patterns of all constructs that bpe_more.patterns supports, and texts that are full of traps for them."""
 
 import random
 

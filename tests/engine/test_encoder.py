@@ -1,4 +1,4 @@
-"""The encoder in bpe_text.c gives the ids of bpe.Tokenizer in Python, to the last one.
+"""The encoder in bpe_encode.c gives the ids of bpe.Tokenizer in Python, to the last one.
 
 Each test of ids runs with it, and with one whose memory of words is
 so small that it forgets all the time. The short and the long version, where TRIALS is how many random cases a test has:
@@ -22,6 +22,7 @@ import pytest
 
 import bpe
 import build_ffi
+from bpe_more.engine import Engine
 
 BUILT, _ = bpe.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
@@ -39,7 +40,7 @@ def engine(request, tmp_path_factory):
     loader = importlib.machinery.ExtensionFileLoader("_bpe_fast", ffi.compile(tmpdir=tmp_path_factory.mktemp("forgets")))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("_bpe_fast", loader))
     loader.exec_module(module)
-    return build_ffi.Engine(module, bpe.PATTERNS)
+    return Engine(module, bpe.PATTERNS)
 
 
 def new_cache(encoder):

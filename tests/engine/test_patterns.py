@@ -1,4 +1,4 @@
-"""Random patterns: C finds the words that `regex` finds, or build_ffi.py refuses the pattern and says why.
+"""Random patterns: C finds the words that `regex` finds, or patterns.py refuses the pattern and says why.
 
 The short and the long version:
 
@@ -15,7 +15,7 @@ import random_patterns as patterns
 import regex
 
 import bpe
-import build_ffi
+from bpe_more.patterns import automaton_of, places_to_cut
 
 ENGINE, _ = bpe.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
@@ -72,7 +72,7 @@ def supported_patterns(rng, n):
             continue
         tables, why = ENGINE.pattern(pattern)
         if not why:
-            yield pattern, expression, build_ffi.automaton_of(pattern)
+            yield pattern, expression, automaton_of(pattern)
         assert bool(why) == (tables == ENGINE.ffi.NULL)
 
 
@@ -80,7 +80,7 @@ def test_random_patterns_find_the_words_that_regex_finds_and_cuts_change_none():
     rng, n_texts, n_cuts = random.Random(1), 0, 0
     for pattern, expression, automaton in supported_patterns(rng, TRIALS):
         classes, rows = automaton
-        pairs = build_ffi.places_to_cut(rows)
+        pairs = places_to_cut(rows)
         words_in_c, expected = ENGINE.words((), pattern), {}
         for _ in range(20):
             text = patterns.random_text(rng, rng.choice([8, 14, 40]))

@@ -1,4 +1,4 @@
-"""The scanner in bpe_text.c finds the words that `regex` finds: named and custom patterns, with vector instructions and without.
+"""The scanner in bpe_words.c finds the words that `regex` finds: named and custom patterns, with vector instructions and without.
 
 The complete C source is compiled twice, each time with a sink that writes down the length of every word. So words are
 compared one by one, and not only by their counts. The short and the long version:
@@ -25,6 +25,8 @@ import regex
 
 import bpe
 import build_ffi
+from bpe_more import engine as in_c
+from bpe_more import patterns
 from test_bpe import FIXTURES, need
 
 cffi = need("cffi")
@@ -109,7 +111,7 @@ def compile_engine(folder, flags, more="", prototypes=""):
     subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
     ffi = cffi.FFI()
     ffi.cdef(build_ffi.prototypes() + prototypes)
-    return build_ffi.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))), bpe.PATTERNS)
+    return in_c.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))), bpe.PATTERNS)
 
 
 @pytest.fixture(scope="module", params=BUILDS)
@@ -357,7 +359,7 @@ def test_counts_of_real_texts(engine, pattern):
 
 
 def test_classes_are_those_of_regex(pattern):
-    texts = set(build_ffi.characters_of(build_ffi.parse(bpe.PATTERNS.get(pattern, pattern))))
-    classes, _, sets = build_ffi.classes_of(texts)
+    texts = set(patterns.characters_of(patterns.parse(bpe.PATTERNS.get(pattern, pattern))))
+    classes, _, sets = patterns.classes_of(texts)
     for code, text in itertools.product(random.Random(16).sample(range(0x110000), 2000), texts):
         assert sets[text] >> classes[code] & 1 == bool(regex.match(text, chr(code))), (code, text)

@@ -1,4 +1,4 @@
-"""The learner in bpe_fast.c, and tables of words in bpe_text.c: special tokens, the hash, sorted lists, limits.
+"""The learner in bpe_fast.c, and tables of words in bpe_words.c: special tokens, the hash, sorted lists, limits.
 
 The short and the long version, where TRIALS is how many random cases
 a test has:
@@ -358,12 +358,12 @@ def test_pairs_that_collide_without_a_secret_cost_what_other_pairs_cost(seed):
 
 
 def test_the_merge_loop_compiles_alone_and_learns(tmp_path):
-    """Without bpe_text.c, and without a warning: words and counts go in, merges come out."""
-    source, library = build_ffi.SOURCES[0], tmp_path / "alone.so"
+    """Without bpe_more, and without a warning: words and counts go in, merges come out."""
+    source, library = os.path.join(build_ffi.HERE, "bpe_fast.c"), tmp_path / "alone.so"
     flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Werror", "-DCHECKED"]
     subprocess.run([os.environ.get("CC", "cc"), *flags, "-shared", "-fPIC", source, "-o", library], check=True)
     ffi = cffi.FFI()
-    ffi.cdef(build_ffi.interface(source))
+    ffi.cdef(build_ffi.interface("bpe_fast.c"))
     lib, learner, made = ffi.dlopen(str(library)), ffi.new("bpe_learner **"), ffi.new("size_t *")
     counts = {b"low": 5, b"lower": 2, b"widest": 3, b"newest": 6}
     arguments = b"".join(counts), list(map(len, counts)), list(counts.values()), len(counts)

@@ -30,9 +30,10 @@ bpe.Tokenizer.train("c.txt", 300, errors="ignore")
 """
 ENGINE = """
 import bpe
-import build_ffi
+import bpe_more.engine
 
-engine: bpe.Engine = build_ffi.load_engine(bpe.PATTERNS)
+def check(engine: bpe_more.engine.Engine) -> bpe.Engine:
+    return engine
 """
 
 
@@ -40,6 +41,7 @@ def errors_of(folder, **files):
     """Run mypy in strict mode on some files beside bpe.py and build_ffi.py; return [(file:line, error), ...]."""
     for name in ("bpe.py", "build_ffi.py"):
         shutil.copy(HERE / name, folder)
+    shutil.copytree(HERE / "bpe_more", folder / "bpe_more", dirs_exist_ok=True)
     for name, code in files.items():
         (folder / f"{name}.py").write_text(code)
     command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", *(f"{name}.py" for name in files)]

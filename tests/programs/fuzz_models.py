@@ -1,8 +1,8 @@
-"""Load random tokenizer.json files, 4,000 by default: `PYTHONPATH=.:tests python .ci/fuzz_models.py 4000 [SEED]`.
+"""Load random tokenizer.json files, 4,000 by default: `PYTHONPATH=.:tests python tests/programs/fuzz_models.py 4000 [SEED]`.
 
 Each file is a valid one in which entries were dropped, changed, moved from other files, or made huge or nested. Either
 Tokenizer.load gives the ids of the package tokenizers, and so does what save() writes then, or it raises ValueError, in
-one line of at most 300 characters after the path, within a second. Expressions are swapped, not changed: .ci/test_patterns.py
+one line of at most 300 characters after the path, within a second. Expressions are swapped, not changed: tests/engine/test_patterns.py
 is about their dialects.
 """
 

@@ -1,0 +1,211 @@
+/*
+ * bpe_shared.c: what counting (bpe_words.c) and encoding (bpe_encode.c) have in common: words as keys, and how words get
+ * from the scanner to those who want them.
+ *
+ * build_ffi.py compiles the C files in the order bpe_fast.c, bpe_shared.c, bpe_words.c, bpe_encode.c, bpe_lists.c, as one
+ * source. This one uses the first part of bpe_fast.c, up to its table, and has nothing of learning.
+ *
+ * THE TABLE  Words, special tokens and cached words are keys of 16 bytes in a slot of 32:
+ *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length
+ *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
+ *     value  count           | offset in the arena, if the word is there
+ *     value  n = 2 | new | est | . . . .           the ids of a cached word, if it is short and they fit
+ *
+ * SLICES  A slice is any number of texts, concatenated, and the end of each. No word reaches across an end. An example with
+ * three texts, the second one empty:
+ *     texts  "low lower" "" "newest"      ends   9 9 15
+ *
+ * BATCHES  bpe_words.c finds the words of a slice (scan_texts), and gives them to a sink, some 128 at a time, so that
+ * memory is asked for all their slots before the first is used. One sink counts; that of bpe_encode.c looks up ids.
+ */
+
+/* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
+
+enum bpe_text_status { /* in addition to enum bpe_status */
+    BPE_USED_UP = 16,    /* the words were dropped, by choice or after an earlier error */
+    BPE_BAD_UTF8,        /* the text is not UTF-8 */
+    BPE_NO_TOKEN,        /* the vocabulary has no token for a byte of the text */
+    BPE_TOO_MANY_TOKENS, /* for an encoder: 2^21 or more */
+    BPE_LONG_WORD        /* for an encoder: 2^32 bytes or more */
+};
+
+/* ---- end of the interface ---------------------------------------------------------------------------------------- */
+
+enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
+enum { BYTES_PER_WORD = 20 };              /* of text: a table gets room for as many words before text is scanned, */
+enum { FITTED_WORDS = 3 << 17 };           /* but for no more than these: 2^19 slots */
+enum { WINDOW = 64 };                      /* bytes of text that the scanner reads at once */
+enum { BATCH = 128 };                      /* words that are looked up together */
+enum { BATCH_ROOM = BATCH + WINDOW + 1 };  /* BATCH - 1, a word before a window, WINDOW in it, and one at the end */
+
+/* ---- small things ------------------------------------------------------------------------------------------------ */
+
+#if defined(__GNUC__) && !defined(PLAIN_C)
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline))
+#else
+#define LIKELY(x) (x)
+#define ALWAYS_INLINE static inline
+#define NOINLINE
+#endif
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define little(x) __builtin_bswap64(x) /* a number whose first byte in memory is its lowest, or back */
+#else
+#define little(x) (x)
+#endif
+
+static inline uint64_t load8(const void *p)
+{
+    uint64_t x;
+    memcpy(&x, p, 8);
+    return x;
+}
+
+static inline uint64_t lesser(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Decode the character at p. Returns its length in bytes, or 0 if it is not UTF-8 for Python's decoder. */
+static inline unsigned decode(const uint8_t *p, const uint8_t *end, uint32_t *character)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    uint32_t c = p[0];
+    unsigned length = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    if ((c >= 0x80 && c < 0xC2) || c > 0xF4 || (size_t)(end - p) < length)
+        return 0;
+    c &= 0xFFu >> (length + (length > 1));
+    for (unsigned i = 1; i < length; i++) {
+        if ((p[i] & 0xC0) != 0x80)
+            return 0;
+        c = c << 6 | (p[i] & 0x3Fu);
+    }
+    *character = c;
+    return c >= least[length] && c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF) ? length : 0;
+}
+
+/* ---- words as keys ----------------------------------------------------------------------------------------------- */
+
+/* Append bytes to the arena. */
+static int keep_bytes(table *t, const void *bytes, size_t n)
+{
+    TRY(grow(&t->arena, &t->arena_capacity, t->arena_size + n, 1));
+    memcpy(t->arena + t->arena_size, bytes, n);
+    t->arena_size += n;
+    return BPE_OK;
+}
+
+/* Make the key of a word of up to INLINE_MAX bytes, from 16 bytes that begin with it. */
+static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
+{
+    static const uint8_t keep[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+    const uint8_t *mask = keep + 16 - length;
+    key[0] = load8(word) & load8(mask);
+    key[1] = (load8(word + 8) & load8(mask + 8)) | little((uint64_t)length << 56);
+}
+
+/* Make the key of a longer word: a hash and the length. Since words can have the same key, find_word compares them. */
+static void long_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
+{
+    const uint8_t *p = word;
+    key[0] = 0;
+    key[1] = little((uint64_t)LONG_WORD << 56 | length);
+    for (size_t rest = length; rest; rest -= rest < 16 ? rest : 16, p += 16) {
+        p = rest < 16 ? word + length - 16 : p; /* the last 16 bytes, some of them once more */
+        key[0] = fold(key[0] ^ load8(p) ^ t->seed[0], load8(p + 8) ^ t->seed[1]);
+    }
+}
+
+/* Make the key of a word of any length. */
+static void make_key(const table *t, const uint8_t *word, size_t length, uint64_t key[2])
+{
+    uint8_t copy[INLINE_MAX + 1] = {0};
+    if (length > INLINE_MAX)
+        long_key(t, word, length, key);
+    else
+        short_key(memcpy(copy, word, length), length, key);
+}
+
+static inline int has_key(const slot *s, const uint64_t key[2]) { return s->key[0] == key[0] && s->key[1] == key[1]; }
+
+/* Find the slot of a word with this key, or the empty slot for it. */
+static inline slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+{
+    for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
+        slot *s = t->slots + i;
+        if (!s->key[1] ||
+            (LIKELY(has_key(s, key)) && (length <= INLINE_MAX || !memcmp(t->arena + s->where, word, length))))
+            return s;
+    }
+}
+
+/* Add to the count of a word with this key. */
+static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
+{
+    slot *s;
+    TRY(make_room(t, (uint64_t)t->used + 1));
+    s = find_word(t, key, word, length);
+    if (!s->key[1]) {
+        if (length > INLINE_MAX)
+            TRY(keep_bytes(t, word, length));
+        use_slot(t, s, key);
+        s->where = t->arena_size - length; /* not used if the word is short */
+    }
+    s->count += count;
+    return BPE_OK;
+}
+
+/* ---- batches of words -------------------------------------------------------------------------------------------- */
+
+/* A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
+   slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan. For encoding, there are
+   marks between the words: a length of 0, and a key whose last byte is 0, as no word has it: 1 + the index of a special
+   token, or 0 for the end of a text. */
+typedef struct {
+    uint64_t key[2];
+    const uint8_t *word; /* in the text */
+    size_t length, home; /* home: the index of its slot, if no other has it */
+} pending;
+
+struct bpe_rules; /* of bpe_words.c */
+typedef struct batch batch;
+typedef int (*batch_sink)(void *state, const pending *words, size_t n);
+
+struct batch {
+    const uint8_t *text, *limit; /* the next word; the end of all texts */
+    const struct bpe_rules *rules;
+    const table *table;
+    batch_sink sink;
+    void *state;
+    int (*add_long)(batch *b, const uint8_t *word, size_t length); /* adds a long word in pieces; NULL for counting */
+    pending *words; /* BATCH_ROOM of them */
+    size_t n;
+};
+
+static int end_batch(batch *b)
+{
+    const size_t n = b->n;
+    b->n = 0;
+    return b->sink(b->state, b->words, n);
+}
+
+/* Make the key of a word, and prefetch its slot. `readable` has the bytes of the word and can be read for 16 bytes. */
+ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, const uint8_t *readable, size_t length)
+{
+    if (LIKELY(length <= INLINE_MAX))
+        short_key(readable, length, p->key);
+    else
+        long_key(t, word, length, p->key);
+    p->word = word;
+    p->length = length;
+    p->home = home_of(t, p->key[0], p->key[1]);
+    PREFETCH(t->slots + p->home);
+}
+
+/* ---- what bpe_words.c does for both --------------------------------------------------------------------------------- */
+
+/* Give the words of n texts, which begin at b->text, to the sink. It may replace the ends
+   of texts whose marks it got. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
+static int scan_texts(batch *b, const uint64_t *ends, size_t n);
+
+/* the number of special tokens */
+static inline size_t n_specials(const struct bpe_rules *r);

@@ -1,0 +1,362 @@
+"""The C engine with all that bpe.py can use: tables of words and encoders, besides the merge loop of build_ffi.py."""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import contextlib
+import functools
+import itertools
+import types
+import warnings
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import regex
+
+import build_ffi
+
+C_FILES = ("bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")  # each after those that it uses
+KINDS = {"B": "uint8_t", "H": "uint16_t"}  # types of arrays, and what they are in C
+
+
+class Engine(build_ffi.Engine):
+    """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers."""
+
+    def __init__(self, module: Any, named: Mapping[str, str]) -> None:
+        super().__init__(module, "")
+        self.named = named  # the expressions of named patterns
+        self.new = self.ffi.new_allocator(should_clear_after_alloc=False)
+        self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
+        self.custom = functools.lru_cache(maxsize=32)(self.new_pattern)
+        self.patterns = self.built_in_patterns()
+
+    def built_in_patterns(self) -> Mapping[str, Any]:
+        """Return {expression: its tables in C}; none if C's letters aren't those of the installed regex package."""
+        built_with = self.ffi.string(self.lib.bpe_regex_version).decode()
+        digest_then = self.ffi.string(self.lib.bpe_class_digest).decode()
+        if built_with != regex.__version__ and digest_then != tables_digest(self.named.values()):
+            text = f"the C engine was built with regex {built_with}, whose letters differ from {regex.__version__}; "
+            warnings.warn(text + f"using regex instead ({build_ffi.COMMAND} rebuilds the engine)", stacklevel=2)
+            return {}
+        expressions = [self.ffi.string(text).decode() for text in self.lib.bpe_expressions]
+        return {text: self.ffi.addressof(self.lib.bpe_patterns, number) for number, text in enumerate(expressions)}
+
+    def pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
+        """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
+        if not isinstance(pattern, str):
+            return self.custom(tuple(self.named.get(step, step) for step in pattern))
+        if pattern in self.named and not self.patterns:
+            return self.ffi.NULL, "letters of another version of regex"
+        # bpe.py may have other expressions than when C was built: then their tables are made now
+        expression = self.named.get(pattern, pattern)
+        return (self.patterns[expression], "") if expression in self.patterns else self.custom(expression)
+
+    def new_pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
+        """Make the tables of a custom pattern."""
+        from bpe_more import patterns  # only now: named patterns have theirs since the build
+
+        try:
+            fields = patterns.fields_of(patterns.automaton_of(pattern))
+        except (patterns.UnsupportedError, RecursionError) as error:
+            return self.ffi.NULL, str(error)
+        for name, values in fields.items():
+            if isinstance(values, array):
+                fields[name] = self.ffi.from_buffer(f"{KINDS[values.typecode]}[]", values)
+        # The destructor keeps the arrays until C no longer needs them.
+        return self.ffi.gc(self.ffi.new("bpe_pattern *", fields), lambda _: fields.clear()), ""
+
+    def cuts(self, pattern: str | tuple[str, ...], window: bytes) -> Iterator[int]:
+        """Yield the places at which a window can be cut, the last one first, as indexes of its text."""
+        place = len(window.decode("utf-8", "surrogateescape"))
+        end = len(window)
+        while start := self.lib.bpe_last_cut(self.pattern(pattern)[0], window, end):
+            place -= len(window[start:end].decode("utf-8", "surrogateescape"))
+            end = start
+            yield place
+
+    def check(self, status: int) -> None:
+        """Turn a return code into an exception; codes that callers handle themselves pass."""
+        super().check(status)
+        if status == self.lib.BPE_USED_UP:
+            raise ValueError("these words were used up by an earlier training run, or by an error")
+        if status in (self.lib.BPE_TOO_MANY_TOKENS, self.lib.BPE_LONG_WORD):
+            raise OverflowError("2**21 tokens or more, or a word of 2**32 bytes or more")
+
+    def special_arguments(self, special_tokens: Iterable[str]) -> tuple[bytes, Any, int]:
+        """Special tokens for a C function: their bytes, concatenated, their lengths, and their number.
+
+        Not lists as arguments: for a long one, cffi raises SystemError if there is no memory for a copy.
+        """
+        tokens = [token.encode("utf-8") for token in special_tokens]
+        return b"".join(tokens), self.ffi.new("size_t[]", list(map(len, tokens))), len(tokens)
+
+    def encoder(self, tokenizer: Any) -> Encoder | None:
+        """Create an encoder for a bpe.Tokenizer; None if C can't hold it (2**21 tokens, ids of 2**32)."""
+        with contextlib.suppress(OverflowError):
+            return Encoder(self, tokenizer)
+        return None
+
+    def arrays(self, words: Words | Mapping[bytes, int]) -> tuple[Any, Any, Any]:
+        """Return words as a learner takes them. A table of words is used up, a mapping is not."""
+        table = words if isinstance(words, Words) else self.words((), "gpt2")
+        if not isinstance(words, Words):
+            table.add(words.items())  # takes less time than sorting them
+        handle = table.handle()
+        arrays = table.get(handle)
+        self.lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
+        return arrays
+
+
+class Words:
+    """Words and their counts in C. A call that scans takes a table that no other call uses; they are merged later."""
+
+    def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
+        self.engine = engine
+        self.pattern, _ = engine.pattern(pattern)  # which the rules need
+        specials = engine.special_arguments(special_tokens)
+        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
+        self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
+        self.free = self.tables[:]  # the tables that no call is using
+
+    def new_table(self) -> Any:
+        """Create an empty table."""
+        return self.engine.create("words", build_ffi.new_seed())
+
+    def scan(self, *texts: bytes) -> None:
+        """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8.
+
+        After an error, the table stays in `tables`, but is no longer free: handle() reports it as used up.
+        """
+        try:
+            table = self.free.pop()
+        except IndexError:
+            self.check_tables()
+            table = self.new_table()
+            self.tables.append(table)
+        ends = self.engine.ffi.from_buffer("uint64_t[]", array("Q", itertools.accumulate(map(len, texts))))
+        status = self.engine.lib.bpe_words_scan(table, self.rules, b"".join(texts), ends, len(texts))
+        if status == self.engine.lib.BPE_BAD_UTF8:
+            for data in texts:
+                data.decode("utf-8")  # one of them raises the error
+        self.engine.check(status)
+        self.free.append(table)
+
+    def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+        """Add the counts of words, some thousands at a time: arrays of all words would take more memory."""
+        table, pairs = self.handle(), iter(pairs)
+        while batch := list(itertools.islice(pairs, 10_000)):
+            words = [word for word, _ in batch]  # zip(*batch) takes 6 times as long
+            self.put(table, *self.engine.in_c(words, [count for _, count in batch]))
+
+    def put(self, table: Any, *words: Any) -> None:
+        """Add words to a table: concatenated, their lengths, their counts."""
+        self.engine.check(self.engine.lib.bpe_words_put(table, *words, len(words[1])))
+
+    def get(self, table: Any, min_count: int = 1) -> tuple[Any, Any, Any]:
+        """The words of a table that occur at least min_count times, as put() takes them."""
+        new, sums = self.engine.new, self.sums(table, min_count)
+        words = new("uint8_t[]", sums.bytes), new("uint64_t[]", sums.words), new("uint64_t[]", sums.words)
+        self.engine.check(self.engine.lib.bpe_words_get(table, min_count, *words, sums))
+        return words
+
+    def sums(self, table: Any, min_count: int = 1) -> Any:
+        """The struct bpe_totals of the words in a table that occur at least min_count times."""
+        null, sums = [self.engine.ffi.NULL] * 3, self.engine.ffi.new("bpe_totals *")
+        self.engine.lib.bpe_words_get(table, min_count, *null, sums)
+        return sums
+
+    def handle(self) -> Any:
+        """Merge all tables into one. Must not run while threads are scanning."""
+        self.check_tables()
+        # Ctrl-C between release() and put() loses words: then no table is left, and the next call raises.
+        tables, self.tables, self.free = self.tables, [], []
+        while len(tables) > 1:
+            words = self.get(tables[-1])
+            self.engine.ffi.release(tables.pop())  # so that memory holds these words twice at most
+            self.put(tables[0], *words)
+        self.tables, self.free = tables, tables[:]
+        return tables[0]
+
+    def check_tables(self) -> None:
+        """Raise the error of words that were used up if an earlier call failed, and lost some."""
+        if not self.tables:
+            self.engine.check(self.engine.lib.BPE_USED_UP)
+
+    def drop_rare(self, n: int) -> tuple[int, int]:
+        """Leave out words that occur fewer than n times; returns (distinct words, occurrences) left out."""
+        if n < 2:
+            return 0, 0
+        before, words = self.totals(), self.get(self.handle(), min(n, 2**64 - 1))
+        self.free = []
+        self.engine.ffi.release(self.tables.pop())
+        table = self.new_table()
+        self.put(table, *words)
+        self.tables, self.free = [table], [table]
+        return before[0] - self.totals()[0], before[1] - self.totals()[1]
+
+    def totals(self) -> tuple[int, int, int]:
+        """(distinct words, all words, bytes of all words)."""
+        sums = self.sums(self.handle())
+        return sums.words, sums.all_words, sums.all_bytes
+
+    def copy(self) -> dict[bytes, int]:
+        """The words and their counts, in any order."""
+        blob, lengths, counts = self.get(self.handle())
+        view, ends = self.engine.ffi.buffer(blob), itertools.accumulate(lengths)
+        return {view[end - length : end]: count for end, length, count in zip(ends, lengths, counts)}
+
+
+class Encoder:
+    """The vocabulary of a bpe.Tokenizer inside the C engine, which any number of threads can share."""
+
+    def __init__(self, engine: Engine, tokenizer: Any) -> None:
+        self.engine = engine
+        self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
+        self.free: list[Any] = []  # which no call is using
+        id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
+        in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
+        in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
+        merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.merge_ids)))
+        others = [token_id for token_id, number in in_c.items() if number > 255]
+        tokens = list(map(tokenizer.vocab.copy().__getitem__, others))
+        ids = array("I", (2**32 - 1 if token_id is None else token_id for token_id in id_of_byte))
+
+        def in_memory(numbers: Any) -> Any:
+            return engine.ffi.from_buffer(f"uint{8 * numbers.itemsize}_t[]", numbers)
+
+        lengths, ids_of_tokens = in_memory(array("Q", map(len, tokens))), array("I", others)
+        ids += ids_of_tokens
+        special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
+        self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
+        specials = engine.special_arguments(tokenizer.special_ids)
+        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
+        data = b"".join(tokens)
+        vocabulary = in_memory(ids), len(ids), data, lengths, in_memory(merges), len(merges) // 3
+        self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
+        known = data, lengths, in_memory(ids_of_tokens), len(tokens), False
+        if words := tokenizer.whole_words:
+            word_lengths, word_ids = array("Q", map(len, words)), array("I", words.values())
+            known = b"".join(words), in_memory(word_lengths), in_memory(word_ids), len(words), True
+        engine.check(engine.lib.bpe_encoder_know(self.handle, *known))
+        n = max(tokenizer.vocab, default=0) + 1
+        self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
+        self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
+        self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses))
+        functions: list[Any] = []
+        engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
+        if not self.numbers:
+            functions[:2] = [lambda data: None, self.new_numbers]
+        self.encode_short, self.lists_of, self.pause_collector = functions
+
+    def encode(self, data: bytes) -> list[int]:
+        """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
+        ids: list[int] | None = self.encode_short(data)
+        return self.encode_texts([data])[0] if ids is None else ids
+
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
+        """Encode texts as lists; or as one array, for what bpe.PythonEncoder.encode_texts says."""
+        if len(texts) == 1 and not kind and (ids := self.encode_short(texts[0])) is not None:
+            return [ids]
+        ffi, lib = self.engine.ffi, self.engine.lib
+        ends = array("Q", itertools.accumulate(map(len, texts)))  # C makes them the ends of ids
+        ends_in_c = ffi.from_buffer("uint64_t[]", ends)
+        data = b"".join(texts)
+        try:
+            call = self.free.pop()
+        except IndexError:
+            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=())
+            # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder.
+            # Ctrl-C just after pop() leaves a cache that isn't free, and to which for_lists may still point;
+            # so does an append() in `finally` that runs out of memory. If nothing else kept that cache, the
+            # next short text would be looked up in freed memory.
+            self.calls.append(call)
+        try:
+            self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
+            room = len(call.ids) // 3 * 2
+            if not len(data) + 2 <= room <= 1 << 26:
+                room = max(len(data) + 3, 1000) // 2 * 2
+                call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
+            narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
+            status = lib.bpe_encode(call.cache, data, ends_in_c, len(ends), call.ids, narrow)
+            if status:
+                self.refuse(status, texts, ends[0])
+            if not kind:
+                return self.lists_of(*(int(ffi.cast("uintptr_t", block)) for block in (call.ids, ends_in_c)), len(ends))
+            n_ids = ends[-1] if texts else 0
+            return bytes(ffi.buffer(narrow or call.ids, n_ids * size)), ends
+        finally:
+            # in this order: as soon as a call is free, another thread may use its cache
+            self.for_lists.cache = call.cache
+            self.free.append(call)
+
+    def new_numbers(self, ids: int, ends: int, n: int) -> list[list[int]]:
+        """Do the same as lists_of(), with new numbers."""
+        ends_of = self.engine.ffi.cast("uint64_t *", ends)[0:n]
+        ids_of = self.engine.ffi.cast("uint32_t *", ids)
+        return [list(ids_of[start:end]) for start, end in itertools.pairwise([0, *ends_of])]
+
+    def refuse(self, status: int, texts: Sequence[bytes], at: int) -> None:
+        """Raise the error of the text that can't be encoded, with its number; `at` is the byte without a token."""
+        self.engine.check(status)
+        ends = list(itertools.accumulate(map(len, texts)))
+        number = bisect.bisect_right(ends, at)
+        data = texts[number]
+        data.decode("utf-8")  # may raise UnicodeDecodeError
+        at -= ends[number] - len(data)
+        start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
+        place = data[start : start + 160].decode("utf-8", "ignore")[:40]
+        error: Any = ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
+        error.number = number
+        raise error
+
+
+# ------------------------------
+# Building
+# ------------------------------
+
+def numbers() -> str:
+    """Return the constants that the interface needs."""
+    import bpe
+
+    return f"enum {{ BPE_N_PATTERNS = {len(bpe.PATTERNS)} }};\n"
+
+
+def tables() -> str:
+    """Return what comes after the C files: the named patterns of bpe.py, and what their tables depend on."""
+    import bpe
+
+    text = f'const char bpe_regex_version[] = "{regex.__version__}";\n'
+    text += f'const char bpe_class_digest[] = "{tables_digest(bpe.PATTERNS.values())}";\n'
+    return text + named_tables(bpe.PATTERNS.values())
+
+
+def tables_digest(expressions: Iterable[str]) -> str:
+    """Return a digest of named patterns with the classes of the installed regex package."""
+    return build_ffi.digest(named_tables(expressions).encode())
+
+
+def named_tables(expressions: Iterable[str]) -> str:
+    """Return named patterns as C."""
+    expressions = tuple(expressions)
+    texts = ("".join(f"\\{byte:03o}" for byte in text.encode("utf-8")) for text in expressions)
+    strings = ", ".join(f'"{text}"' for text in texts)
+    text = f"const char *const bpe_expressions[BPE_N_PATTERNS] = {{{strings}}};\n"
+    return text + pattern_tables("bpe_patterns", expressions)
+
+
+def pattern_tables(array_name: str, expressions: Sequence[str]) -> str:
+    """Return an array of patterns as C."""
+    from bpe_more import patterns
+
+    text, rows = "", []
+    for number, pattern in enumerate(expressions):
+        fields = patterns.fields_of(patterns.automaton_of(pattern))
+        for field, values in fields.items():
+            if isinstance(values, array):
+                fields[field] = f"{array_name}_{number}_{field}"
+                numbers = ",".join(map(str, values))
+                text += f"static const {KINDS[values.typecode]} {fields[field]}[{len(values)}] = {{{numbers}}};\n"
+        rows.append(f"{{{', '.join(map(str, fields.values()))}}}")
+    return text + f"const bpe_pattern {array_name}[{len(rows)}] = {{{', '.join(rows)}}};\n"

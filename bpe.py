@@ -590,9 +590,10 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = tuple(special_tokens or ())
+    has_invalid = re.compile("[\ud800-\udfff\ufffd]").search
     for number, token in enumerate(tokens, 1):
         is_long = isinstance(token, str) and len(token.encode("utf-8", "surrogatepass")) > 1
-        valid = is_long and not re.search("[\ud800-\udfff\ufffd]", token)
+        valid = is_long and not has_invalid(token)
         rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
         require(valid, "special token {} ({!r}) must be {}", number, token, rule)
     require(len(set(tokens)) == len(tokens), f"duplicate special token among {tokens!s:.200}")
@@ -1616,7 +1617,9 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[Pair], options: Opti
     if not left_out or len(ids) < len(names):
         check_special_names(options.special_tokens)
     require(len(ids) == len(names), "can't be saved: a special token is also another token in printable characters")
-    if left_out:
+    reasons = list(unsupported_tokens(options))
+    require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
+    if left_out:  # merges use none of them
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     first_names = {token: names[token_id] for token_id, token in reversed(list(vocab.items()))}
     # no lists: the garbage collector would look through them again and again

@@ -173,6 +173,9 @@ def test_special_tokens_are_added_to_all_of_a_model(tmp_path):
     assert type(OwnTokenizer(*trained(300), [END]).with_special_tokens(["<|user|>"])) is OwnTokenizer
     with pytest.raises(ValueError, match="duplicate special token"):
         old.with_special_tokens(["<n>"])
+    plain = bpe.Tokenizer(vocab, [], ["<n>"], "qwen2", normalized=["<n>"], ignore_merges=True)
+    with pytest.raises(ValueError, match="can't be saved, .* the added token '<n>' overlaps another"):
+        plain.with_special_tokens(["n><m"]).save(tmp_path)  # tokenizers would look for n><m first
 
 
 @only_python

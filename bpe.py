@@ -2239,7 +2239,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
 
 
 def most_threads(encoder: Encoder) -> int:
-    """Return 1 for a PythonEncoder: its threads would fight for Python's lock, and take 2.7 times as long."""
+    """Return 1 for a PythonEncoder, whose threads would only fight for Python's lock."""
     return 1 if isinstance(encoder, PythonEncoder) else MOST_WORKERS
 
 
@@ -2468,7 +2468,7 @@ def save_somewhere(model: Model, options: Options, folder: str) -> None:
     """Save a model; if that fails, save it in a temporary folder, so that no training is lost."""
     try:
         save_model(*model, options, folder)
-    except (OSError, ValueError) as error:  # ValueError: a folder with a file's name, say
+    except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
         import tempfile
 
         try:

@@ -1456,7 +1456,7 @@ def check_replaceable(path: pathlib.Path) -> None:
     try:
         os.rmdir(path)  # fails for any file, but differently if this one may not be removed
     except PermissionError as error:
-        text = f"can't replace {path}: {error.strerror}; it is immutable, or another user's, or its folder is"
+        text = f"can't replace {path}: {error.strerror}; it or its folder is immutable or another user's"
         raise OSError(error.errno, text) from None
     except OSError:
         pass
@@ -2125,6 +2125,7 @@ def error_prefix(path: FilePath, hint: str = "vocab.json and merges.txt are for 
 SLICE_BYTES = 1 << 20  # how much text a worker counts or encodes at a time, in Python in about 0.2 s
 SLICE_BYTES_IN_C = 2 << 20  # the same for a thread in C
 SLICE_TEXTS = 1 << 14  # how many texts a slice has at most: they may all be empty
+SLICE_FILES = 256  # the same for small files, which take time to open
 BATCH_BYTES = 256 << 10  # the same for threads of encode_batch
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 MOST_WORKERS = 61  # on Windows, a pool of processes can't be larger
@@ -2249,7 +2250,7 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sl
     for path in paths:
         files.append(Slice(path, 0, os.stat(path).st_size))
         n_bytes += files[-1].end_byte
-        if n_bytes >= slice_bytes or len(files) == SLICE_TEXTS:
+        if n_bytes >= slice_bytes or len(files) == SLICE_FILES:
             yield Slice("", 0, n_bytes, files=tuple(files))
             files = []
             n_bytes = 0
@@ -2356,7 +2357,7 @@ def count_cores() -> int:
 
 @functools.lru_cache(maxsize=1)
 def cores_of_quota() -> int:
-    """Return how many cores the time is worth that a container gives its processes, or MOST_WORKERS without a limit."""
+    """Return how many cores a container's share of time is worth, or MOST_WORKERS if it has no limit."""
     for names in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:  # control groups 2 and 1
         with contextlib.suppress(OSError, ValueError):  # the quota may be "max", or -1
             texts = [pathlib.Path("/sys/fs/cgroup", name).read_text() for name in names]
@@ -2563,7 +2564,7 @@ def encode_corpus(tokenizer: Tokenizer, corpus: Corpus, output: FilePath) -> int
 
 
 def most_threads(encoder: Encoder) -> int:
-    """Return 1 for a PythonEncoder: its threads would fight for Python's lock, and take 2.7 times as long."""
+    """Return 1 for a PythonEncoder, whose threads would only fight for Python's lock."""
     return 1 if isinstance(encoder, PythonEncoder) else MOST_WORKERS
 
 
@@ -2881,7 +2882,7 @@ def save_somewhere(model: Model, options: Options, folder: str) -> str:
     """
     try:
         return save_model(*model, options, folder)
-    except (OSError, ValueError) as error:  # ValueError: a folder with a file's name, say
+    except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
         import tempfile
 
         try:

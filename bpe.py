@@ -539,19 +539,72 @@ def check_pattern(pattern: Pattern) -> Pattern:
             return (form, *checked)
         return checked[0] if len(checked) == 1 else checked
     if not isinstance(pattern, str):
-        raise ValueError(f"pattern must be a str, not {pattern!r}")
+        raise ValueError(f"pattern must be a str, not {pattern!r:.200}")
     name = pattern.removeprefix(ONLY_MATCHES)  # a named pattern's matches are all of the text
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
-    # without any operator of regular expressions, it is a misspelled name
-    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; the names are {', '.join(PATTERNS)}")
-    pattern.encode("utf-8")  # no lone surrogate
-    try:
-        backward = regex.compile(pattern).flags & regex.REVERSE
-    except regex.error as error:
-        raise ValueError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
-    require(not backward, f"pattern {pattern!r} searches backward: leave out (?r)")
+    compile_pattern(pattern)
     return pattern
+
+
+@functools.lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> Any:
+    r"""Compile a named pattern or an expression, as version 1 of regex reads it, whatever its default version is.
+
+    There, [\p{L}&&[^\p{Han}]], [\w--\d] and [a-d~~c-f] are operations on sets, as in tiktoken. But version 1 also
+    finds "ß" for (?i:ss), unlike other programs: (?-f) turns that off.
+    """
+    # without any operator of regular expressions, it is a misspelled name
+    known = pattern in PATTERNS or set(pattern) & set(r"\.^$*+?{}[]()|")
+    require(known, f"unknown pattern {pattern!r:.150}; the names are {', '.join(PATTERNS)}")
+    expression = PATTERNS.get(pattern, pattern)
+    expression.encode("utf-8")  # no lone surrogate
+    check_size(expression)
+    try:
+        try:
+            compiled = regex.compile("(?-f)" + expression, regex.V1)
+        except (regex.error, KeyError, ValueError):  # the last two: (?V0) in the expression
+            if re.search("&&|--|~~", expression):
+                raise
+            compiled = regex.compile(expression, regex.V0)  # where [[a] is a set of "[" and "a"
+    except (regex.error, ArithmeticError, LookupError, ValueError) as error:
+        text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
+        raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
+    backward = "searches backward, so its matches are not in the order of the text: leave out (?r)"
+    require(not compiled.flags & regex.REVERSE, f"pattern {pattern!r:.150} {backward}")
+    return compiled
+
+
+MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000  # of an expression; to compile it takes half a second
+
+
+def check_size(expression: str) -> None:
+    """Refuse an expression that would take seconds and gigabytes to compile: (?:x{10000}){10000} is 10**8 characters."""
+    shown = f"pattern {expression!r:.100}"
+    length = len(expression)
+    require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
+    sizes = [0]  # of the open groups: how many characters they have with their repetitions
+    last = depth = 0  # the size of the last item, and how many sets are open
+    for part in re.findall(r"(?s)\\.|\[\^?\]?|\{[0-9]*,?[0-9]+\}|\|\||.", expression):
+        if part[0] == "[" or (part == "]" and depth):
+            depth += 1 if part[0] == "[" else -1
+            last = 1
+        elif depth:
+            require(part != "||", f"{shown}: programs differ in what || means in a set; write |, or \\|\\|")
+            continue
+        elif part == "(":
+            sizes.append(0)
+            last = 0
+        elif part == ")" and len(sizes) > 1:
+            last = sizes.pop()
+        elif part[0] == "{" and len(part) > 1:
+            times = int(part[1:-1].rpartition(",")[2].lstrip("0")[:7] or 0)  # 7 digits are too many anyway
+            last *= max(times - 1, 0)
+        else:
+            last = 1
+        sizes[-1] += last
+        require(len(sizes) + depth <= MOST_NESTED, f"{shown} has more than {MOST_NESTED} nested groups and sets")
+        require(sizes[-1] <= MOST_REPEATED, f"{shown} repeats more than {MOST_REPEATED:,} characters")
 
 
 def find_words(text: str, pattern: Pattern) -> list[str]:
@@ -560,19 +613,18 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
     >>> find_words("It's  new", "gpt2"), find_words("a-b", r"\w+"), find_words("in 2024", (r"\d\d", "gpt2"))
     (['It', "'s", ' ', ' new'], ['a', '-', 'b'], ['in', ' ', '20', '24'])
     """
-    if pattern in PATTERNS:
-        return regex.findall(PATTERNS[pattern], text)
-    if isinstance(pattern, tuple):
-        form, steps = steps_of(pattern)
+    if not isinstance(pattern, str):
+        form, steps = steps_of(check_pattern(pattern))
         words = [normalize(form, text) if form else text]
         for step in steps:
             words = [word for piece in words for word in find_words(piece, step)]
         return list(filter(None, words))
+    compiled = compile_pattern(pattern)
+    if pattern in PATTERNS:
+        return compiled.findall(text)
     if pattern.startswith(ONLY_MATCHES):
-        return [match[0] for match in regex.finditer(pattern, text) if match[0]]
-    places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
-    # (?r)b+ finds the last b of "abbb ab" first. check_pattern refuses it, but may not have been called.
-    require(places == sorted(places), "the matches of pattern {!r} are not in the order of the text", pattern)
+        return [match[0] for match in compiled.finditer(text) if match[0]]
+    places = [0, *(place for match in compiled.finditer(text) for place in match.span()), len(text)]
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
 
@@ -650,7 +702,7 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 
     finder = WORD_END if named else "(?r)" + special_token_finder(found_first).pattern
     places_in_c = engine.cuts(pattern, window) if engine and not named else ()
-    for place in itertools.chain(places_in_c, (match.start() for match in regex.finditer(finder, text))):
+    for place in itertools.chain(places_in_c, (match.start() for match in regex.finditer(finder, text, regex.V0))):
         if margin <= place <= len(text) - margin and not is_crossed(place) and not normalizing_joins(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0

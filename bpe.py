@@ -579,7 +579,7 @@ MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000  # of an expressi
 
 
 def check_size(expression: str) -> None:
-    """Refuse an expression that would take seconds and gigabytes to compile: (?:x{10000}){10000} is 10**8 characters."""
+    """Refuse an expression that would take seconds and gigabytes to compile, such as (?:x{10000}){10000}."""
     shown = f"pattern {expression!r:.100}"
     length = len(expression)
     require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
@@ -621,7 +621,7 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
         return list(filter(None, words))
     compiled = compile_pattern(pattern)
     if pattern in PATTERNS:
-        return compiled.findall(text)
+        return compiled.findall(text)  # type: ignore[no-any-return]
     if pattern.startswith(ONLY_MATCHES):
         return [match[0] for match in compiled.finditer(text) if match[0]]
     places = [0, *(place for match in compiled.finditer(text) for place in match.span()), len(text)]
@@ -767,6 +767,8 @@ class Options:
             require(engine_for(self), f"the Python engine has only {most:,} non-special ids, not {size:,}")
         if self.engine == "c":
             require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
+            lacks = lacking_in_c(self.pattern)
+            require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
 
 
 def plural(n: int, noun: str) -> str:
@@ -2071,6 +2073,7 @@ def count_corpus(corpus: Corpus) -> Table:
         slice_bytes = SLICE_BYTES_IN_C if corpus.paths else SLICE_BYTES // 2
         results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", slice_bytes, most_workers)
     else:
+        require(options.engine != "c", "engine 'c' can't count words after a normal form; engine 'auto' can")
         table = WordTable()
         results = corpus.map(functools.partial(count_texts, options=options), False, "counting words")
     with contextlib.closing(results):
@@ -2182,6 +2185,13 @@ def engine_for(options: Options, scanning: bool = False) -> Engine | None:
     return None if engine and scanning and engine.pattern(options.pattern)[1] else engine
 
 
+def lacking_in_c(pattern: Pattern) -> str:
+    """Return what a pattern has that C can't scan, or ""; Python normalizes text before."""
+    engine, _ = find_engine()
+    _, steps = steps_of(pattern)
+    return engine.pattern(steps[0] if len(steps) == 1 else steps)[1] if engine else ""
+
+
 # ------------------------------
 # XI. The command line
 # ------------------------------
@@ -2276,9 +2286,8 @@ def run(args: Namespace) -> int:
 
 def engine_used(options: Options, encoder: Encoder | None = None) -> str:
     """Return the engine that splits text into words, and encodes it, and why it isn't C."""
-    _, steps = steps_of(options.pattern)  # Python normalizes text before that
     engine, reason = (None, "as chosen") if options.engine == "python" else find_engine()
-    if engine and (lacks := engine.pattern(steps[0] if len(steps) == 1 else steps)[1]):
+    if engine and (lacks := lacking_in_c(options.pattern)):
         reason = f"C scans no pattern with {lacks}"
     elif engine and isinstance(getattr(encoder, "inner", encoder), PythonEncoder):
         reason = "C can't hold this vocabulary"

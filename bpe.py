@@ -1056,7 +1056,7 @@ class Tokenizer:
         """
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
-            return cls(*read_tokenizer_json(json.load(file)))
+            return cls(*read_tokenizer_json(file.read()))
 
     @classmethod
     def from_files(cls, vocab_filepath: FilePath, merges_filepath: FilePath, special_tokens: Strings = None,
@@ -1602,6 +1602,31 @@ def split_step(step: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
 
 
+# Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
+# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line.
+# A file that begins as save() writes it is read as regex does: no other program ends lines like this.
+OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
+ALIKE = regex.compile(
+    r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
+    r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"
+    r"(?P<one>\\[nrtfav]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\ )(?P<class>\\[dDsS]|\\[pP]\{\^?(?&name)\})"
+    r"(?P<in_set>(?&one)|[^]\\[&|~-]|&(?!&)|\|(?!\|)|~(?!~))"
+    r"(?P<operand>(?:(?&in_set)-(?&in_set)(?!-)|(?&in_set)|(?&class)|(?&set))++)"
+    r"(?P<set>\[(?!:)\^?-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
+    r"(?:\\s\+\+\$(?=\||$)|(?&one)|(?&class)|(?&set)|[^]\\[(){}|*+?.^$]|[.|)]"
+    r"|\(\?i:(?:['’|a-hj-zA-HJ-Z]|\[[a-hj-zA-HJ-Z]+\])*+\)|\((?![?*])|\(\?(?::|>|<?[=!])"
+    r"|[*+?][?+]?|\{[0-9]+\}(?![?+])|\{[0-9]+,[0-9]*\}(?!\+))*+", regex.V0)  # fmt: skip
+
+
+def differs_in_oniguruma(expression: str) -> str:
+    """Return the beginning of what Oniguruma reads differently from regex, or may; "" if there is nothing."""
+    check_size(expression)
+    end = ALIKE.match(expression).end()  # type: ignore[union-attr]  # it matches the empty string
+    # (?i:st) matches one character there, U+FB06
+    folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
+    return folded[0] if folded else expression[end : end + 20]
+
+
 # From here on, files that another program wrote are read. A tokenizer.json is compared with what save()
 # would write for its tokens and its steps. flat() names each value, and leaves out null, false, 0 and
 # "", which mean the same as no entry. A difference is an error that names it, except for entries that
@@ -1621,8 +1646,9 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
     return values
 
 
-def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
+def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
     """Return the arguments of Tokenizer. Raises ValueError if not supported, KeyError if incomplete."""
+    content, is_ours = json.loads(data), data.startswith(OUR_BEGINNING)
     model, added = content["model"], content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
     require(model_type == '"BPE"', f"model.type = {model_type} is not supported")
@@ -1642,7 +1668,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
         special_ids[text] = vocab.pop(text) if text in vocab else new_id
         new_id = max(new_id, special_ids[text] + 1)
 
-    pattern, entries = read_steps(content)
+    pattern, entries = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     normalized = tuple(token["content"] for token in added if token.get("normalized"))
     rest = {name: content[name] for name in UNUSED if content.get(name)}
@@ -1654,7 +1680,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[Any, ...]:
     return vocab, WordsFirst(merges) if words_first else merges, specials, pattern, kept, normalized, rest
 
 
-def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
+def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any]]:
     """Return the pattern of a tokenizer.json; and its normalizer and pre_tokenizer, spelled as by save()."""
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
@@ -1672,11 +1698,11 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             step = {**step, "use_regex": False}
         if kind != "ByteLevel":
             ours = (ONLY_MATCHES if step.get("invert") else "") + expression
-            if step == split_step(ours):
+            if step == split_step(ours) and (is_ours or not differs_in_oniguruma(expression)):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
             else:  # unsupported() reports it; a placeholder keeps the index of later steps in flat()
-                pattern.append(check_pattern(expression or "gpt2"))
+                pattern.append("gpt2")
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
     return check_pattern(tuple(pattern)), entries
@@ -1698,7 +1724,10 @@ def unsupported(content: dict[str, Any], entries: dict[str, Any], options: Optio
         if entry not in entries_shown:
             values[entry] = content.get(entry)
     for name, value in values.items():
-        yield f"{name} = {json.dumps(value):.200} is not supported"
+        why = "is not supported"
+        if name.endswith(".pattern.Regex") and (part := differs_in_oniguruma(value)):
+            why += f": tokenizers and Python's regex may read {part!r} differently"
+        yield f"{name} = {json.dumps(value):.150} {why}"
 
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal

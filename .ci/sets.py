@@ -71,7 +71,7 @@ def main(n):
     rng, counts, start = random.Random(58), dict.fromkeys(["patterns", "in C", "in tokenizers", "in tiktoken", "texts"], 0), time.time()
     sets = []
     while counts["patterns"] < n:
-        if counts["patterns"] % 500 == 0:  # the same ones for some time, whose code points are in a cache
+        if counts["patterns"] % 500 == 0:  # sets: the same ones for some time, whose code points are in a cache
             sets = [random_set(rng) for _ in range(100)]
         pattern = random_pattern(rng, sets)
         try:
@@ -79,6 +79,8 @@ def main(n):
         except ValueError:
             continue
         counts["patterns"] += 1
+        if counts["patterns"] % 500 == 0:
+            print(counts, file=sys.stderr)
         texts = ["".join(rng.choices(rng.sample(TEXTS, rng.randint(1, 8)), k=rng.randint(0, 12))) for _ in range(8)]
         texts = [text for text in texts if len(text) < 100]
         words = [split(compiled, text) for text in texts]

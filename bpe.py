@@ -1624,7 +1624,11 @@ def differs_in_oniguruma(expression: str) -> str:
     end = ALIKE.match(expression).end()  # type: ignore[union-attr]  # it matches the empty string
     # (?i:st) matches one character there, U+FB06
     folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
-    return folded[0] if folded else expression[end : end + 20]
+    if folded or end < len(expression):
+        return folded[0] if folded else expression[end : end + 20]
+    # After "" at a place, regex may find more there, and Oniguruma doesn't. A lookaround may read nothing, too.
+    without_lookarounds = compile_pattern(re.sub(r"\(\?<?[=!]", "(?:|", expression))
+    return expression[:20] if without_lookarounds.fullmatch("") else ""
 
 
 # From here on, files that another program wrote are read. A tokenizer.json is compared with what save()

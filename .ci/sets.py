@@ -50,6 +50,15 @@ def random_pattern(rng, sets):
         patterns.CHARACTERS = characters
 
 
+def find_words(compiled, text):
+    """As bpe.find_words, or None if regex takes too long."""
+    try:
+        places = [0, *(place for match in compiled.finditer(text, timeout=1) for place in match.span()), len(text)]
+    except TimeoutError:
+        return None
+    return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
+
+
 def in_tiktoken(pattern, texts):
     """The matches in each text: a word that is a token stays whole, and here all parts of all texts are tokens."""
     parts = {bytes([byte]) for byte in range(256)}
@@ -83,17 +92,17 @@ def main(n):
             print(counts, file=sys.stderr)
         texts = ["".join(rng.choices(rng.sample(TEXTS, rng.randint(1, 8)), k=rng.randint(0, 12))) for _ in range(8)]
         texts = [text for text in texts if len(text) < 100]
-        words = [split(compiled, text) for text in texts]
+        words = [find_words(compiled, text) for text in texts]
         texts = [text for text, found in zip(texts, words) if found is not None]
         words = [found for found in words if found is not None]
         counts["texts"] += len(texts)
         if not ENGINE.pattern(pattern)[1]:
             counts["in C"] += 1
-            for text, found in zip(texts, words):
+            for text in texts:
                 table = ENGINE.words((), pattern)
                 table.scan(text.encode())
                 expected = {}
-                for word in found:
+                for word in split(compiled, text) or ():
                     expected[word.encode()] = expected.get(word.encode(), 0) + 1
                 assert table.copy() == expected, (pattern, text)
         if not bpe.differs_in_oniguruma(pattern):
@@ -102,7 +111,7 @@ def main(n):
                 counts["in tokenizers"] += 1
                 for text, found in zip(texts, words):
                     assert [text[a:b] for _, (a, b) in step.pre_tokenize_str(text)] == found, (pattern, text)
-        if counts["patterns"] % 10 == 0 and read_alike_by_rust(pattern) and not compiled.match(""):
+        if counts["patterns"] % 3 == 0 and read_alike_by_rust(pattern) and not compiled.match(""):
             short = [text for text in texts if len(text) < 40]
             matches = [[match[0] for match in compiled.finditer(text)] for text in short]
             if all(map(all, matches)) and (theirs := in_tiktoken(pattern, short)) is not None:

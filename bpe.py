@@ -544,19 +544,72 @@ def check_pattern(pattern: Pattern) -> Pattern:
             return (form, *checked)
         return checked[0] if len(checked) == 1 else checked
     if not isinstance(pattern, str):
-        raise ValueError(f"pattern must be a str, not {pattern!r}")
+        raise ValueError(f"pattern must be a str, not {pattern!r:.200}")
     name = pattern.removeprefix(ONLY_MATCHES)  # a named pattern's matches are all of the text
     if name in PATTERNS or name in SPELLINGS:
         return SPELLINGS.get(name, name)
-    # without any operator of regular expressions, it is a misspelled name
-    require(set(pattern) & set(r"\.^$*+?{}[]()|"), f"unknown pattern {pattern!r}; the names are {', '.join(PATTERNS)}")
-    pattern.encode("utf-8")  # no lone surrogate
-    try:
-        backward = regex.compile(pattern).flags & regex.REVERSE
-    except regex.error as error:
-        raise ValueError(f"pattern {pattern!r} is not a valid regular expression: {error}") from None
-    require(not backward, f"pattern {pattern!r} searches backward: leave out (?r)")
+    compile_pattern(pattern)
     return pattern
+
+
+@functools.lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> Any:
+    r"""Compile a named pattern or an expression, as version 1 of regex reads it, whatever its default version is.
+
+    There, [\p{L}&&[^\p{Han}]], [\w--\d] and [a-d~~c-f] are operations on sets, as in tiktoken. But version 1 also
+    finds "ß" for (?i:ss), unlike other programs: (?-f) turns that off.
+    """
+    # without any operator of regular expressions, it is a misspelled name
+    known = pattern in PATTERNS or set(pattern) & set(r"\.^$*+?{}[]()|")
+    require(known, f"unknown pattern {pattern!r:.150}; the names are {', '.join(PATTERNS)}")
+    expression = PATTERNS.get(pattern, pattern)
+    expression.encode("utf-8")  # no lone surrogate
+    check_size(expression)
+    try:
+        try:
+            compiled = regex.compile("(?-f)" + expression, regex.V1)
+        except (regex.error, KeyError, ValueError):  # the last two: (?V0) in the expression
+            if re.search("&&|--|~~", expression):
+                raise
+            compiled = regex.compile(expression, regex.V0)  # where [[a] is a set of "[" and "a"
+    except (regex.error, ArithmeticError, LookupError, ValueError) as error:
+        text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
+        raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
+    backward = "searches backward, so its matches are not in the order of the text: leave out (?r)"
+    require(not compiled.flags & regex.REVERSE, f"pattern {pattern!r:.150} {backward}")
+    return compiled
+
+
+MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000  # of an expression; to compile it takes half a second
+
+
+def check_size(expression: str) -> None:
+    """Refuse an expression that would take seconds and gigabytes to compile, such as (?:x{10000}){10000}."""
+    shown = f"pattern {expression!r:.100}"
+    length = len(expression)
+    require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
+    sizes = [0]  # of the open groups: how many characters they have with their repetitions
+    last = depth = 0  # the size of the last item, and how many sets are open
+    for part in re.findall(r"(?s)\\.|\[\^?\]?|\{[0-9]*,?[0-9]+\}|\|\||.", expression):
+        if part[0] == "[" or (part == "]" and depth):
+            depth += 1 if part[0] == "[" else -1
+            last = 1
+        elif depth:
+            require(part != "||", f"{shown}: programs differ in what || means in a set; write |, or \\|\\|")
+            continue
+        elif part == "(":
+            sizes.append(0)
+            last = 0
+        elif part == ")" and len(sizes) > 1:
+            last = sizes.pop()
+        elif part[0] == "{" and len(part) > 1:
+            times = int(part[1:-1].rpartition(",")[2].lstrip("0")[:7] or 0)  # 7 digits are too many anyway
+            last *= max(times - 1, 0)
+        else:
+            last = 1
+        sizes[-1] += last
+        require(len(sizes) + depth <= MOST_NESTED, f"{shown} has more than {MOST_NESTED} nested groups and sets")
+        require(sizes[-1] <= MOST_REPEATED, f"{shown} repeats more than {MOST_REPEATED:,} characters")
 
 
 def find_words(text: str, pattern: Pattern) -> list[str]:
@@ -565,19 +618,18 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
     >>> find_words("It's  new", "gpt2"), find_words("a-b", r"\w+"), find_words("in 2024", (r"\d\d", "gpt2"))
     (['It', "'s", ' ', ' new'], ['a', '-', 'b'], ['in', ' ', '20', '24'])
     """
-    if pattern in PATTERNS:
-        return regex.findall(PATTERNS[pattern], text)
-    if isinstance(pattern, tuple):
-        form, steps = steps_of(pattern)
+    if not isinstance(pattern, str):
+        form, steps = steps_of(check_pattern(pattern))
         words = [normalize(form, text) if form else text]
         for step in steps:
             words = [word for piece in words for word in find_words(piece, step)]
         return list(filter(None, words))
+    compiled = compile_pattern(pattern)
+    if pattern in PATTERNS:
+        return compiled.findall(text)  # type: ignore[no-any-return]
     if pattern.startswith(ONLY_MATCHES):
-        return [match[0] for match in regex.finditer(pattern, text) if match[0]]
-    places = [0, *(place for match in regex.finditer(pattern, text) for place in match.span()), len(text)]
-    # (?r)b+ finds the last b of "abbb ab" first. check_pattern refuses it, but may not have been called.
-    require(places == sorted(places), "the matches of pattern {!r} are not in the order of the text", pattern)
+        return [match[0] for match in compiled.finditer(text) if match[0]]
+    places = [0, *(place for match in compiled.finditer(text) for place in match.span()), len(text)]
     return [text[start:end] for start, end in itertools.pairwise(places) if start < end]
 
 
@@ -656,7 +708,7 @@ def last_cut(window: bytes, pattern: Pattern, special_tokens: tuple[str, ...], n
 
     finder = WORD_END if named else "(?r)" + special_token_finder(found_first).pattern
     places_in_c = engine.cuts(pattern, window) if engine and not named else ()
-    for place in itertools.chain(places_in_c, (match.start() for match in regex.finditer(finder, text))):
+    for place in itertools.chain(places_in_c, (match.start() for match in regex.finditer(finder, text, regex.V0))):
         if margin <= place <= len(text) - margin and not is_crossed(place) and not normalizing_joins(place):
             return len(text[:place].encode("utf-8", "surrogateescape"))
     return 0
@@ -721,6 +773,8 @@ class Options:
             require(engine_for(self), f"the Python engine has only {most:,} non-special ids, not {size:,}")
         if self.engine == "c":
             require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
+            lacks = lacking_in_c(self.pattern) if not find_engine()[1] else ""  # else C only learns
+            require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
 
 
 def plural(n: int, noun: str) -> str:
@@ -1062,7 +1116,7 @@ class Tokenizer:
         """
         path = model_path(path)
         with open(path, "rb") as file, error_prefix(path):
-            model, settings = read_tokenizer_json(json.load(file))
+            model, settings = read_tokenizer_json(file.read())
             return cls(*model, **settings)
 
     @classmethod
@@ -1797,6 +1851,35 @@ def split_step(step: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
 
 
+# Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
+# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line.
+# A file that begins as save() writes it is read as regex does: no other program ends lines like this.
+OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
+ALIKE = regex.compile(
+    r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
+    r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"
+    r"(?P<one>\\[nrtfav]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\ )(?P<class>\\[dDsS]|\\[pP]\{\^?(?&name)\})"
+    r"(?P<in_set>(?&one)|[^]\\[&|~-]|&(?!&)|\|(?!\|)|~(?!~))"
+    r"(?P<operand>(?:(?&in_set)-(?&in_set)(?!-)|(?&in_set)|(?&class)|(?&set))++)"
+    r"(?P<set>\[(?!:)\^?-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
+    r"(?:\\s\+\+\$(?=\||$)|(?&one)|(?&class)|(?&set)|[^]\\[(){}|*+?.^$]|[.|)]"
+    r"|\(\?i:(?:['’|a-hj-zA-HJ-Z]|\[[a-hj-zA-HJ-Z]+\])*+\)|\((?![?*])|\(\?(?::|>|<?[=!])"
+    r"|[*+?][?+]?|\{[0-9]+\}(?![?+])|\{[0-9]+,[0-9]*\}(?!\+))*+", regex.V0)  # fmt: skip
+
+
+def differs_in_oniguruma(expression: str) -> str:
+    """Return the beginning of what Oniguruma reads differently from regex, or may; "" if there is nothing."""
+    check_size(expression)
+    end = ALIKE.match(expression).end()  # type: ignore[union-attr]  # it matches the empty string
+    # (?i:st) matches one character there, U+FB06
+    folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
+    if folded or end < len(expression):
+        return folded[0] if folded else expression[end : end + 20]
+    # After "" at a place, regex may find more there, and Oniguruma doesn't. A lookaround may read nothing, too.
+    without_lookarounds = compile_pattern(re.sub(r"\(\?<?[=!]", "(?:|", expression))
+    return expression[:20] if without_lookarounds.fullmatch("") else ""
+
+
 # From here on, files that another program wrote are read. A tokenizer.json is compared with what save()
 # would write for its tokens and its steps. A difference is an error that names it, except for entries
 # that change no id: trim_offsets is about places in text, and decoding uses neither add_prefix_space
@@ -1832,11 +1915,12 @@ def entries_of(tree: Any) -> dict[Any, Any]:
     return tree if isinstance(tree, dict) else dict(enumerate(tree)) if isinstance(tree, list) else {}
 
 
-def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of Tokenizer, and those with a name that only some models need.
 
     Raises ValueError for what is not supported, KeyError for what is missing.
     """
+    content, is_ours = json.loads(data), data.startswith(OUR_BEGINNING)
     model, added = content["model"], content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
     require(model_type == '"BPE"', f"model.type = {model_type:.99} is not supported")
@@ -1855,7 +1939,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[
     special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
     vocab = {text: token_id for text, token_id in vocab.items() if text not in special_ids}
 
-    pattern, entries = read_steps(content)
+    pattern, entries = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     normalized = tuple(token["content"] for token in added if token.get("normalized"))
     rest = {name: content[name] for name in UNUSED if content.get(name)}
@@ -1868,7 +1952,7 @@ def read_tokenizer_json(content: dict[str, Any]) -> tuple[tuple[Any, ...], dict[
     return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
 
 
-def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
+def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any]]:
     """Return the pattern of a tokenizer.json; and its normalizer and pre_tokenizer, spelled as by save()."""
     normalizer = content.get("normalizer") or {}
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
@@ -1888,11 +1972,11 @@ def read_steps(content: dict[str, Any]) -> tuple[Pattern, dict[str, Any]]:
             step = {**step, "use_regex": False}
         if kind != "ByteLevel":
             ours = (ONLY_MATCHES if step.get("invert") else "") + expression
-            if step == split_step(ours):
+            if step == split_step(ours) and (is_ours or not differs_in_oniguruma(expression)):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
             else:  # check_supported() reports it; a placeholder keeps the index of later steps
-                pattern.append(check_pattern(expression or "gpt2"))
+                pattern.append("gpt2")
         steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
     return check_pattern(tuple(pattern)), entries
@@ -1912,7 +1996,11 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], options: O
     for entry in (name.split(".")[0] for name in different):
         if entry not in entries_shown:
             values[entry] = content.get(entry)
-    reasons = [f"{name:.99} = {json.dumps(value):.99}" for name, value in values.items()]
+    reasons = []
+    for name, value in values.items():
+        part = differs_in_oniguruma(value) if name.endswith(".pattern.Regex") else ""
+        why = f", of which tokenizers and Python's regex may read {part!r} differently," if part else ""
+        reasons.append(f"{name:.99} = {json.dumps(value):.99}{why}")
     reasons += [*other_reasons, *unsupported_tokens(options), *unsupported_templates(content)]
 
     rest = " not supported"
@@ -2512,6 +2600,7 @@ def count_corpus(corpus: Corpus) -> Table:
         slice_bytes = SLICE_BYTES_IN_C if corpus.paths else SLICE_BYTES // 2
         results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", slice_bytes, most_workers)
     else:
+        require(options.engine != "c", "engine 'c' can't count words after a normal form; engine 'auto' can")
         table = WordTable()
         results = corpus.map(functools.partial(count_texts, options=options), False, "counting words")
     with contextlib.closing(results):
@@ -2639,6 +2728,13 @@ def engine_for(options: Options, scanning: bool = False) -> Engine | None:
     """Return the C engine, or None for Python; if it is to scan text, it must support the pattern."""
     engine = find_engine()[0] if options.engine != "python" else None
     return None if engine and scanning and engine.pattern(options.pattern)[1] else engine
+
+
+def lacking_in_c(pattern: Pattern) -> str:
+    """Return what a pattern has that C can't scan, or ""; Python normalizes text before."""
+    engine, _ = find_engine()
+    _, steps = steps_of(pattern)
+    return engine.pattern(steps[0] if len(steps) == 1 else steps)[1] if engine else ""
 
 
 # ------------------------------
@@ -2792,10 +2888,9 @@ def check_names(paths: Iterable[str]) -> None:
 
 def engine_used(options: Options, encoder: Encoder | None = None) -> str:
     """Return the engine that splits text into words, and encodes it, and why it isn't C."""
-    _, steps = steps_of(options.pattern)  # Python normalizes text before that
     engine, reason = (None, "as chosen") if options.engine == "python" else find_engine()
     if engine and not reason:
-        if lacks := engine.pattern(steps[0] if len(steps) == 1 else steps)[1]:
+        if lacks := lacking_in_c(options.pattern):
             reason = f"C scans no pattern with {lacks}"
         elif isinstance(getattr(encoder, "inner", encoder), PythonEncoder):
             reason = "C can't hold this vocabulary"

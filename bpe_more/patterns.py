@@ -5,8 +5,9 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import re
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import regex
@@ -35,7 +36,14 @@ import regex
 
 Tree = tuple[Any, ...]
 Rows = list[list[tuple[int, int]]]
-MOST_CHARACTERS, MOST_CLASSES, MOST_STATES = 500, 36, 500  # of a pattern; \w{1,1000} has 1,000 characters
+MOST_CHARACTERS, MOST_CLASSES, MOST_STATES = 500, 36, 500  # of a repetition, such as \w{1,1000}; of a pattern
+MOST_PLACES, MOST_SETS, MOST_STEPS = 5_000, 40, 400_000  # each takes up to half a second
+
+
+def limit(number: int, most: int, what: str) -> None:
+    """Refuse a pattern that has too many of something. What takes long is counted before it is done."""
+    if number > most:
+        raise UnsupportedError(f"more than {most:,} {what}")
 
 
 class UnsupportedError(ValueError):
@@ -48,21 +56,25 @@ def parse(pattern: str) -> Tree:
     ("character", text)             a, \n, \p{L}, [^\s\d]; where case is ignored, the text is (?i:a)
     ("look", text, wanted)          (?=text), or (?!text) if not wanted: the next character, or the end
     ("end", "$")                    $ after a loop that takes all newlines, such as \s+: only the end of the text
-    ("choice", sequences)           the first one that leads to a match; x? is a choice of x and nothing
-    ("loop", sequence, lazy)        x*, or x*? if lazy; x+ is x and then x*
-    ("possessive", item, sequence)  x++, which never gives back an x, and the items of x+
+    ("choice", sequences)           the first one that leads to a match
+    ("times", item, 2, 3, lazy)     x{2,3}; x* is ("times", x, 0, None, False), and x*? is lazy
+    ("possessive", item, times)     x++, which never gives back an x, and x+
     """
+    # In a set, any character begins an operand, even "]": after [, after [^, and after an operation, as in [a-z&&[^x]].
+    define = r"(?P<operand>(?&set)|\\.|[^\[\\])"
+    define += r"(?P<set>\[\^?(?&operand)(?:(?:&&|--|~~|\|\|)(?&operand)|(?&set)|\\.|[^\[\]\\])*+\])"
     kinds = {
         "group": r"\(\?i?:|\(\?[=!]",
         "close": r"\)",
         "or": r"\|",
         "end": r"\$",
-        "times": r"(?:[*+?]|\{(?:\d+|\d+,\d*|,\d+)\})[?+]?",
-        "character": r"\[\^?(?:[^]\\[]|\\.)+\]|\\[pP](?:\{[^{}]*\}|[A-Za-z])|\\(?:x|u..|U.{6})[0-9A-Fa-f]{2}"
+        "times": r"(?:[*+?]|\{(?:[0-9]+|[0-9]+,[0-9]*|,[0-9]+)\})[?+]?",
+        "character": r"(?&set)|\\[pP](?:\{[^{}]*\}|[A-Za-z])|\\(?:x|u..|U.{6})[0-9A-Fa-f]{2}"
         r"|\\[dDsSwWafnrtv]|\\[^\w\s]|[^\\()[{|$^*+?]",
         "other": r"\(\?<?[^\w\s]?|\\.|.",
     }
-    tokens = regex.compile("|".join(f"(?P<{kind}>{text})" for kind, text in kinds.items()), regex.DOTALL)
+    expression = f"(?(DEFINE){define})" + "|".join(f"(?P<{kind}>{text})" for kind, text in kinds.items())
+    tokens = regex.compile(expression, regex.DOTALL | regex.V0)
     rest = ((match.lastgroup, match[0]) for match in tokens.finditer(pattern))
     return (parse_choice(rest, "{}"),)
 
@@ -77,9 +89,12 @@ def parse_choice(tokens: Iterator[Any], form: str) -> Tree:
         if kind == "or":
             sequences.append(())
             continue
-        if kind == "other" or (kind == "character" and regex.search(r"^\[.*(--|&&|\|\||~~)", text)):
-            raise UnsupportedError(text)  # the latter are operations on sets
+        # in [!-&&x], "&" ends a range
+        if kind == "other" or (text[0] == "[" and re.search(r"\|\||-(?:&&|--|~~)", text)):
+            raise UnsupportedError("".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:60]))
         if kind == "times":
+            if not sequence:
+                raise UnsupportedError(f"{text} after nothing")
             sequences[-1] = sequence[:-1] + parse_times(sequence[-1], text)
             continue
         item: Tree = ("character", form.format(text))
@@ -96,30 +111,27 @@ def parse_choice(tokens: Iterator[Any], form: str) -> Tree:
 
 
 def parse_times(item: Tree, times: str) -> Tree:
-    """Return the items of a repeated item: those of x{1,2} are x, and a choice of x and nothing."""
+    """Return the items of a repeated item: one, or none for x{0}."""
     if can_be_empty((item,)):
         raise UnsupportedError(f"{times} after something that can match nothing")
-    number, lazy, possessive = regex.fullmatch(r"(.+?)(\?)?(\+)?", times).groups()  # type: ignore[union-attr]
+    number, lazy, possessive = re.fullmatch(r"(.+?)(\?)?(\+)?", times).groups()  # type: ignore[union-attr]
     least, comma, most = {"*": "0,", "+": "1,", "?": "0,1"}.get(number, number.strip("{}")).partition(",")
-    rest: Tree = ()
-    if comma and not most:
-        rest = (("loop", (item,), bool(lazy)),)
-    else:
-        for _ in range(int(most or least) - int(least or 0)):
-            rest = (("choice", ((), (item, *rest)) if lazy else ((item, *rest), ())),)
-    repeated = (item,) * int(least or 0) + rest
-    if sum(1 for _ in characters_of(repeated)) > MOST_CHARACTERS:
-        raise UnsupportedError(f"more than {MOST_CHARACTERS} characters")
-    return (("possessive", item, repeated),) if possessive else repeated
+    endless = bool(comma and not most)
+    limits = int(least or 0), None if endless else int(most or least)
+    limit((limits[1] or limits[0]) * n_characters((item,)), MOST_CHARACTERS, "characters")
+    if limits[1] == 0:
+        return ()
+    repeated: Tree = ("times", item, *limits, bool(lazy))
+    return (("possessive", item, repeated),) if possessive else (repeated,)
 
 
 def parse_end(before: Tree) -> Tree:
     r"""Parse $. It also matches before a last newline, but after \s+ no newline is left."""
-    kind, *parts = before[-1] if before else ("",)
-    if kind == "possessive":
-        kind, *parts = parts[1][-1]
-    text = only_character(parts[0]) if kind == "loop" and not parts[1] else None
-    if not text or not regex.match(text, "\n"):
+    item: Tree = before[-1] if before else ("",)
+    if item[0] == "possessive":
+        item = item[2]
+    text = only_character((item[1],)) if item[0] == "times" and item[3:] == (None, False) else None
+    if not text or not compile_class(text).match("\n"):
         raise UnsupportedError("$")
     return ("end", "$")
 
@@ -134,10 +146,28 @@ def only_character(sequence: Tree) -> str | None:
 def can_be_empty(sequence: Tree) -> bool:
     """Return whether a sequence can match without reading a character."""
     for kind, *parts in sequence:
-        choices = {"character": [], "choice": parts[0], "possessive": parts[1:]}.get(kind, [()])
-        if not any(map(can_be_empty, choices)):
+        if kind == "character" or (kind == "choice" and not any(map(can_be_empty, parts[0]))):
+            return False
+        if kind == "possessive":
+            kind, *parts = parts[1]
+        if kind == "times" and parts[1]:  # what is repeated is never empty
             return False
     return True
+
+
+def n_characters(sequence: Tree) -> int:
+    """Count the characters of a sequence, each as often as it is repeated."""
+    n = 0
+    for kind, *parts in sequence:
+        if kind == "possessive":
+            kind, *parts = parts[1]
+        if kind == "choice":
+            n += sum(map(n_characters, parts[0]))
+        elif kind == "times":
+            n += n_characters(parts[:1]) * (parts[2] or parts[1] + 1)
+        else:
+            n += kind == "character"
+    return n
 
 
 def characters_of(sequence: Tree) -> Iterator[str]:
@@ -145,22 +175,45 @@ def characters_of(sequence: Tree) -> Iterator[str]:
     for kind, *parts in sequence:
         if kind in ("character", "look"):
             yield parts[0]
-        inner = {"choice": parts[:1], "loop": [parts[:1]], "possessive": [parts[1:]]}.get(kind, [[]])
-        for part in inner[0]:
-            yield from characters_of(part)
+        elif kind == "choice":
+            yield from itertools.chain.from_iterable(map(characters_of, parts[0]))
+        elif kind != "end":
+            yield from characters_of(parts[:1])
 
 
-@functools.lru_cache(maxsize=1)
-def all_characters() -> str:
-    """Return all code points in order."""
+def compile_class(text: str) -> Any:
+    """Compile the text of a character, or of a run of it, as bpe.compile_pattern does."""
+    return regex.compile(f"(?-f){text}", regex.V1)
+
+
+@functools.lru_cache(maxsize=2)
+def all_characters(some: bool = False) -> tuple[str, Sequence[int]]:
+    """Return all code points in order, as text and as numbers.
+
+    Or only some: from U+40000 on, 6 of the 65,536 in a plane where no two differ, unless a set names them.
+    """
+    points: Sequence[int] = range(0x110000)
+    if some:
+        ends = [plane + place for plane in range(0x40000, 0x110001, 0x10000) for place in range(-3, 3)]
+        points = sorted({*range(0x40000), *range(0xE0000, 0xF0000), *ends[:-3]})
     # join() would need a million strings at once, 100 MB
-    return array("I", range(0x110000)).tobytes().decode("utf-32", "surrogatepass")
+    return array("I", points).tobytes().decode("utf-32", "surrogatepass"), points
 
 
 @functools.lru_cache(maxsize=256)
 def borders_of(text: str) -> list[int]:
     """Return where runs of code points that match an expression begin and end, in order."""
-    return [place for match in regex.finditer(f"(?:{text})+", all_characters()) for place in match.span()]
+    if len(text) == 1 and text != ".":
+        return [ord(text), ord(text) + 1]
+    runs = compile_class(f"(?:{text})+")
+    named = re.search(r"\\[UN]|\\[pP]\{?[^LMNPSZC]|[\U00040000-\U0010ffff]", text)
+    for some in (False,) if named else (True, False):
+        characters, points = all_characters(some)
+        places = [place for match in runs.finditer(characters) for place in match.span()]
+        borders = [points[place] if place < len(points) else 0x110000 for place in places]
+        if all(place in (0, len(points)) or points[place - 1] + 1 == points[place] for place in places):
+            break
+    return borders
 
 
 def classes_of(texts: Iterable[str]) -> tuple[bytes, int, dict[str, int]]:
@@ -169,6 +222,8 @@ def classes_of(texts: Iterable[str]) -> tuple[bytes, int, dict[str, int]]:
     The package regex says what each text matches; code points with equal answers are one class.
     """
     texts = list(dict.fromkeys(texts))
+    limit(sum(len(text) > 1 for text in texts), MOST_SETS, "sets of characters")
+    limit(sum(len(text) == 1 for text in texts), MOST_CLASSES, "classes of characters")
     changes: dict[int, int] = collections.defaultdict(int, {0: 0, 0x110000: 0})
     for number, text in enumerate(texts):
         for place in borders_of(text):
@@ -179,74 +234,126 @@ def classes_of(texts: Iterable[str]) -> tuple[bytes, int, dict[str, int]]:
     for start, end in itertools.pairwise(sorted(changes)):
         answers ^= changes[start]
         classes += bytes([numbers.setdefault(answers, len(numbers)) % 256]) * (end - start)
-    if len(numbers) > MOST_CLASSES:
-        raise UnsupportedError(f"more than {MOST_CLASSES} classes of characters")
+    limit(len(numbers), MOST_CLASSES, "classes of characters")
     sets = {text: sum(1 << k for answers, k in numbers.items() if answers >> n & 1) for n, text in enumerate(texts)}
     return bytes(classes), len(numbers), sets
 
 
 class Reader:
-    """Reads a character of some class, or the end, which has the number after all classes."""
+    """Reads a character of each class, or the end, which has the number after all classes.
+
+    A place is what remains of a pattern, as a number: that of "b" is the same after "a" and after "c" in ab|cb.
+    """
 
     def __init__(self, tree: Tree) -> None:
+        limit(n_characters(tree), MOST_PLACES, "characters")
         self.classes, self.end, self.sets = classes_of(characters_of(tree))
-        self.checked: set[Any] = set()  # possessive items, and what follows them
+        self.everything = (2 << self.end) - 1  # all classes and the end, as bits
+        self.places: list[list[Any]] = [["done", (), 0]]  # the kind, what it needs, and the place after it
+        self.numbers: dict[Any, int] = {}  # of the places
+        self.checked: set[int] = set()  # places of possessive items
+        self.n_steps = 0
+        self.start = self.place(tree, 0)
 
-    def read(self, state: Tree, character: int) -> tuple[Tree, bool]:
-        """Return the next state, and whether a word may end before this character."""
-        following: dict[Any, None] = {}  # in order, each once
-        seen: set[Tree] = set()
-        for sequence in state:
-            for rest in self.steps(sequence, character, seen):
-                if rest is None:
-                    return tuple(following), True  # the others are worse
-                following[rest] = None
-        return tuple(following), False
+    def place(self, sequence: Tree, after: int) -> int:
+        """Return the place of a sequence, and of a place after it."""
+        for kind, *parts in reversed(sequence):
+            if kind == "character":
+                after = self.number(kind, self.sets[parts[0]], after)
+            elif kind == "look":
+                bits = self.sets[parts[0]]
+                after = self.number(kind, bits if parts[1] else self.everything & ~bits, after)
+            elif kind == "end":
+                if after:
+                    raise UnsupportedError("$ before something else")
+                after = self.number("look", 1 << self.end, after)
+            elif kind == "choice":
+                after = self.number("ways", tuple(self.place(inner, after) for inner in parts[0]), 0)
+            elif kind == "times":
+                after = self.place_of_times(parts, after)
+            else:
+                after = self.number("possessive", (parts[0], self.place((parts[1],), after)), after)
+        return after
 
-    def steps(self, sequence: Tree, character: int, seen: set[Tree]) -> Iterator[Tree | None]:
-        """Yield what may follow this character, best first, and None if the sequence can end before it."""
-        if sequence in seen:
-            return  # a better way has led here
-        seen.add(sequence)
-        if not sequence:
-            yield None
-            return
-        (kind, *parts), after = sequence[0], sequence[1:]
-        ways: list[Tree] = []
-        if kind == "character":
-            if self.sets[parts[0]] >> character & 1:
-                yield after
-        elif kind == "look":
-            ways = [after] * ((self.sets[parts[0]] >> character & 1) == parts[1])
-        elif kind == "end":
-            if after:
-                raise UnsupportedError("$ before something else")
-            ways = [after] * (character == self.end)
-        elif kind == "choice":
-            ways = [(*inner, *after) for inner in parts[0]]
-        elif kind == "loop":
-            ways = [after, (*parts[0], *sequence)] if parts[1] else [(*parts[0], *sequence), after]
-        else:
-            self.check_possessive(parts[0], after)
-            ways = [(*parts[1], *after)]
-        for way in ways:
-            yield from self.steps(way, character, seen)
+    def place_of_times(self, times: Sequence[Any], after: int) -> int:
+        """Return the place of a repeated item: x{1,2} is x, and a choice of x and nothing."""
+        item, least, most, lazy = times
+        order = -1 if lazy else 1
+        place = after
+        for _ in range(least, most or least):
+            place = self.number("ways", (self.place((item,), place), after)[::order], 0)
+        if most is None:
+            is_new = ("loop", item, lazy, after) not in self.numbers
+            place = self.number("loop", item, lazy, after)
+            if is_new:
+                self.places[place] = ["ways", (self.place((item,), place), after)[::order], 0]
+        for _ in range(least):
+            place = self.place((item,), place)
+        return place
 
-    def check_possessive(self, item: Tree, after: Tree) -> None:
+    def number(self, *key: Any) -> int:
+        """Return the number of a place, which is new if there is none with the same key."""
+        if key not in self.numbers:
+            self.numbers[key] = len(self.places)
+            self.places.append(list(key))
+        return self.numbers[key]
+
+    def read(self, state: tuple[int, ...]) -> list[tuple[tuple[int, ...], bool]]:
+        """Return the next state, and whether a word may end before it, for each character.
+
+        All characters are followed at the same time: those for which a place is reached are bits.
+        """
+        following: list[dict[int, None]] = [{} for _ in range(self.end + 1)]  # in order, each once
+        going_on = self.everything  # the characters before which a word can't end in a better way
+        seen: dict[int, int] = collections.defaultdict(int)  # a better way has led to a place before these characters
+        stack = [(place, self.everything) for place in reversed(state)]
+        while stack:
+            place, bits = stack.pop()
+            bits &= going_on & ~seen[place]
+            if not bits:
+                continue
+            seen[place] |= bits
+            kind, what, after = self.places[place]
+            if kind == "done":
+                going_on &= ~bits
+            elif kind == "character":
+                for number in numbers_of(bits & what):
+                    following[number][after] = None
+                self.n_steps += self.end
+            elif kind == "look":
+                stack.append((after, bits & what))
+            elif kind == "ways":
+                stack.extend((way, bits) for way in reversed(what))
+            else:
+                self.check_possessive(place, what[0], after)
+                stack.append((what[1], bits))
+            self.n_steps += 1
+            limit(self.n_steps, MOST_STEPS, "steps to find its states")
+        return [(tuple(places), not going_on >> number & 1) for number, places in enumerate(following)]
+
+    def check_possessive(self, place: int, item: Tree, after: int) -> None:
         """Refuse a possessive item unless it matches what the greedy one does: giving back must never help.
 
         x++y is x+y, because no x is a y. But x++x matches nothing, and x+x does.
         """
-        if (item, after) in self.checked:
+        if place in self.checked:
             return
-        self.checked.add((item, after))
-        everything = range(self.end + 1)
-        if all(None in self.steps(after, character, set()) for character in everything):
+        self.checked.add(place)
+        cells = self.read((after,))
+        if all(ends for _, ends in cells):
             return  # nothing has to follow
         text = only_character((item,))
-        given_back = [character for character in everything if text and self.sets[text] >> character & 1]
-        if not text or any(list(self.steps(after, character, set())) for character in given_back):
+        given_back = numbers_of(self.sets[text] if text else 0)
+        if not text or any(cells[number] != ((), False) for number in given_back):
             raise UnsupportedError("a possessive quantifier that can differ from the greedy one")
+
+
+def numbers_of(bits: int) -> Iterator[int]:
+    """Yield the numbers of bits: 0b101 -> 0, 2."""
+    while bits:
+        last = bits & -bits
+        yield last.bit_length() - 1
+        bits ^= last
 
 
 @functools.lru_cache(maxsize=32)
@@ -268,18 +375,26 @@ def automaton_of(pattern: str | tuple[str, ...]) -> tuple[bytes, Rows]:
 
 def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
     """Return the automaton of an expression, without a state for text that nothing matches."""
+    try:
+        regex.compile(f"(?-f){pattern}", regex.V1)
+    except regex.error:
+        raise UnsupportedError("[ in a set, which only version 0 of regex reads") from None
     tree = parse(pattern)
     if can_be_empty(tree):
         raise UnsupportedError("a way to match nothing")
     reader = Reader(tree)
-    numbers: dict[Tree, int] = {(): 0, (tree,): 1}
+    numbers: dict[Any, int] = {(): 0, (reader.start,): 1}
+    states = list(numbers)
     rows: Rows = []
-    while len(rows) < len(numbers) <= MOST_STATES:
-        state = list(numbers)[len(rows)]
-        cells = [reader.read(state, character) for character in range(reader.end + 1)]
-        rows.append([(numbers.setdefault(following, len(numbers)), ends) for following, ends in cells])
-    if len(numbers) > MOST_STATES:
-        raise UnsupportedError(f"more than {MOST_STATES} states")
+    while len(rows) < len(states):
+        row: list[tuple[int, int]] = []
+        for following, ends in reader.read(states[len(rows)]):
+            if following not in numbers:
+                numbers[following] = len(states)
+                states.append(following)
+            row.append((numbers[following], ends))
+        rows.append(row)
+        limit(len(states), MOST_STATES, "states")
     rows = merge_states(rows)
     if len(rows) == 1:
         raise UnsupportedError("no way to match anything")
@@ -295,12 +410,12 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
     (classes, runs), (later_classes, rows) = earlier, later
     pairs = dict.fromkeys(zip(classes, later_classes))  # the classes of characters now
     numbers = {pair: number for number, pair in enumerate(pairs)}
-    if len(pairs) > MOST_CLASSES:
-        raise UnsupportedError(f"more than {MOST_CLASSES} classes of characters")
+    limit(len(pairs), MOST_CLASSES, "classes of characters")
     taken = {number for number, (state, _) in enumerate(runs[1][:-1]) if state}
     # follow both steps through each run, which has to be one word of the later step, wherever it ends
-    both = [(1, 1)]
-    for run, state in both:
+    both = {(1, 1): None}
+    to_follow = list(both)
+    for run, state in to_follow:
         for number, following in pairs:
             if number in taken and (new_run := runs[run][number][0]):
                 new = (new_run, rows[state][following][0])
@@ -309,7 +424,9 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
                 if not is_run or not rows[new[1]][-1][1]:
                     raise UnsupportedError("several steps of this kind")
                 if new not in both:
-                    both.append(new)
+                    both[new] = None
+                    to_follow.append(new)
+                    limit(len(both), MOST_STEPS // 100, "states of several steps")
 
     # state 0 can't match any more, state 1 begins a word, then come all states of the later step, and of runs
     in_word = [0, *range(2, len(rows) + 1)]
@@ -321,21 +438,48 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
         together.append([*cells, row[-1]])
     for row in runs[1:]:
         together.append([*((in_run[row[a][0]], row[a][1]) for a, _ in pairs), row[-1]])
+    limit(len(together), MOST_STATES, "states")
     combined = bytes(map(numbers.__getitem__, zip(classes, later_classes)))
     return combined, merge_states(together)
 
 
 def merge_states(rows: Rows) -> Rows:
-    """Merge equal states: all are one group at first, then those with different rows get different groups."""
+    """Merge equal states: all are one group at first, then those with different rows get different groups.
+
+    Only states that lead to one whose group has changed are looked at again.
+    """
+    before: list[set[int]] = [set() for _ in rows]
+    for state, row in enumerate(rows):
+        for following, _ in row:
+            before[following].add(state)
     groups = [0] * len(rows)
-    n_groups = 0
-    while n_groups < len(set(groups)):
-        n_groups = len(set(groups))
-        keys = [(group, *((groups[state], mark) for state, mark in row)) for group, row in zip(groups, rows)]
-        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        groups = [numbers[key] for key in keys]
-    merged = dict(zip(reversed(groups), reversed(rows)))
-    return [[(groups[state], mark) for state, mark in merged[group]] for group in range(n_groups)]
+    members = [set(range(len(rows)))]
+    changed = set(range(len(rows)))
+    while changed:
+        by_group = collections.defaultdict(set)
+        for state in changed:
+            by_group[groups[state]].add(state)
+        moves: list[tuple[set[int], int]] = []
+        for group, states in by_group.items():
+            parts: dict[Any, set[int]] = collections.defaultdict(set)
+            for state in states:
+                parts[tuple([(groups[following], mark) for following, mark in rows[state]])].add(state)
+            if others := members[group] - states:  # which are like each other: one says what all are like
+                row = rows[min(others)]
+                parts[tuple([(groups[following], mark) for following, mark in row])] |= others
+            largest, *rest = sorted(parts.values(), key=len, reverse=True)
+            members[group] = largest
+            for part in rest:
+                moves.append((part, len(members)))
+                members.append(part)
+        changed = set()
+        for part, group in moves:
+            for state in part:
+                groups[state] = group
+                changed |= before[state]
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    first = dict(zip(reversed(groups), reversed(rows)))
+    return [[(numbers[groups[state]], mark) for state, mark in first[group]] for group in numbers]
 
 
 def with_gaps(rows: Rows) -> Rows:
@@ -363,12 +507,17 @@ def is_quadratic(rows: Rows) -> bool:
     So pairs of an earlier and a later match are followed, from (s, the start) to (s, s). The later one may end until it
     is over: until a word that begins after it, of which nothing else is known.
     """
+    moves = [[(number, state) for number, (state, ends) in enumerate(row[:-1]) if state and not ends] for row in rows]
+    loops = loops_of([[state for _, state in move] for move in moves])
+    n_steps = 0
     for state in range(1, len(rows)):
-        pairs = [(state, 1, False), (state, 1, True)]
+        pairs = [(state, 1, False), (state, 1, True)] if loops[state] else []
         seen = set(pairs)
         for earlier, later, over in pairs:
-            for (first, first_ends), (second, ends) in zip(rows[earlier][:-1], rows[later]):
-                if not first or not second or first_ends or (over and ends):
+            for number, first in moves[earlier]:
+                second, ends = rows[later][number]
+                n_steps += 1
+                if not second or (over and ends) or loops[first] != loops[state]:
                     continue
                 for now_over in {over, over or ends}:
                     pair = (first, second, bool(now_over))
@@ -377,7 +526,25 @@ def is_quadratic(rows: Rows) -> bool:
                     if pair not in seen:
                         seen.add(pair)
                         pairs.append(pair)
+            limit(n_steps, 4 * MOST_STEPS, "steps to find out whether it reads text again")
     return False
+
+
+def loops_of(following: Sequence[Sequence[int]]) -> list[int]:
+    """Return a number for each state: 0 if it can't be reached again, else the number of all states on the way."""
+    n = len(following)
+    reached = [sum(1 << state for state in set(states)) for states in following]  # as bits
+    for middle in range(n):
+        for state in range(n):
+            if reached[state] >> middle & 1:
+                reached[state] |= reached[middle]
+    loops = [0] * n
+    for state in range(n):
+        if reached[state] >> state & 1 and not loops[state]:
+            for other in numbers_of(reached[state]):
+                if reached[other] >> state & 1:
+                    loops[other] = state + 1
+    return loops
 
 
 def places_to_cut(rows: Rows) -> set[tuple[int, int]]:
@@ -389,10 +556,10 @@ def places_to_cut(rows: Rows) -> set[tuple[int, int]]:
     """
     end = len(rows[0]) - 1
     pairs = set()
+    after = [{row[a][0] for row in rows} - {0} for a in range(end)]
     for a, b in itertools.product(range(end), range(end)):
-        states = {row[a][0] for row in rows} - {0}
         begins = rows[rows[1][a][0]][b][1] or all(ends for _, ends in rows[rows[1][b][0]])
-        if begins and all(rows[state][b] == (0, rows[state][end][1]) for state in states):
+        if begins and all(rows[state][b] == (0, rows[state][end][1]) for state in after[a]):
             pairs.add((a, b))
     return pairs
 
@@ -405,6 +572,7 @@ MARKS = BACK + BEGINS
 
 # A register has room for 16 states: the most frequent ones in this text, and STOPPED, which is never left.
 STOPPED = 15  # instead of any other state, and if the automaton must find the place
+MOST_PAIRS = 2_000  # that are tried: instead of others, too
 SAMPLE = """It's the "best" of 1984, isn't it?
 
     for i in range(10):
@@ -431,6 +599,8 @@ def machine_of(rows: Rows) -> Rows:
             elif ends and first:
                 marks, new = marks | BEGINS, (first, 0)
             else:
+                marks, new = STOPPED, (1, 0)
+            if len(numbers) >= MOST_PAIRS and new not in numbers:
                 marks, new = STOPPED, (1, 0)
             row.append((numbers.setdefault(new, len(numbers)), marks))
         cells.append(row)

@@ -3,6 +3,7 @@
 import array
 import concurrent.futures
 import contextlib
+import functools
 import importlib.util
 import itertools
 import os
@@ -88,15 +89,28 @@ CUSTOM_WORDS = [
     (r"\p{Lu}\p{Ll}+|\p{Lu}+(?!\p{Ll})|.", "HTMLParser", "HTML|Parser"),
     (r".", "a\nb", "a|\n|b"),  # a newline is no match, but a word
     (r"\s*[\r\n]|\s", "\n  x \n", "\n| | |x| \n"),
+    (r"[\w&&[^\d]]+|.", "ab1c", "ab|1|c"),  # letters that are no digits
+    (r"[a-z--[b-d]]+|.", "abce", "a|b|c|e"),
+    (r"[a-c~~c-e]+|.", "abcde", "ab|c|de"),  # in one of them, but not in both
+    (r"[a[^a-z]]+|.", "a1b", "a1|b"),
+    (r"[^]a]+|.", "b]a", "b|]|a"),
+    (r"[[:alpha:]]+|.", "ab1", "ab|1"),
+    (r"[[a]+|.", "[ab", "[a|b"),  # not supported: a literal [
+    (r"a{٢}|.", "aa{", "a|a|{"),  # text, since ٢ is no digit of a repetition
+    (r"a{0}+b|.", "ab", "a|b"),
+    (r"(?:a{0}+b)+c|.", "bbc", "bbc"),
+    (r"a{0}+$|.", "ab", "a|b"),
+    (r"{1,٣}|.", "{1,٣}a", "{1,٣}|a"),
 ]
 
 
 @pytest.mark.parametrize("pattern, text, words", CUSTOM_WORDS)
 def test_the_words_of_custom_patterns(engine, pattern, text, words):
-    assert naive_split(text, pattern) == words.split("|")
+    version = "(?V0)" if pattern.startswith("[[a]") else "(?V1)"
+    assert naive_split(text, version + pattern) == words.split("|")
     longer = text + " y" * 50 + text
     for each in (text, longer, longer + "é字" * 40 + text):
-        assert words_in(each, pattern=pattern) == Counter(naive_split(each, pattern))
+        assert words_in(each, pattern=pattern) == Counter(naive_split(each, version + pattern))
 
 
 OTHER_MODELS = ["Mistral", "Qwen 3.5", "StarCoder and SmolLM"]  # in docs/compatibility.md
@@ -124,7 +138,7 @@ def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
 @only_c
 @pytest.mark.parametrize("pattern, why", [
     (r"(a)b", r"\("), (r"(?<=a)b", r"\(\?<="), (r"(?P<x>a)", r"\(\?"), (r"\ba|a", r"\\b"), (r"^a|a", r"\^"), (r"a$|a", r"\$"),
-    (r"(a)\1", r"\("), (r"(?>a|ab)", r"\(\?>"), (r"(?i)a", r"\(\?"), (r"[a&&b]", r"\[a&&b\]"), (r"[[:alpha:]]", r"\["),
+    (r"(a)\1", r"\("), (r"(?>a|ab)", r"\(\?>"), (r"(?i)a", r"\(\?"), (r"[[a]", r"\[ in a set"), (r"a{٢}|.", r"\{"),
     (r"(?=ab).", r"more than one character"), (r"(?!a|b).", r"more than one character"), (r"\X", r"\\X"), (r"a{2,}+ab", "possessive"),
     (r"a*", "match nothing"), (r"(?:a?)+b", "can match nothing"), (r"\w{1,501}", "more than 500 characters"),
     (r"a*b|a", "the same text again"), (r"\w|\s+$|\s", "the same text again"), (r"(?!\s)\s", "no way to match"),
@@ -133,6 +147,34 @@ def test_expressions_of_other_models_have_the_words_of_their_own_steps(number):
 def test_what_c_does_not_scan_is_named(pattern, why):
     assert regex.search(why, C.pattern(pattern)[1])
     assert words_in("aab b", pattern=pattern) == Counter(naive_split("aab b", pattern))
+
+
+@only_c
+@pytest.mark.parametrize("pattern", [
+    "".join(f"[a-{chr(98 + n % 24)}]?" for n in range(100)) + "z", "a?" * 300 + "z", "a{1,490}", ("a{1,490}", r"[ab]{1,490}|."),
+    "|".join(rf"[\p{{L}}{chr(0x2190 + n)}]" for n in range(500)), ("a{1,490}",) * 3 + ("[ab]{1,490}|.",) * 3, ("[!-/:-~]", "llama3"),
+    "(?:" * 40 + "a|b" + ")*c" * 40, "|".join(f"[{'a' * n}b]" for n in range(1, 150)), "(?:[ab]{200}c?)+|.", "ab|" * 6000 + "c",
+], ids=range(11))  # fmt: skip
+def test_a_pattern_is_compiled_or_left_to_python_in_a_second(pattern):
+    from bpe_more import patterns
+
+    pattern = bpe.check_pattern(pattern)
+    patterns.automaton_of.cache_clear()
+    start = time.process_time()
+    _, why = C.new_pattern(tuple(bpe.PATTERNS.get(step, step) for step in bpe.steps_of(pattern)[1]))
+    assert time.process_time() - start < 1.5  # on a busy machine
+    assert len(why) < 100
+
+
+@only_c
+def test_engine_c_is_an_error_that_says_what_c_lacks():
+    for call in (bpe.count_words, functools.partial(bpe.train_bpe, vocab_size=257)):
+        with pytest.raises(ValueError, match=r"engine 'c' can't be used: C scans no pattern with \(; "):
+            call(texts=["ab"], pattern="(a)b", engine="c")
+        with pytest.raises(ValueError, match="engine 'c' can't count words after a normal form"):
+            call(texts=["ab"], pattern=("NFC", "gpt2"), engine="c")
+    tokenizer = bpe.Tokenizer({97: b"a"}, [], None, ("NFC", "gpt2"))
+    assert tokenizer.corpus(None, ["a"], engine="c").options.engine == "c"  # C encodes what Python has normalized
 
 
 @only_c

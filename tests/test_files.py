@@ -952,7 +952,7 @@ LOADED = {  # what other tools write that Tokenizer does as well
     "an added token with the bytes of another": with_token(" t"),
     **{f"a Split on the text {text!r}": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": text})
        for text in (" ", "the", ". ", "^a|b$", "\\s", "th(e)", "[a-z]", "e-&~# \t\n", "é")},
-    "another custom pattern": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", r"\d+|[a-z]+|\b"),
+    "another custom pattern": with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", r"\d+|[a-z]+|[A-Z]"),
 }  # fmt: skip
 
 
@@ -990,6 +990,28 @@ def test_entries_may_be_missing_if_no_id_depends_on_them(tmp_path):
             if number < 2:
                 path.write_text(json.dumps({**json.loads(path.read_bytes()), entry: [] if number else None}))
                 assert loaded.encode(PART) == tokenizers.Tokenizer.from_file(str(path)).encode(PART).ids
+
+
+@only_python
+@pytest.mark.parametrize("expression, part", [
+    (r"\p{N}{1,3}+|.", "{1,3}+"), ("^a|.", "^a"), (r"a$|\s", "$"), ("(?m:.)|a", "(?m:.)"), (r"\pL+|.", r"\\pL"), (r"\w+|.", r"\\w"),
+    ("[a-z--[b]]|.", "[a-z--"), ("(?i:st)|.", "(?i:st"), (r"\h|.", r"\\h"), ("a{2}?|.", "{2}?"), (r"a*|\s+", "a*"), (bpe.TIKTOKEN_CL100K, "{1,3}+"),
+])  # fmt: skip
+def test_an_expression_that_tokenizers_reads_differently_is_an_error_unless_the_file_is_our_own(tmp_path, expression, part):
+    bpe.Tokenizer(*trained(300), pattern=expression).save(tmp_path)
+    assert bpe.Tokenizer.load(tmp_path).pattern == bpe.check_pattern(expression)  # as it was saved
+    path = changed(tmp_path, with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", expression))
+    with pytest.raises(ValueError, match=regex.escape(part)) as error:
+        bpe.Tokenizer.load(path)
+    assert "may read" in str(error.value) and len(str(error.value)) < 300 + len(str(path))
+
+
+@only_python
+def test_a_tokenizer_json_with_nested_groups_says_so(tmp_path):
+    bpe.Tokenizer(*trained(300)).save(tmp_path)
+    path = changed(tmp_path, with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", "(?:" * 400 + "a" + ")" * 400))
+    with pytest.raises(ValueError, match="more than 50 nested groups and sets"):
+        bpe.Tokenizer.load(path)
 
 
 def texts_with_traps(seed, n, specials):

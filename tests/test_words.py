@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 
 import pytest
+import regex
 
 import bpe
 from shared import BAD_UTF8, FORMS, MANY, pipe_of
@@ -48,6 +49,111 @@ def test_a_pattern_whose_matches_are_not_in_order_is_refused():
     for call in (lambda: bpe.count_words(texts=["abbb ab"], pattern="(?r)b+"), lambda: bpe.Tokenizer({}, [], None, "(?r)b+")):
         with pytest.raises(ValueError, match="searches backward"):
             call()
+
+
+# Spellings that programs read differently: what tokenizers (Oniguruma) and tiktoken (Rust) read as we do, "=", and what
+# they don't, "!", or refuse, "-". Where tokenizers differs, a tokenizer.json of another program isn't loaded.
+SPELLINGS = [
+    (r"[\p{L}&&[^\p{Han}]]", "= ="), (r"[a-z&&[^b]x]", "= ="), (r"[a[bx]]", "= ="), (r"[^a[bx]]", "= ="), (r"[^a&&b]", "= ="),
+    (r"[a&&&b]", "= ="), (r"[[a-x]&&[^b]]", "= ="), (r" ?[^(\s|[.,!?…。，、।۔،])]+", "= ="), (r"[a|b]", "= ="), (r"[a~b]", "= ="),
+    (r"[a-z--b]", "! ="), (r"[a-z--[b]]", "! ="), (r"[a-z~~b-d]", "! ="), (r"[\w--\d]", "- ="), (r"[\p{L}--\p{Han}]", "- ="),
+    (r"[--a]", "= !"), (r"[[a]-[b]]", "! !"), (r"[&&a]", "! !"), (r"[[a]", "- -"), (r"[]a]", "= ="), (r"[^]a]", "= ="), (r"[a^]", "= ="),
+    (r"[[:alpha:]]", "= !"), (r"[[:digit:]]", "! ="), (r"[[:word:]]", "! !"),
+    (r"\p{L}", "= ="), (r"\p{^L}", "= ="), (r"\pL", "! ="), (r"\PL", "! ="), (r"\p{Han}", "= ="), (r"\p{Word}", "! ="), (r"\p{Script=Han}", "- ="),
+    (r"\d", "= ="), (r"\s", "= ="), (r"\S", "= ="), (r"\w", "! ="), (r"\W", "! ="), (r"\h", "! !"), (r"\N", "! !"), (r"\X", "= -"), (r"\R", "= ="),
+    (r"\v", "= ="), (r"\<a", "= !"), (r"\ba", "! ="), (r"\x41", "= ="), (r"\u0041", "= ="), (r"\101", "= -"), (r"\é", "= ="), (r"\-", "= ="),
+    ("a{1,2}+", "! ="), ("a{2}+", "! ="), ("a{2}?", "! ="), ("a{1,2}?", "= ="), ("a++", "= ="), ("a?+b", "= ="), ("a+?", "= ="), ("a{,2}b", "= ="),
+    ("a{٢}", "= ="), ("a{", "= ="), ("^a", "! ="), ("(?m:^a)", "= ="), ("a$", "! !"), (r"\Aa", "= ="), (r"a\z", "= ="), (r"a\Z", "! !"), (r"\s++$", "= ="),
+    (".", "= ="), ("(?m:.)", "! ="), ("(?s:.)", "- ="), ("(?x: a b)", "= ="), ("(?#b)a", "= ="), ("(?a:s)", "- -"), ("(?i)s", "= ="),
+    ("(?i:s)", "= ="), ("(?i:k)", "= ="), ("(?i:[sk])", "= ="), ("(?i:ss)", "! ="), ("(?i:st)", "! ="), ("(?i:ß)", "! ="), ("(?i:i)", "! !"),
+    (r"(?i:\p{Lu})", "! !"), ("(?i:[a-z])", "! !"), ("(?i:[^s])", "= ="), ("(?i:'s|'t|'re|'ve|'m|'ll|'d)", "= ="),
+    ("(?<=a)b", "= ="), ("(?<!a)b", "= ="), ("(?<=a+)b", "= ="), ("(?=ab).", "= ="), ("(?>a|ab)", "= ="), ("(?>a+)b", "= ="), (r"(a)\1", "= ="),
+    ("(?<n>a)", "= ="), ("(?P<n>a)", "- ="), ("(?|a|b)", "- -"), ("(a)?(?(1)b|x)", "= ="),
+]  # fmt: skip
+PIECES = [
+    *"abASskKxih1!$+-&|~[]^_'éſßﬆﬁİıK²½٢字カ.<>(){}Σςǅªpn", "ab", "aa", "aaaa", "ss", "st", "fi", "--", "&&", "||", "~~", " ", "\n", "\r\n", "a\n", "\n\n",
+    "\t", "\x1c", "\x1f", "\x0b", "\x85", "\u2028", "\u200d", "\ufeff", "\u3000", "\u0301", "😀", "[:", "pL", "PL", "{2}", "{,2}", "aab",
+]  # fmt: skip
+
+
+@only_python
+def test_spellings_that_other_programs_read_in_the_same_way_or_not():
+    tokenizers, tiktoken, rng = need("tokenizers"), need("tiktoken"), random.Random(1)
+    texts = [*PIECES, *("".join(rng.choices(PIECES, k=rng.randint(2, 6))) for _ in range(300))]
+    tokens = {text[a:b].encode() for text in texts for a in range(len(text)) for b in range(a + 1, len(text) + 1)}
+    tokens |= {bytes([byte]) for byte in range(256)}
+    ranks = {token: rank for rank, token in enumerate(sorted(tokens, key=len))}  # a match that is a token stays whole
+    seen = []
+    for pattern, _ in SPELLINGS:
+        answers = []
+        compiled = bpe.compile_pattern(pattern)
+        try:
+            split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+            theirs = [[text[a:b] for _, (a, b) in split.pre_tokenize_str(text)] for text in texts]
+            answers.append("=" if theirs == [bpe.find_words(text, pattern) for text in texts] else "!")
+        except Exception:  # it has no class of its own
+            answers.append("-")
+        try:
+            encoding = tiktoken.Encoding("", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+            theirs = [b"|".join(map(encoding.decode_single_token_bytes, encoding.encode_ordinary(text))) for text in texts]
+            ours = ["|".join(match[0] for match in compiled.finditer(text)).encode() for text in texts]
+            answers.append("=" if theirs == ours else "!")
+        except ValueError:
+            answers.append("-")
+        seen.append((pattern, " ".join(answers)))
+        assert answers[0] == "=" or bpe.differs_in_oniguruma(pattern), pattern
+    assert seen == SPELLINGS
+
+
+KIMI = (
+    r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
+
+
+@pytest.mark.parametrize("pattern", [KIMI, BLOOM], ids=["Kimi K2", "BLOOM"])
+def test_expressions_with_sets_in_sets_have_the_words_of_tokenizers(pattern):
+    tokenizers, rng = need("tokenizers"), random.Random(2)
+    split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+    assert not bpe.differs_in_oniguruma(pattern)
+    for _ in range(300):
+        text = random_text(rng, [*TRICKY, "漢字", "カナ", "12", "。", "|", "(", " ("], rng.randint(0, 30))
+        expected = [text[start:end] for _, (start, end) in split.pre_tokenize_str(text)]
+        assert words_in(text, pattern=pattern) == Counter(expected), text
+
+
+@only_python
+def test_an_unknown_name_and_a_list_are_errors_of_find_words_too():
+    for pattern in ("gpt4", ("gpt2", "gpt4")):
+        with pytest.raises(ValueError, match="unknown pattern 'gpt4'"):
+            bpe.find_words("a b", pattern)
+    with pytest.raises(ValueError, match="pattern must be a str"):
+        bpe.find_words("a b", ["gpt2"])
+
+
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"[\w&&[^\d]]+|(?i:ss)|.", "[[a]|."])
+def test_the_default_version_of_regex_changes_nothing(pattern, monkeypatch):
+    text = "It's 12 ß [a] ﬆ 'ſ ab" * 20
+    expected = words_in(text, [" ["], pattern)
+    bpe.compile_pattern.cache_clear()
+    monkeypatch.setattr(regex, "DEFAULT_VERSION", regex.V1)
+    assert words_in(text, [" ["], pattern) == expected
+    assert bpe.last_cut(text.encode(), pattern, (" [",)) or pattern == "[[a]|."
+    bpe.compile_pattern.cache_clear()
+
+
+@pytest.mark.parametrize("pattern", [
+    "x{0,3000000}", "x{20000000}", "x{4000000000}", "(?:x{10000}){10000}", "(?:x{999}y){0,999}", "(?:" * 400 + "a" + ")" * 400,
+    "[" * 400 + "a" + "]" * 400, "(?:ab|c)" * 9999, "x{" + "9" * 5000 + "}", r"[\w||\d]", "[a&&]", "(a", "(?r)b+", "x" * 30000 + "\n",
+])  # fmt: skip
+def test_a_pattern_that_would_take_long_is_refused_in_a_line(pattern):
+    start = time.process_time()
+    with pytest.raises(ValueError, match="pattern") as error:
+        bpe.count_words(texts=["a"], pattern=pattern)
+    assert time.process_time() - start < 0.5
+    assert len(str(error.value)) <= 300 and "\n" not in str(error.value)
 
 
 # --- special tokens --------------------------------------------------------------------------------------------------

@@ -9,11 +9,15 @@ import itertools
 import random
 import sys
 import time
+from pathlib import Path
 
-import patterns
 import regex
 import tiktoken
 import tokenizers
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import random_patterns as patterns
 from test_patterns import split
 
 import bpe

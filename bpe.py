@@ -1504,9 +1504,11 @@ def file_in_errors(path: FilePath) -> Iterator[None]:
 
 def check_replaceable(path: pathlib.Path) -> None:
     """Raise an error, before the work, for an existing file that can't be replaced after it."""
-    if not path.exists():
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
         return
-    require(stat.S_ISREG(path.stat().st_mode), "refusing to overwrite {}: not a regular file", path)
+    require(stat.S_ISREG(mode), "refusing to overwrite {}: not a regular file", path)
     try:
         os.rmdir(path)  # fails for any file, but differently if this one may not be removed
     except PermissionError as error:
@@ -1514,7 +1516,8 @@ def check_replaceable(path: pathlib.Path) -> None:
         raise OSError(error.errno, text) from None
     except OSError:
         pass
-    if mount_of(path) != mount_of(path.parent):  # containers mount single files
+    mount = mount_of(path)  # "" if another run has just removed it
+    if mount and mount != mount_of(path.parent):  # containers mount single files
         raise OSError(errno.EBUSY, f"can't replace {path}: it is a mount point; mount its folder instead")
 
 

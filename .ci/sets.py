@@ -4,7 +4,6 @@ Three comparisons, each of all words of random texts: C with Python, for all pat
 that a tokenizer.json may have (bpe.differs_in_oniguruma); with tiktoken, for all whose sets Rust reads as regex does.
 """
 
-import contextlib
 import itertools
 import random
 import sys
@@ -106,11 +105,13 @@ def main(n):
                     expected[word.encode()] = expected.get(word.encode(), 0) + 1
                 assert table.copy() == expected, (pattern, text)
         if not bpe.differs_in_oniguruma(pattern):
-            with contextlib.suppress(ValueError):
+            try:
                 step = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-                counts["in tokenizers"] += 1
-                for text, found in zip(texts, words):
-                    assert [text[a:b] for _, (a, b) in step.pre_tokenize_str(text)] == found, (pattern, text)
+            except Exception:  # it has no class of its own
+                step = None
+            for text, found in zip(texts, words) if step else ():
+                assert [text[a:b] for _, (a, b) in step.pre_tokenize_str(text)] == found, (pattern, text)
+            counts["in tokenizers"] += bool(step)
         if counts["patterns"] % 3 == 0 and read_alike_by_rust(pattern) and not compiled.match(""):
             short = [text for text in texts if len(text) < 40]
             matches = [[match[0] for match in compiled.finditer(text)] for text in short]

@@ -471,8 +471,8 @@ def parse_choice(tokens: Iterator[Any], form: str) -> Tree:
         if kind == "or":
             sequences.append(())
             continue
-        # In [!-&&x], "&" ends a range. Where case is ignored, regex finds other characters for a set with sets in it than
-        # for the same set next to others: (?i:[a-z--[b]]|x).
+        # In [!-&&x], "&" ends a range. Where case is ignored, regex may find other characters for a set with sets in it
+        # than for the same set next to others: (?i:[a-z--[b]]|x).
         odd = r"\|\||-(?:&&|--|~~)" if form == "{}" else r"\|\||&&|--|~~|.\["
         if kind == "other" or (text[0] == "[" and re.search(odd, text, re.DOTALL)):
             raise UnsupportedError("".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:60]))

@@ -76,7 +76,7 @@ def read_alike_by_rust(pattern):
 
 
 def main(n):
-    rng, counts, start = random.Random(58), dict.fromkeys(["patterns", "in C", "in tokenizers", "in tiktoken", "texts"], 0), time.time()
+    rng, counts, start = random.Random(int(sys.argv[2]) if sys.argv[2:] else 58), dict.fromkeys(["patterns", "in C", "in tokenizers", "in tiktoken", "texts"], 0), time.time()
     sets = []
     while counts["patterns"] < n:
         if counts["patterns"] % 500 == 0:  # sets: the same ones for some time, whose code points are in a cache

@@ -104,7 +104,8 @@ def main(n):
                 for word in split(compiled, text) or ():
                     expected[word.encode()] = expected.get(word.encode(), 0) + 1
                 assert table.copy() == expected, (pattern, text)
-        if not bpe.differs_in_oniguruma(pattern):
+        # regex 2026.11.19 finds "\n" for [^\\p{L}\\P{L}], which has no characters
+        if not bpe.differs_in_oniguruma(pattern) and not regex.search(r"\\P\{L", pattern):
             try:
                 step = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
             except Exception:  # it has no class of its own

@@ -1963,7 +1963,8 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
     pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
     pre_tokenizer, steps = content.get("pre_tokenizer") or {}, []
     for step in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
-        if step.get("pattern", {}).get("String"):  # tokenizers makes an expression of it, too
+        literal = step.get("pattern", {}).get("String")
+        if literal:  # tokenizers makes an expression of it, too
             step = {**step, "pattern": {"Regex": f"(?:{regex.escape(step['pattern']['String'])})"}}
         kind, expression = step.get("type"), step.get("pattern", {}).get("Regex", "")
         if kind == "Digits":
@@ -1975,7 +1976,7 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
             step = {**step, "use_regex": False}
         if kind != "ByteLevel":
             ours = (ONLY_MATCHES if step.get("invert") else "") + expression
-            if step == split_step(ours) and (is_ours or not differs_in_oniguruma(expression)):
+            if step == split_step(ours) and (is_ours or literal or not differs_in_oniguruma(expression)):
                 pattern.append(check_pattern(ours))
                 step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
             else:  # check_supported() reports it; a placeholder keeps the index of later steps
@@ -2603,7 +2604,8 @@ def count_corpus(corpus: Corpus) -> Table:
         slice_bytes = SLICE_BYTES_IN_C if corpus.paths else SLICE_BYTES // 2
         results = corpus.map(lambda texts: table.scan(*texts), True, "counting words", slice_bytes, most_workers)
     else:
-        require(options.engine != "c", "engine 'c' can't count words after a normal form; engine 'auto' can")
+        reason = "engine 'c' can't count words after a normal form; engine 'auto' can"
+        require(options.engine != "c" or find_engine()[1], reason)
         table = WordTable()
         results = corpus.map(functools.partial(count_texts, options=options), False, "counting words")
     with contextlib.closing(results):

@@ -89,8 +89,10 @@ def parse_choice(tokens: Iterator[Any], form: str) -> Tree:
         if kind == "or":
             sequences.append(())
             continue
-        # in [!-&&x], "&" ends a range
-        if kind == "other" or (text[0] == "[" and re.search(r"\|\||-(?:&&|--|~~)", text)):
+        # In [!-&&x], "&" ends a range. Where case is ignored, regex may find other characters for a set with sets in it
+        # than for the same set next to others: (?i:[a-z--[b]]|x).
+        odd = r"\|\||-(?:&&|--|~~)" if form == "{}" else r"\|\||&&|--|~~|.\["
+        if kind == "other" or (text[0] == "[" and re.search(odd, text, re.DOTALL)):
             raise UnsupportedError("".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:60]))
         if kind == "times":
             if not sequence:

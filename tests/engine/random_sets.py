@@ -4,7 +4,6 @@ Three comparisons, each of all words of random texts: C with Python, for all pat
 that a tokenizer.json may have (bpe.differs_in_oniguruma); with tiktoken, for all whose sets Rust reads as regex does.
 """
 
-import contextlib
 import itertools
 import random
 import sys
@@ -81,7 +80,7 @@ def read_alike_by_rust(pattern):
 
 
 def main(n):
-    rng, counts, start = random.Random(58), dict.fromkeys(["patterns", "in C", "in tokenizers", "in tiktoken", "texts"], 0), time.time()
+    rng, counts, start = random.Random(int(sys.argv[2]) if sys.argv[2:] else 58), dict.fromkeys(["patterns", "in C", "in tokenizers", "in tiktoken", "texts"], 0), time.time()
     sets = []
     while counts["patterns"] < n:
         if counts["patterns"] % 500 == 0:  # sets: the same ones for some time, whose code points are in a cache
@@ -109,12 +108,15 @@ def main(n):
                 for word in split(compiled, text) or ():
                     expected[word.encode()] = expected.get(word.encode(), 0) + 1
                 assert table.copy() == expected, (pattern, text)
-        if not bpe.differs_in_oniguruma(pattern):
-            with contextlib.suppress(ValueError):
+        # regex 2026.11.19 finds "\n" for [^\\p{L}\\P{L}], which has no characters
+        if not bpe.differs_in_oniguruma(pattern) and not regex.search(r"\\P\{L", pattern):
+            try:
                 step = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-                counts["in tokenizers"] += 1
-                for text, found in zip(texts, words):
-                    assert [text[a:b] for _, (a, b) in step.pre_tokenize_str(text)] == found, (pattern, text)
+            except Exception:  # it has no class of its own
+                step = None
+            for text, found in zip(texts, words) if step else ():
+                assert [text[a:b] for _, (a, b) in step.pre_tokenize_str(text)] == found, (pattern, text)
+            counts["in tokenizers"] += bool(step)
         if counts["patterns"] % 3 == 0 and read_alike_by_rust(pattern) and not compiled.match(""):
             short = [text for text in texts if len(text) < 40]
             matches = [[match[0] for match in compiled.finditer(text)] for text in short]

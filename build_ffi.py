@@ -39,10 +39,11 @@ class Engine:
         """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
         return self.ffi.NULL, self.lacks
 
-    def learn(self, words: Any, merges_wanted: int, min_frequency: int) -> Iterator[tuple[bytes, bytes, int, int]]:
+    def learn(self, words: Any, merges_wanted: int, min_frequency: int,
+              min_word_count: int = 1) -> Iterator[tuple[bytes, bytes, int, int]]:
         """Yield what bpe.learn_merges yields."""
         ffi, lib = self.ffi, self.lib
-        arrays = self.arrays(words)
+        arrays = self.arrays(words, min_word_count)
         limits = (min(n, 2**64 - 1) for n in (merges_wanted, min_frequency))
         learner = self.create("learner", *arrays, len(arrays[1]), *limits, new_seed())
         del arrays  # C has copied them
@@ -57,10 +58,11 @@ class Engine:
                 tokens.append(first + second)
                 yield first, second, count, replaced
 
-    def arrays(self, words: Mapping[bytes, int]) -> tuple[Any, Any, Any]:
-        """Return words as a learner takes them, by descending count."""
+    def arrays(self, words: Mapping[bytes, int], least: int) -> tuple[Any, Any, Any]:
+        """Return the words that occur at least `least` times, as a learner takes them, by descending count."""
         # in the order of the text, one could choose counts for which C's sort takes quadratic time
-        ordered = sorted(words, key=words.__getitem__, reverse=True)
+        frequent = (word for word, count in words.items() if count >= least)
+        ordered = sorted(frequent, key=words.__getitem__, reverse=True)
         return self.in_c(ordered, [words[word] for word in ordered])
 
     def in_c(self, words: Sequence[bytes], counts: Sequence[int]) -> tuple[Any, Any, Any]:

@@ -5,11 +5,11 @@ Everything else that must hold is in tests/, a file for each part of bpe.py. `py
 results in fixtures/ again, with the oracle.
 """
 
-import array
 import atexit
 import contextlib
 import functools
 import importlib.machinery
+import importlib.util
 import io
 import itertools
 import json
@@ -245,16 +245,30 @@ def write_expected():
 C, WHY_NO_C = bpe.find_engine()
 ONLY_LEARNS = WHY_NO_C if C else ""
 if ONLY_LEARNS:  # pytest -q prints warnings, but no reasons of skipped tests
-    warnings.warn(f"tests of how C finds words and encodes are skipped ({ONLY_LEARNS})", stacklevel=1)
-# as in pyproject.toml, which a copy may lack: many small texts give fewer merges than are wanted
-pytestmark = pytest.mark.filterwarnings("ignore:.* no other pair")
+    warnings.warn(f"tests of what needs bpe_more are skipped ({ONLY_LEARNS})", stacklevel=1)
 ENGINES = ["python", "c"] if C or os.environ.get("BPE_REQUIRE_C") else ["python"]
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request, monkeypatch):
-    """Run a test twice, with the C engine and as if it were not built. Without one, the runs with C are skipped."""
-    if request.param == "python":
+def load_alone():
+    """bpe.py in a folder of its own, with the plain forms of all functions."""
+    folder = Path(tempfile.mkdtemp(prefix="bpe-alone-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shutil.copy(HERE / "bpe.py", folder)
+    spec = importlib.util.spec_from_file_location("bpe_alone", folder / "bpe.py")
+    module = sys.modules["bpe_alone"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ALONE = load_alone()
+
+
+def choose_engine(name, monkeypatch):
+    """Run a test with the C engine, or as if it were not built, or with bpe.py alone."""
+    if name == "alone":
+        monkeypatch.setitem(globals(), "bpe", ALONE)
+        monkeypatch.setitem(globals(), "ROOT", Path(ALONE.__file__).parent)
+    elif name == "python":
         why = "the C engine is not built: python build_ffi.py builds one"
         monkeypatch.setattr(bpe, "find_engine", lambda: (None, why))
     elif C is None:
@@ -262,15 +276,23 @@ def engine(request, monkeypatch):
         if os.environ.get("BPE_REQUIRE_C"):
             pytest.fail(f"BPE_REQUIRE_C is set, but the C engine is missing: {reason}")
         pytest.skip(f"no C engine: {reason}")
-    return request.param
+    return name
 
 
-pytestmark = pytest.mark.usefixtures("engine")  # each test of this file; tests/conftest.py has the same for tests/
+@pytest.fixture(params=["alone", *ENGINES])
+def engine(request, monkeypatch):
+    """Run a test with bpe.py alone, with all files in Python, and with the C engine if there is one."""
+    return choose_engine(request.param, monkeypatch)
+
+
+# Each test of this file; tests/conftest.py has the same for tests/. The filter is that of pyproject.toml, which a copy
+# may lack: many small texts give fewer merges than are wanted.
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.filterwarnings("ignore:.* no other pair")]
 # for tests of worker processes, and for tests in which no engine takes part
 only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)
 only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
-
-need_more = pytest.mark.skipif(bool(ONLY_LEARNS), reason=ONLY_LEARNS)
+not_alone = pytest.mark.parametrize("engine", ENGINES, indirect=True)  # for what bpe_more adds
+need_more = pytest.mark.skipif(not MORE.exists(), reason="needs the folder bpe_more")
 
 
 def need(name):
@@ -326,7 +348,7 @@ def test_the_small_fixture_is_trained_in_less_than_one_and_a_half_seconds(engine
     times = []
     for _ in range(3):
         start = time.process_time()
-        vocab, _ = bpe.train_bpe(CORPUS, 500, [END], engine=engine)
+        vocab, _ = bpe.train_bpe(CORPUS, 500, [END], engine="c" if engine == "c" else "python")
         times.append(time.process_time() - start)
     assert len(vocab) == 500
     seconds = min(times)
@@ -597,6 +619,49 @@ def test_min_frequency_is_compared_with_the_count_and_not_with_what_was_replaced
         assert bpe.train_from_counts({b"aaa": 2}, 300, min_frequency=least)[1] == merges
 
 
+# Files are cut into slices and read by several workers, and nobody can tell from the result.
+
+
+def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_path):
+    first, second = tmp_path / "1.txt", tmp_path / "2.txt"
+    first.write_text("ab ab x")
+    second.write_text("y ab")
+    counts = bpe.count_words([first, second], [])
+    assert counts == {b"ab": 1, b" ab": 2, b" x": 1, b"y": 1}
+    trained = [bpe.train_bpe(paths, 300, [], workers=1) for paths in ([first, second], [str(second), str(first)])]
+    assert trained[0] == trained[1]
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """cut(slice_bytes, window_bytes): read in slices of this size, each cut in its last window."""
+
+    def call(slice_bytes, window_bytes=None):
+        monkeypatch.setattr(bpe, "SLICE_BYTES", slice_bytes)
+        if corpora := sys.modules.get("bpe_more.corpora"):
+            monkeypatch.setattr(corpora, "SLICE_BYTES_IN_C", slice_bytes)
+        monkeypatch.setattr(bpe, "WINDOW_BYTES", window_bytes or min(max(slice_bytes, 50), 64 << 10))
+
+    return call
+
+
+def test_invalid_utf8_is_an_error_with_the_file_and_the_byte_or_is_replaced(train):
+    """No character begins with the byte ff, which is byte 4 here, counted from 0."""
+    with pytest.raises(ValueError, match=r"text\.txt: not valid UTF-8 at byte 4 \(0xff, invalid start byte\)$"):
+        train(b"word\xff and", 300)
+    assert train(b"word\xff and", 300, errors="replace") == oracle("word\ufffd and", 300)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("source", ["file", "pipe", "texts"])
+def test_the_number_of_workers_changes_nothing(cut, workers, source):
+    cut(20_000)
+    texts = iter(FIXTURE.split(END)) if source == "texts" else None
+    with subprocess.Popen(["cat", CORPUS], stdout=subprocess.PIPE) as cat:
+        path = {"file": CORPUS, "pipe": f"/dev/fd/{cat.stdout.fileno()}", "texts": None}[source]
+        assert bpe.count_words(path, [END], texts=texts, workers=workers) == words_of_the_fixture()
+
+
 # --- VII. The tokenizer ----------------------------------------------------------------------------------------------
 # Encoding replays the merges in each word, in one piece or as a stream; decoding gives the text back.
 
@@ -703,7 +768,7 @@ def load_elsewhere(folder):
     """Load a folder in tokenizers, and in tiktoken by the recipe in the README."""
     tokenizers, tiktoken = need("tokenizers"), need("tiktoken")
     tokenizer = bpe.Tokenizer.load(folder)
-    special_ids, pattern = tokenizer.special_ids, bpe.PATTERNS[tokenizer.options.pattern]
+    special_ids, pattern = tokenizer.special_ids, bpe.PATTERNS[tokenizer.pattern]
     ranks = {token: token_id for token_id, token in tokenizer.vocab.items() if token_id not in special_ids.values()}
     encoding = tiktoken.Encoding("mine", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_ids)
     return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")), encoding
@@ -736,74 +801,11 @@ def test_from_files_reads_gpt2s_two_files_of_any_program(tmp_path):
         for end in (b"\n", b"\r\n"):
             paths[1].write_bytes(end.join([*first, *lines, b""]))
             assert bpe.Tokenizer.from_files(*paths, special_tokens=[END]).encode(PART) == ids
-    pattern = bpe.Tokenizer.from_files(*paths, [END], "o200k").options.pattern
+    pattern = bpe.Tokenizer.from_files(*paths, [END], "o200k").pattern
     assert pattern == "o200k"
 
 
-# --- IX. Large corpora -----------------------------------------------------------------------------------------------
-# Files are cut into slices and read by several workers, and nobody can tell from the result.
-
-
-def test_the_end_of_a_file_is_a_boundary_and_any_order_of_files_is_the_same(tmp_path):
-    first, second = tmp_path / "1.txt", tmp_path / "2.txt"
-    first.write_text("ab ab x")
-    second.write_text("y ab")
-    counts = bpe.count_words([first, second], [])
-    assert counts == {b"ab": 1, b" ab": 2, b" x": 1, b"y": 1}
-    trained = [bpe.train_bpe(paths, 300, [], workers=1) for paths in ([first, second], [str(second), str(first)])]
-    assert trained[0] == trained[1]
-
-
-@pytest.fixture
-def cut(monkeypatch):
-    """cut(slice_bytes, window_bytes): read in slices of this size, each cut in its last window."""
-
-    def call(slice_bytes, window_bytes=None):
-        monkeypatch.setattr(bpe, "SLICE_BYTES", slice_bytes)
-        monkeypatch.setattr(bpe, "SLICE_BYTES_IN_C", slice_bytes)
-        monkeypatch.setattr(bpe, "WINDOW_BYTES", window_bytes or min(max(slice_bytes, 50), 64 << 10))
-
-    return call
-
-
-def test_invalid_utf8_is_an_error_with_the_file_and_the_byte_or_is_replaced(train):
-    """No character begins with the byte ff, which is byte 4 here, counted from 0."""
-    with pytest.raises(ValueError, match=r"text\.txt: not valid UTF-8 at byte 4 \(0xff, invalid start byte\)$"):
-        train(b"word\xff and", 300)
-    assert train(b"word\xff and", 300, errors="replace") == oracle("word\ufffd and", 300)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("source", ["file", "pipe", "texts"])
-def test_the_number_of_workers_changes_nothing(cut, workers, source):
-    cut(20_000)
-    texts = iter(FIXTURE.split(END)) if source == "texts" else None
-    with subprocess.Popen(["cat", CORPUS], stdout=subprocess.PIPE) as cat:
-        path = {"file": CORPUS, "pipe": f"/dev/fd/{cat.stdout.fileno()}", "texts": None}[source]
-        assert bpe.count_words(path, [END], texts=texts, workers=workers) == words_of_the_fixture()
-
-
-# --- X. The C engine -------------------------------------------------------------------------------------------------
-# With bpe_more, it does the whole work, with the same results. What it scans is compared with regex in tests/test_engine.py.
-
-NOT_IN_C = r"(\w+)|\s"  # the same with a group
-
-
-@need_more
-@only_c
-@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"\s?\w+|\s"])
-def test_the_c_engine_is_the_c_engine(train, monkeypatch, pattern):
-    for name in ("learn_merges", "merge_in_words", "merge_by_rank", "find_words"):
-        monkeypatch.setattr(bpe, name, None)  # leave no Python engine to fall back to
-    vocab, merges = train("low lower lowest low", 262, pattern=pattern)
-    assert (vocab, merges) == oracle("low lower lowest low", 262)
-    tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
-    assert tokenizer.encode(f"lowest{END}") == naive_encoder(tokenizer.vocab, merges, [END])(f"lowest{END}")
-    assert bpe.find_engine()[0] is bpe.find_engine()[0] is C  # loaded once
-    assert type(bpe.Tokenizer(vocab, merges, [END], NOT_IN_C).encoder) is bpe.PythonEncoder is not type(tokenizer.encoder)
-
-
-# --- XI. The command line --------------------------------------------------------------------------------------------
+# --- IX. The command line --------------------------------------------------------------------------------------------
 # Train, show, encode; what is printed, and the exit status.
 
 
@@ -814,7 +816,7 @@ def summary(output):
 
 def contents(tokenizer):
     """What a Tokenizer is made from."""
-    return tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.options.pattern
+    return tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.pattern
 
 
 def model_in(folder):
@@ -846,53 +848,18 @@ def main(words_txt, monkeypatch):
     return call
 
 
-@pytest.mark.parametrize("corpus, size", [(CORPUS, 300), ("runs.txt", 260)], ids=["fixture", "runs"])
-def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engine, corpus, size):
-    Path("runs.txt").write_text("aaaaaaa aaaa aaa ab " * 3)
-    status, stdout, stderr = main(corpus, size, "--model", "model")
-    assert (status, stdout) == (0, "")
-    vocab, merges = bpe.train_bpe(corpus, size, [END])
-    assert model_in("model") == (vocab, merges)
-    words = naive_words(Path(corpus).read_bytes().decode(), [END])
-    lines, n_bytes = summary(stderr), sum(len(b"".join(word)) * count for word, count in words.items())
-    assert lines["pre-tokens"] == f"{sum(words.values()):,}, {len(words):,} of them distinct"
-    for merge in merges:
-        words = Counter({naive_merge(word, merge): count for word, count in words.items()})
-    tokens = sum(len(word) * count for word, count in words.items())
-    assert lines["compression"] == f"{n_bytes / tokens:.2f} bytes per token in these pre-tokens"
-    assert regex.fullmatch(rf"{os.path.getsize(corpus):,} bytes", lines["read"])
-    assert lines["vocabulary"] == f"{size} = 256 bytes + 1 special token + {size - 257} merges"
-    assert lines["saved"] == "model"
-    assert lines["engine"].startswith("C" if engine == "c" and not ONLY_LEARNS else "Python (")
-    engine_line = summary(main("words.txt", 300, "--pattern", NOT_IN_C)[2])["engine"]
-    why = ONLY_LEARNS or "C scans no pattern with ("
-    assert engine_line.startswith("Python (") and (engine == "python" or why in engine_line)
+def test_the_command_line_trains_and_shows(main):
+    assert main(CORPUS, 300, "--model", "model")[0] == 0
+    assert model_in("model") == bpe.train_bpe(CORPUS, 300, [END])
+    tokenizer = bpe.Tokenizer.load("model")
+    ids = tokenizer.encode("The ferry")
+    status, stdout, _ = main("--show", "The ferry", "--model", "model")
+    tokens = "|".join(tokenizer.vocab[token_id].decode() for token_id in ids)
+    assert (status, stdout.splitlines()[:2]) == (0, [tokens, " ".join(map(str, ids))])
 
 
-def test_show(main, words_txt):
-    tokens = [bytes([byte]) for byte in range(256)] + [b"\xe5\x9b", b"th", b"\n\n", b"\xad\xe5", b"\xf0\x9f"]
-    merges = [(token[:1], token[1:]) for token in tokens[256:]]
-    bpe.Tokenizer(dict(enumerate([*tokens, END.encode()])), merges, [END]).save("bpeModel")
-    for text, shown in (
-        (f"the {END}", f"th|e| |{END}"), ("园b", "园[e5 9b|ad]|b"), ("字", "字[e5|ad|97]"), ("x😀", "x|😀[f0 9f|98|80]"),
-        ("é园", "é[c3|a9]|园[e5 9b|ad]"), ("园字", "园字[e5 9b|ad e5|ad|97]"), ("a\nb", "a|\\n\n|b"), ("", ""),
-        ("b\n\n\nb", "b|\\n\n\\n\n|\\n\n|b"), ("a\x1b[3m\r\x07\x9b", "a|\\x1b|[|3|m|\\r|\\x07|\\x9b[c2|9b]"),
-    ):  # fmt: skip
-        ids, n_bytes = bpe.Tokenizer.load("bpeModel").encode(text), len(text.encode())
-        sizes = f"{len(ids)} tokens, {n_bytes} bytes, {n_bytes / max(len(ids), 1):.2f} bytes per token"
-        assert main("--show", text) == (0, f"{shown}\n{' '.join(map(str, ids))}\n{sizes}\n", "")
-
-
-def test_the_command_line_encodes_a_file_into_an_array_of_ids(main):
-    """In NumPy's format: a header of 128 bytes, then the ids, each in two bytes if all of them fit."""
-    assert main("words.txt", 262)[0] == 0
-    status, _, stderr = main("words.txt", "--encode", "ids.npy")
-    ids = array.array("H", Path("ids.npy").read_bytes()[128:]).tolist()
-    tokenizer = bpe.Tokenizer.load("bpeModel")
-    assert ids == tokenizer.encode(TEXTBOOK) and tokenizer.decode(ids) == TEXTBOOK
-    assert (status, summary(stderr)["encoded"]) == (0, f"{len(TEXTBOOK)} bytes as {len(ids)} tokens")
-
-
+@need_more
+@not_alone
 @pytest.mark.parametrize("arguments, status", [
     ("words.txt 262", 0), ("--version", 0), ("words.txt 262 --compare mine.txt", 1),  # its merge differs
     ("words.txt 10", 2), ("missing.txt 262", 2), ("words.txt 262 --color", 2), ("--show low", 2),  # no model yet
@@ -901,6 +868,27 @@ def test_the_exit_status_is_0_or_1_if_merges_differ_or_2_for_an_error_of_one_lin
     Path("mine.txt").write_text("n e\n")
     found, _, stderr = main(*arguments.split())
     assert found == status and (status < 2 or regex.fullmatch("error: .*\n", stderr))
+
+
+# --- X. The doors: the C engine --------------------------------------------------------------------------------------
+# With bpe_more, it does the whole work, with the same results. What it scans is compared with regex in tests/test_engine.py.
+
+NOT_IN_C = r"(\w+)|\s"  # the same with a group
+
+
+@need_more
+@only_c
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"\s?\w+|\s"])
+def test_the_c_engine_is_the_c_engine(train, monkeypatch, pattern):
+    for name in ("learn_merges", "merge_in_words", "merge_by_rank", "find_words"):
+        monkeypatch.setattr(bpe, name, None)  # leave no Python engine to fall back to
+    vocab, merges = train("low lower lowest low", 262, pattern=pattern)
+    assert (vocab, merges) == oracle("low lower lowest low", 262)
+    tokenizer = bpe.Tokenizer(vocab, merges, [END], pattern)
+    assert tokenizer.encode(f"lowest{END}") == naive_encoder(tokenizer.vocab, merges, [END])(f"lowest{END}")
+    assert bpe.find_engine()[0] is bpe.find_engine()[0] is C  # loaded once
+    assert isinstance(bpe.Tokenizer(vocab, merges, [END], NOT_IN_C)._encoder, bpe.PythonEncoder)
+    assert not isinstance(tokenizer._encoder, bpe.PythonEncoder)
 
 
 if __name__ == "__main__":

@@ -58,9 +58,9 @@ Trained = tuple[list[bytes], dict[str, float]]
 
 def train_ours(path: str, size: int, pattern: str, **given: Any) -> Trained:
     given = {"engine": "c", "pattern": pattern, "vocab_size": size, **given}
-    options = bpe.Options((END,), **given)
+    options = bpe.Options((END,), **given).checked()
     times = [time.perf_counter()]
-    words = bpe.count_corpus(bpe.Corpus(path, None, options))
+    words = bpe.Corpus(path, None, options).count()
     times.append(time.perf_counter())
     tokens = [left + right for left, right, *_ in bpe.learn(words, options)]
     times.append(time.perf_counter())
@@ -566,7 +566,7 @@ TASKS = {
 def choose_tools(asked: str | None) -> list[str]:
     """Return the tools to run, bpe.py first. Raises SystemExit if a requested tool is unknown or not installed."""
     try:
-        bpe.Options(engine="c")
+        bpe.Options(engine="c").checked()
     except ValueError as error:
         raise SystemExit(f"bench.py: {error}") from None
     packages = {name: package for table in (TRAINERS, ENCODERS) for name, (package, _) in table.items()}

@@ -36,8 +36,8 @@ DASHES = ["none", "12 5", "3 4", "14 4 3 4", "7 3"]  # distinguishable without c
 
 def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     """Return the bytes per token on a corpus for each vocabulary size."""
-    options = bpe.Options(("<|endoftext|>",), pattern, vocab_size=vocab_size)
-    words = bpe.count_corpus(bpe.Corpus(corpus, None, options))
+    options = bpe.Options(("<|endoftext|>",), pattern, vocab_size=vocab_size).checked()
+    words = bpe.Corpus(corpus, None, options).count()
     n_bytes = n_tokens = words.totals()[2]
     ratios = {257: 1.0}  # 256 bytes and the special token
     for size, (_, _, _, replaced) in enumerate(bpe.learn(words, options), 258):

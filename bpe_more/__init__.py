@@ -1,3 +1,18 @@
-"""What bpe.py loads when somebody needs it, and it is here; bpe.py is the definition."""
+"""Strong forms of functions of bpe.py, for work that must not fail, and what only some users need.
+
+bpe.py defines the results; this folder must give the same.
+
+    outputs     files that are whole or not there
+    corpora     counting and encoding on all cores, with progress
+    models      the Tokenizer for models of other programs, and their files
+    command     the command line in full
+    explain     --show, --explain and --compare
+    engine      the C engine with tables of words and encoders
+    patterns    a pattern as the tables with which C scans text
+"""
 
 VERSION = "0.7.0"  # that of bpe.py: versions can mix, and then this folder is not used
+
+# At its end, bpe checks VERSION and loads the modules of this folder. So it comes first, even for
+# `import bpe_more.models`.
+import bpe  # noqa: E402, F401

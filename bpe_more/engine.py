@@ -98,13 +98,16 @@ class Engine(build_ffi.Engine):
             return Encoder(self, tokenizer)
         return None
 
-    def arrays(self, words: Words | Mapping[bytes, int]) -> tuple[Any, Any, Any]:
-        """Return words as a learner takes them. A table of words is used up, a mapping is not."""
+    def arrays(self, words: Words | Mapping[bytes, int], least: int) -> tuple[Any, Any, Any]:
+        """Return the words that occur at least `least` times, as a learner takes them.
+
+        A table of words is used up, a mapping is not.
+        """
         table = words if isinstance(words, Words) else self.words((), "gpt2")
         if not isinstance(words, Words):
             table.add(words.items())  # takes less time than sorting them
         handle = table.handle()
-        arrays = table.get(handle)
+        arrays = table.get(handle, min(least, 2**64 - 1))
         self.lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
         return arrays
 
@@ -184,21 +187,9 @@ class Words:
         if not self.tables:
             self.engine.check(self.engine.lib.BPE_USED_UP)
 
-    def drop_rare(self, n: int) -> tuple[int, int]:
-        """Leave out words that occur fewer than n times; returns (distinct words, occurrences) left out."""
-        if n < 2:
-            return 0, 0
-        before, words = self.totals(), self.get(self.handle(), min(n, 2**64 - 1))
-        self.free = []
-        self.engine.ffi.release(self.tables.pop())
-        table = self.new_table()
-        self.put(table, *words)
-        self.tables, self.free = [table], [table]
-        return before[0] - self.totals()[0], before[1] - self.totals()[1]
-
-    def totals(self) -> tuple[int, int, int]:
-        """(distinct words, all words, bytes of all words)."""
-        sums = self.sums(self.handle())
+    def totals(self, least: int = 1) -> tuple[int, int, int]:
+        """Return (distinct words, words, bytes in words) of the words that occur at least `least` times."""
+        sums = self.sums(self.handle(), min(least, 2**64 - 1))
         return sums.words, sums.all_words, sums.all_bytes
 
     def copy(self) -> dict[bytes, int]:
@@ -209,18 +200,18 @@ class Words:
 
 
 class Encoder:
-    """The vocabulary of a bpe.Tokenizer inside the C engine, which any number of threads can share."""
+    """The vocabulary of a models.Tokenizer in the C engine, which any number of threads can share."""
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         self.engine = engine
         self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
         self.free: list[Any] = []  # which no call is using
-        id_of_byte = [tokenizer.ids.get(bytes([byte])) for byte in range(256)]
+        id_of_byte = [tokenizer._ids.get(bytes([byte])) for byte in range(256)]
         in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
         in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
-        merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer.merge_ids)))
+        merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer._merge_ids)))
         others = [token_id for token_id, number in in_c.items() if number > 255]
-        tokens = list(map(tokenizer.vocab.copy().__getitem__, others))
+        tokens = list(map(tokenizer._vocab.__getitem__, others))
         ids = array("I", (2**32 - 1 if token_id is None else token_id for token_id in id_of_byte))
 
         def in_memory(numbers: Any) -> Any:
@@ -228,19 +219,19 @@ class Encoder:
 
         lengths, ids_of_tokens = in_memory(array("Q", map(len, tokens))), array("I", others)
         ids += ids_of_tokens
-        special_ids = engine.ffi.new("uint32_t[]", list(tokenizer.special_ids.values()))
+        special_ids = engine.ffi.new("uint32_t[]", list(tokenizer._special_ids.values()))
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
-        specials = engine.special_arguments(tokenizer.special_ids)
+        specials = engine.special_arguments(tokenizer._special_ids)
         self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
         data = b"".join(tokens)
         vocabulary = in_memory(ids), len(ids), data, lengths, in_memory(merges), len(merges) // 3
         self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
         known = data, lengths, in_memory(ids_of_tokens), len(tokens), False
-        if words := tokenizer.whole_words:
+        if words := tokenizer._whole_words:
             word_lengths, word_ids = array("Q", map(len, words)), array("I", words.values())
             known = b"".join(words), in_memory(word_lengths), in_memory(word_ids), len(words), True
         engine.check(engine.lib.bpe_encoder_know(self.handle, *known))
-        n = max(tokenizer.vocab, default=0) + 1
+        n = max(tokenizer._vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
         self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses))
@@ -256,7 +247,7 @@ class Encoder:
         return self.encode_texts([data])[0] if ids is None else ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
-        """Encode texts as lists; or as one array, for what bpe.PythonEncoder.encode_texts says."""
+        """Encode texts as lists, or with a kind as one array: what encode_texts of models.Encoder returns."""
         if len(texts) == 1 and not kind and (ids := self.encode_short(texts[0])) is not None:
             return [ids]
         ffi, lib = self.engine.ffi, self.engine.lib

@@ -36,7 +36,8 @@ import regex
 
 Tree = tuple[Any, ...]
 Rows = list[list[tuple[int, int]]]
-MOST_CHARACTERS, MOST_CLASSES, MOST_STATES = 500, 36, 500  # of a repetition, such as \w{1,1000}; of a pattern
+MOST_CHARACTERS = 500  # of a repetition, such as \w{1,1000}
+MOST_CLASSES, MOST_STATES = 36, 500  # of a pattern
 MOST_PLACES, MOST_SETS, MOST_STEPS = 5_000, 40, 400_000  # each takes up to half a second
 
 
@@ -184,7 +185,7 @@ def characters_of(sequence: Tree) -> Iterator[str]:
 
 
 def compile_class(text: str) -> Any:
-    """Compile the text of a character, or of a run of it, as bpe.compile_pattern does."""
+    """Compile an expression, such as the text of a character, as bpe.compile_pattern does."""
     return regex.compile(f"(?-f){text}", regex.V1)
 
 
@@ -362,7 +363,7 @@ def numbers_of(bits: int) -> Iterator[int]:
 def automaton_of(pattern: str | tuple[str, ...]) -> tuple[bytes, Rows]:
     """Return the class of each code point, and a row for each state; raises UnsupportedError.
 
-    State 0 can't match any more, and state 1 begins a word. A pattern may have several steps, as in bpe.py.
+    State 0 can't match any more, and state 1 begins a word. A pattern may have several steps, as in models.py.
     """
     steps = (pattern,) if isinstance(pattern, str) else pattern
     if not steps or steps[0] in ("NFC", "NFKC"):
@@ -378,7 +379,7 @@ def automaton_of(pattern: str | tuple[str, ...]) -> tuple[bytes, Rows]:
 def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
     """Return the automaton of an expression, without a state for text that nothing matches."""
     try:
-        regex.compile(f"(?-f){pattern}", regex.V1)
+        compile_class(pattern)
     except regex.error:
         raise UnsupportedError("[ in a set, which only version 0 of regex reads") from None
     tree = parse(pattern)

@@ -7,11 +7,17 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 # this module first: it looks for the C engine, or builds one, before bpe is imported
-from test_bpe import PART, cut, engine, main, train, words_txt  # noqa: F401 (fixtures)
+from test_bpe import ENGINES, PART, choose_engine, cut, main, train, words_txt  # noqa: F401 (fixtures)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request, monkeypatch):
+    """Run a test twice, with the C engine and as if it were not built."""
+    return choose_engine(request.param, monkeypatch)
 
 
 @pytest.fixture(autouse=True)
-def in_both_engines(engine):  # noqa: F811 (a fixture)
+def in_both_engines(engine):
     """Run every test of this folder twice. The folders in it, whose tests run once, replace this fixture."""
 
 

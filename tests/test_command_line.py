@@ -22,13 +22,16 @@ import pytest
 import regex
 
 import bpe
+from bpe_more import corpora, explain
 from shared import naive_counts, one_line, read_ids, wait_for
 from test_bpe import (
     CORPUS,
     CUSTOM,
     END,
     HERE,
+    NOT_IN_C,
     ROOT,
+    TEXTBOOK,
     contents,
     files_of,
     model_in,
@@ -345,7 +348,7 @@ def test_compare_says_what_kind_of_file_it_reads(main, error):
         assert regex.search(f"^error: {path}: {text}", error("words.txt", 263, "--compare", path)), path
     # merges of bytes can make </w>, too, and use it
     Path("xml.txt").write_text("\n".join(["< /", "w >", "</ w>", "</w> Ċ"]))
-    assert bpe.read_pairs("xml.txt")[1][-1] == (b"</w>", b"\n")
+    assert explain.read_pairs("xml.txt")[1][-1] == (b"</w>", b"\n")
 
 
 def test_compare_reads_what_subword_nmt_writes(tmp_path):
@@ -355,7 +358,7 @@ def test_compare_reads_what_subword_nmt_writes(tmp_path):
     with (tmp_path / "codes.txt").open("w") as codes:
         learn_bpe(["low low low lower newest newest"], codes, 5)
     with pytest.raises(ValueError, match="merges of characters, as subword-nmt makes"):
-        bpe.read_pairs(str(tmp_path / "codes.txt"))
+        explain.read_pairs(str(tmp_path / "codes.txt"))
 
 
 # --- show and encode -------------------------------------------------------------------------------------------------
@@ -538,7 +541,7 @@ def test_the_progress_counts_what_has_come(monkeypatch, capsys):
     """It begins with 0, before the first item, which may take a minute."""
     clock = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    assert list(bpe.with_progress("abc", True, str)) == ["a", "b", "c"]
+    assert list(corpora.with_progress("abc", True, str)) == ["a", "b", "c"]
     assert capsys.readouterr().err == "\r0\x1b[K\r1\x1b[K\r2\x1b[K\r3\x1b[K\r\x1b[K"
 
 
@@ -572,7 +575,7 @@ def test_the_time_left_is_a_bound_that_ignores_slow_first_merges(monkeypatch):
     """By hand: 1,000 merges, the first 99 take 100 s in all, each later one 1 s, so 10 s is said for the last 10."""
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    describe = bpe.learning_progress(1000)
+    describe = corpora.learning_progress(1000)
     told = {}
     for n in range(1000):
         clock[0] += 1 if n > 99 else 100 / 99
@@ -581,8 +584,8 @@ def test_the_time_left_is_a_bound_that_ignores_slow_first_merges(monkeypatch):
     assert told[99] == "learning merges: 99 of 1,000 (the first ones take longest)"
     assert told[600] == "learning merges: 600 of 1,000, up to 7 min left"  # 400 s, rounded up
     assert told[990] == "learning merges: 990 of 1,000, up to 11 s left"
-    assert [bpe.rounded_up(seconds) for seconds in (0, 99, 150, 7200)] == ["1 s", "100 s", "3 min", "3 h"]
-    assert bpe.learning_progress(0)(0) == "learning merges: 0 of 0 (the first ones take longest)"
+    assert [corpora.rounded_up(seconds) for seconds in (0, 99, 150, 7200)] == ["1 s", "100 s", "3 min", "3 h"]
+    assert corpora.learning_progress(0)(0) == "learning merges: 0 of 0 (the first ones take longest)"
 
 
 @only_python
@@ -614,7 +617,7 @@ def test_a_line_of_progress_is_never_wider_than_the_terminal(words_txt, columns)
 @only_python
 def test_no_control_character_reaches_the_terminal(main):
     """Escape sequences in a corpus, a file name or a special token could change what a terminal shows, or types."""
-    assert bpe.visible("a\x1b[1m\n\x9b\u202eb 字\t") == "a\\x1b[1m\n\\x9b\\u202eb 字\\t"
+    assert explain.visible("a\x1b[1m\n\x9b\u202eb 字\t") == "a\\x1b[1m\n\\x9b\\u202eb 字\\t"
     evil = "\x1b[2J\x9b"
     Path(f"{evil}.txt").write_text(f"low{evil}{evil} low{evil}")
     for arguments in (
@@ -796,6 +799,7 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
         import os, sys
         sys.path.insert(0, {str(ROOT)!r})
         import bpe
+        from bpe_more import corpora
         def note(event, arguments):
             if event == "open" and str(arguments[0]).endswith("text.txt") and "concurrent.futures" in sys.modules:
                 os.close(os.open(f"{{os.getpid()}}.pid", os.O_CREAT))  # Python loses a signal during its first imports
@@ -805,7 +809,7 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
             os.close(os.open("learning.pid", os.O_CREAT))
             yield from merges
         bpe.learn = learn
-        bpe.SLICE_BYTES = bpe.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
+        bpe.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
         sys.exit(bpe.main())
     """
     arguments += ["--workers", "2", "--quiet", "--engine", engine]
@@ -833,3 +837,52 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
     status, line = {"SIGINT": (130, "interrupted\n"), "SIGTERM": (143, "terminated\n"), "SIGKILL": (-9, "")}[name]
     assert process.returncode == status and errors.decode() == line
     assert sorted(path for path in tmp_path.rglob("*") if path.suffix != ".pid" and path.name != "log") == before
+
+
+# --- what it prints ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("corpus, size", [(CORPUS, 300), ("runs.txt", 260)], ids=["fixture", "runs"])
+def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engine, corpus, size):
+    Path("runs.txt").write_text("aaaaaaa aaaa aaa ab " * 3)
+    status, stdout, stderr = main(corpus, size, "--model", "model")
+    assert (status, stdout) == (0, "")
+    vocab, merges = bpe.train_bpe(corpus, size, [END])
+    assert model_in("model") == (vocab, merges)
+    words = naive_words(Path(corpus).read_bytes().decode(), [END])
+    lines, n_bytes = summary(stderr), sum(len(b"".join(word)) * count for word, count in words.items())
+    assert lines["pre-tokens"] == f"{sum(words.values()):,}, {len(words):,} of them distinct"
+    for merge in merges:
+        words = Counter({naive_merge(word, merge): count for word, count in words.items()})
+    tokens = sum(len(word) * count for word, count in words.items())
+    assert lines["compression"] == f"{n_bytes / tokens:.2f} bytes per token in these pre-tokens"
+    assert regex.fullmatch(rf"{os.path.getsize(corpus):,} bytes", lines["read"])
+    assert lines["vocabulary"] == f"{size} = 256 bytes + 1 special token + {size - 257} merges"
+    assert lines["saved"] == "model"
+    assert lines["engine"].startswith("C" if engine == "c" else "Python (")
+    engine_line = summary(main("words.txt", 300, "--pattern", NOT_IN_C)[2])["engine"]
+    assert engine_line.startswith("Python (") and (engine == "python" or "C scans no pattern with (" in engine_line)
+
+
+def test_show(main, words_txt):
+    tokens = [bytes([byte]) for byte in range(256)] + [b"\xe5\x9b", b"th", b"\n\n", b"\xad\xe5", b"\xf0\x9f"]
+    merges = [(token[:1], token[1:]) for token in tokens[256:]]
+    bpe.Tokenizer(dict(enumerate([*tokens, END.encode()])), merges, [END]).save("bpeModel")
+    for text, shown in (
+        (f"the {END}", f"th|e| |{END}"), ("园b", "园[e5 9b|ad]|b"), ("字", "字[e5|ad|97]"), ("x😀", "x|😀[f0 9f|98|80]"),
+        ("é园", "é[c3|a9]|园[e5 9b|ad]"), ("园字", "园字[e5 9b|ad e5|ad|97]"), ("a\nb", "a|\\n\n|b"), ("", ""),
+        ("b\n\n\nb", "b|\\n\n\\n\n|\\n\n|b"), ("a\x1b[3m\r\x07\x9b", "a|\\x1b|[|3|m|\\r|\\x07|\\x9b[c2|9b]"),
+    ):  # fmt: skip
+        ids, n_bytes = bpe.Tokenizer.load("bpeModel").encode(text), len(text.encode())
+        sizes = f"{len(ids)} tokens, {n_bytes} bytes, {n_bytes / max(len(ids), 1):.2f} bytes per token"
+        assert main("--show", text) == (0, f"{shown}\n{' '.join(map(str, ids))}\n{sizes}\n", "")
+
+
+def test_the_command_line_encodes_a_file_into_an_array_of_ids(main):
+    """In NumPy's format: a header of 128 bytes, then the ids, each in two bytes if all of them fit."""
+    assert main("words.txt", 262)[0] == 0
+    status, _, stderr = main("words.txt", "--encode", "ids.npy")
+    ids = array.array("H", Path("ids.npy").read_bytes()[128:]).tolist()
+    tokenizer = bpe.Tokenizer.load("bpeModel")
+    assert ids == tokenizer.encode(TEXTBOOK) and tokenizer.decode(ids) == TEXTBOOK
+    assert (status, summary(stderr)["encoded"]) == (0, f"{len(TEXTBOOK)} bytes as {len(ids)} tokens")

@@ -21,6 +21,7 @@ import pytest
 import regex
 
 import bpe
+from bpe_more import corpora, outputs
 from shared import BAD_UTF8, pipe_of, read_ids, wait_for
 from test_bpe import (
     CORPORA,
@@ -93,7 +94,8 @@ def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_p
     broken = tmp_path / "broken.txt"
     broken.write_text("low lower\n" * 1000)
     opens = lambda path, *rest, **more: (Broken if str(path) == str(broken) else open)(path, *rest, **more)  # noqa: E731
-    monkeypatch.setattr(bpe, "open", opens, raising=False)
+    for module in (bpe, corpora):
+        monkeypatch.setattr(module, "open", opens, raising=False)
     tokenizer, paths = bpe.Tokenizer(*trained(300)), [CORPUS, broken]
     for slice_bytes in (1 << 20, 3000):  # read by a worker alone; searched for cuts before
         cut(slice_bytes)
@@ -143,7 +145,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path, monk
     path, opened = tmp_path / "text.txt", itertools.count()
     path.write_bytes(b"low lower\n" * 1000)
     shorten = lambda *arguments: (next(opened) == 4 and os.truncate(path, 5000), open(*arguments))[1]  # noqa: E731, SIM115
-    monkeypatch.setattr(bpe, "open", shorten, raising=False)
+    monkeypatch.setattr(corpora, "open", shorten, raising=False)
     with pytest.raises(ValueError, match="text.txt.*(changed|fewer bytes)"):
         bpe.count_words(path, [], workers=1)
 
@@ -165,7 +167,7 @@ def test_a_pipe_that_does_not_wait_is_read_to_its_end():
 @only_python
 def test_a_stream_is_cut_into_pieces_that_grow():
     """The first ids come at once; later pieces are larger, since each search for a cut takes time."""
-    pieces = bpe.cut_stream([b"low lower "] * 4000, bpe.Options(), 1000, 8000)
+    pieces = bpe.cut_stream([b"low lower "] * 4000, "gpt2", (), 1000, 8000)
     assert [round(len(piece), -3) for piece in pieces] == [1000, 2000, 4000, 8000, 8000, 8000, 8000, 1000]
 
 
@@ -212,7 +214,7 @@ def test_small_files_share_slices_and_each_is_a_text_of_its_own(tmp_path, cut, e
         alone.update(bpe.count_words(None, [END], texts=[text]))
     cut(800)
     slices = list(bpe.Corpus(paths, None, bpe.Options((END,))).slices(800))
-    assert len(slices) < len(paths) and max(len(part.files) for part in slices) > 2
+    assert len(slices) < len(paths) and max(len(getattr(part, "files", ())) for part in slices) > 2
     assert bpe.count_words(paths, [END], engine=engine, workers=workers) == alone
     output = tmp_path / "ids.npy"
     tokenizer.encode_files(paths, output, engine=engine, workers=workers, end=end)
@@ -225,7 +227,7 @@ def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_pa
     for path in paths:
         path.write_bytes(b"low lower")
     monkeypatch.setattr(bpe, "SLICE_BYTES", 800)
-    monkeypatch.setattr(bpe, "SLICE_BYTES_IN_C", 800)
+    monkeypatch.setattr(corpora, "SLICE_BYTES_IN_C", 800)
     tokenizer = bpe.Tokenizer(*trained(300))
     without_w = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 119}, [])
     options = {"engine": engine, "workers": workers}
@@ -240,8 +242,8 @@ def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_pa
             call()
     corpus_of = bpe.Corpus.__init__
 
-    def removed_after_a_look(corpus, *arguments):
-        corpus_of(corpus, *arguments)
+    def removed_after_a_look(corpus, *arguments, **options):
+        corpus_of(corpus, *arguments, **options)
         paths[22].unlink(missing_ok=True)
 
     monkeypatch.setattr(bpe.Corpus, "__init__", removed_after_a_look)
@@ -264,7 +266,7 @@ def test_a_slice_has_a_limited_number_of_texts():
 def test_the_python_engine_encodes_a_batch_without_threads(monkeypatch):
     """They would only fight for Python's lock."""
     monkeypatch.setattr(bpe, "find_engine", lambda: (None, "not built"))
-    monkeypatch.setattr(bpe, "start_threads", None)
+    monkeypatch.setattr(corpora, "start_threads", None)
     tokenizer = bpe.Tokenizer(*trained(300))
     texts = [PART[:2000]] * 400
     expected = tokenizer.encode(texts[0])
@@ -301,7 +303,7 @@ def test_processes_that_did_start_end_if_another_one_cannot(monkeypatch, cut):
         return forks[-1]
 
     monkeypatch.setattr(os, "fork", refuse)
-    monkeypatch.setattr(bpe, "count_cores", lambda: 4)
+    monkeypatch.setattr(corpora, "count_cores", lambda: 4)
     assert bpe.count_words(CORPUS, engine="python", workers=4) == bpe.count_words(CORPUS, workers=1)
     assert len(forks) == 3 and not multiprocessing.active_children()
 
@@ -356,7 +358,7 @@ def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enoug
     corpus = bpe.Corpus(path, None, bpe.Options((END,)))
     assert 4 <= len(list(corpus.slices(bpe.SLICE_BYTES))) <= 6  # 4.3 MB
     task = functools.partial(bpe.count_texts, options=corpus.options)
-    results = corpus.map(task, in_threads=False, slice_bytes=bpe.SLICE_BYTES, label="")
+    results = corpus.run(task, in_threads=False, slice_bytes=bpe.SLICE_BYTES)
     assert next(results)[1] and len(multiprocessing.active_children()) > 1
     results.close()
     assert not multiprocessing.active_children()
@@ -392,7 +394,7 @@ def test_ctrl_c_waits_while_a_worker_gets_its_slice():
     handler, steps = signal.getsignal(signal.SIGINT), []
 
     def interrupted():
-        with bpe.delayed(signal.SIGINT):
+        with outputs.delayed(signal.SIGINT):
             signal.raise_signal(signal.SIGINT)
             steps.append("done")
         steps.append("not reached in the main thread")
@@ -400,11 +402,11 @@ def test_ctrl_c_waits_while_a_worker_gets_its_slice():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert steps == ["done"] and signal.getsignal(signal.SIGINT) is handler
-    with pytest.raises(ZeroDivisionError), bpe.delayed(signal.SIGINT):
+    with pytest.raises(ZeroDivisionError), outputs.delayed(signal.SIGINT):
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGINT) is handler
     with concurrent.futures.ThreadPoolExecutor(1) as pool:  # another thread is never interrupted
-        assert pool.submit(lambda: bpe.delayed(signal.SIGINT).__enter__()).result() is None
+        assert pool.submit(lambda: outputs.delayed(signal.SIGINT).__enter__()).result() is None
 
 
 @only_python
@@ -419,8 +421,8 @@ def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
         go_on.wait(20)
         return ()
 
-    first.merge_ids = type("Slow", (), {"__iter__": lambda self: iter(slow_items())})()
-    thread = threading.Thread(target=lambda: first.encoder)
+    first._merge_ids = type("Slow", (), {"__iter__": lambda self: iter(slow_items())})()
+    thread = threading.Thread(target=lambda: first._encoder)
     thread.start()
     assert making.wait(20)
     child = os.fork()

@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import copy
-import dataclasses
 import errno
 import functools
 import importlib.util
@@ -25,6 +24,7 @@ import pytest
 import regex
 
 import bpe
+from bpe_more import explain, models, outputs
 from shared import FORMS, MANY, edit, read_ids, split_anywhere
 from test_bpe import (
     CORPORA,
@@ -91,7 +91,7 @@ def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(mai
         assert set(os.listdir("model")) == names >= {"merges.txt", "tokenizer.json", "vocab.json"}
         tokenizer, arguments = bpe.Tokenizer.load("model"), (options["special_tokens"], options.get("pattern", "gpt2"))
         assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges) == bpe.train_bpe(part, **options)
-        assert (list(tokenizer.options.special_tokens), tokenizer.options.pattern) == arguments
+        assert (list(tokenizer.special_tokens), tokenizer.pattern) == arguments
         ids = tokenizer.encode(text)
         assert ids == bpe.Tokenizer(vocab, merges, *arguments).encode(text)
         assert main("--show", text, "--model", "model")[1].splitlines()[-2] == " ".join(map(str, ids))
@@ -125,7 +125,7 @@ def test_tokenizer_json_has_the_spelling_of_gpt2s_pattern_that_other_programs_kn
         tokenizer.save(tmp_path)
         split = json.loads((tmp_path / "tokenizer.json").read_bytes())["pre_tokenizer"]["pretokenizers"][0]
         assert split["pattern"] == {"Regex": spelling}
-        assert tokenizer.options.pattern == bpe.Tokenizer.load(tmp_path).options.pattern == "gpt2"
+        assert tokenizer.pattern == bpe.Tokenizer.load(tmp_path).pattern == "gpt2"
 
 
 def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tmp_path):
@@ -299,8 +299,9 @@ def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern
     theirs.save_pretrained(str(tmp_path / "new"))
     for folder in ("model", "new"):
         again = bpe.Tokenizer.load(tmp_path / folder)
-        again.options = dataclasses.replace(again.options, rest={})  # version 5 writes a template that adds nothing
-        assert (again.vocab, again.merges, again.options) == (tokenizer.vocab, tokenizer.merges, tokenizer.options)
+        again._rest = {}  # version 5 writes a template that adds nothing
+        assert (again.vocab, again.merges, again._options) == (tokenizer.vocab, tokenizer.merges, tokenizer._options)
+        assert again._settings() == tokenizer._settings()
     theirs.add_tokens(["new word"])
     theirs.add_special_tokens({"pad_token": "<pad>"})
     for folder in ("model", "more"):
@@ -324,7 +325,7 @@ def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory, part):
+def folders(tmp_path_factory, part):
     """[(folder, (vocab, merges)), ...] for MODELS."""
     folders = [tmp_path_factory.mktemp("model") for _ in MODELS]
     return [(folder, train_and_save(folder, part, **options)) for folder, options in zip(folders, MODELS)]
@@ -333,32 +334,32 @@ def models(tmp_path_factory, part):
 @only_python
 @pytest.mark.parametrize("how", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 @pytest.mark.parametrize("old, new", [(None, 0), (0, 1), (3, 2)])
-def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(tmp_path, models, how, old, new):
+def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(tmp_path, folders, how, old, new):
     folder, replace, seen = tmp_path / "model", os.replace, []
-    tokenizer, n_files = bpe.Tokenizer.load(models[new][0]), len(os.listdir(models[new][0]))
+    tokenizer, n_files = bpe.Tokenizer.load(folders[new][0]), len(os.listdir(folders[new][0]))
     for before in range(n_files):
         shutil.rmtree(folder, ignore_errors=True)
         if old is not None:
-            shutil.copytree(models[old][0], folder)
+            shutil.copytree(folders[old][0], folder)
         effects = [*[replace] * before, lambda *paths: (_ for _ in ()).throw(how)]
         with pytest.MonkeyPatch.context() as patched, pytest.raises(type(how)):
             patched.setattr(os, "replace", lambda *paths: effects.pop(0)(*paths))  # noqa: B023 (called at once)
             tokenizer.save(folder)
         assert not list(folder.glob("*.tmp"))
         seen.append(model_in(folder) if (folder / "tokenizer.json").exists() else None)
-    expected = [models[new][1], models[old][1] if old is not None else None]
+    expected = [folders[new][1], folders[old][1] if old is not None else None]
     assert all(model in expected for model in seen) and seen[0] == expected[1]  # before the first rename
 
 
 @only_python
 @pytest.mark.parametrize("old, new", [(0, 1), (3, 2)])
-def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_programs(tmp_path, models, old, new):
+def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_programs(tmp_path, folders, old, new):
     """load() finds a whole model in tokenizer.json, and from_files() one in vocab.json and merges.txt, or not both files."""
-    folder, tokenizer = tmp_path / "model", bpe.Tokenizer.load(models[new][0])
-    wholes = [[(models[n][0] / name).read_bytes() for name in ("vocab.json", "merges.txt")] for n in (old, new)]
+    folder, tokenizer = tmp_path / "model", bpe.Tokenizer.load(folders[new][0])
+    wholes = [[(folders[n][0] / name).read_bytes() for name in ("vocab.json", "merges.txt")] for n in (old, new)]
     for n_steps in itertools.count():
         shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(models[old][0], folder)
+        shutil.copytree(folders[old][0], folder)
         before, steps, kill = files_of(folder), iter(range(n_steps)), SystemExit()
 
         def step(function, *arguments, **options):
@@ -377,10 +378,10 @@ def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_pro
                 pass
         if n_steps == 0:
             assert {path: data for path, data in files_of(folder).items() if "tmp" not in path} == before
-        assert model_in(folder) == models[new if n_steps else old][1]
+        assert model_in(folder) == folders[new if n_steps else old][1]
         pair = [(folder / name).read_bytes() for name in ("vocab.json", "merges.txt") if (folder / name).exists()]
         assert len(pair) < 2 or pair in wholes
-    assert n_steps > 5 and model_in(folder) == models[new][1]
+    assert n_steps > 5 and model_in(folder) == folders[new][1]
 
 
 @only_python
@@ -442,7 +443,7 @@ def test_an_output_may_have_the_longest_name_that_the_system_takes(words_txt, le
         with contextlib.suppress(FileNotFoundError):
             os.remove(old)
     assert sorted(os.listdir()) == sorted([*names, "words.txt"])
-    first, second = bpe.new_files([names[-1]]), bpe.new_files([names[-2]])
+    first, second = outputs.new_files([names[-1]]), outputs.new_files([names[-2]])
     with first as [one], second as [other]:  # names that begin alike
         assert one.name != other.name and one.name.endswith(".bpe.tmp") and other.name.endswith(".bpe.tmp")
 
@@ -486,7 +487,7 @@ class FullDisk(io.FileIO):
 @only_python
 def test_a_full_disk_is_named_and_the_training_is_not_lost(main, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(bpe, "open", lambda path, *rest, **more: (FullDisk if "no_room" in str(path) else open)(path, *rest, **more),
+    monkeypatch.setattr(outputs, "open", lambda path, *rest, **more: (FullDisk if "no_room" in str(path) else open)(path, *rest, **more),
                         raising=False)  # fmt: skip
     status, _, stderr = main("words.txt", 300, "--model", "no_room")
     place = r"error: No space left on device: '.*no_room.tokenizer\.json'; the model is in (.*)"
@@ -593,7 +594,7 @@ def test_a_damaged_tokenizer_json_is_an_error_with_its_name(error, change):
 @only_python
 def test_running_out_of_memory_while_loading_is_not_blamed_on_the_file(tmp_path, monkeypatch):
     bpe.Tokenizer(*trained(300)).save(tmp_path)
-    monkeypatch.setattr(bpe, "read_tokenizer_json", lambda content: (_ for _ in ()).throw(MemoryError))
+    monkeypatch.setattr(models, "read_tokenizer_json", lambda content: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
         bpe.Tokenizer.load(tmp_path)
 
@@ -770,7 +771,7 @@ def test_files_with_ids_in_the_place_of_tokens_say_what_they_are_and_how_to_conv
     }  # fmt: skip
     for name, text in files.items():
         Path(name).write_text(text)
-        for read in (lambda path: bpe.Tokenizer.from_files("vocab.json", path), bpe.read_pairs):  # read_pairs: --compare
+        for read in (lambda path: bpe.Tokenizer.from_files("vocab.json", path), explain.read_pairs):  # read_pairs: --compare
             with pytest.raises(ValueError, match=f"^{name}: these are pairs of ids, not of tokens") as caught:
                 read(name)
             assert len(str(caught.value)) <= 300
@@ -789,7 +790,9 @@ def test_merges_of_digits_are_not_taken_for_ids(words_txt):
     assert tokenizer.merges[0][0] + tokenizer.merges[0][1] == b"12"
     assert contents(bpe.Tokenizer.from_files("model/vocab.json", "model/merges.txt")) == contents(tokenizer)
     Path("any.txt").write_text("12 3\n1 2\n")
-    assert bpe.read_pairs("any.txt")[1] == [(b"12", b"3"), (b"1", b"2")]
+    assert explain.read_pairs("any.txt")[1] == [(b"12", b"3"), (b"1", b"2")]
+    Path("any.txt").write_bytes(b"\xef\xbb\xbf#version: 0.2\n12 3\n1 2\n")  # as some editors write it
+    assert explain.read_pairs("any.txt")[1] == [(b"12", b"3"), (b"1", b"2")]
 
 
 @only_python
@@ -1112,11 +1115,11 @@ def test_settings_that_transformers_could_not_read_are_replaced(tmp_path):
     tokenizer.save(tmp_path)
     ours = path.read_text()
     for damaged in ('{"a": ' * 100_000 + "1" + "}" * 100_000, '{"x": "\\ud800"}', '{"eos_token": "\\ud800"}', "5", '"x"', "[[1, 2]]"):
-        for name in bpe.TRANSFORMERS_FILES:
+        for name in models.TRANSFORMERS_FILES:
             (tmp_path / name).write_text(damaged)
         tokenizer.save(tmp_path)
         assert path.read_text() == ours
-        assert [json.loads((tmp_path / name).read_bytes()) for name in bpe.TRANSFORMERS_FILES[1:]] == [{}, {}]
+        assert [json.loads((tmp_path / name).read_bytes()) for name in models.TRANSFORMERS_FILES[1:]] == [{}, {}]
     for wrong in (5, ["a"], b"a"):
         with pytest.raises(TypeError, match="chat_template must be a str, not"):
             tokenizer.save(tmp_path, chat_template=wrong)
@@ -1373,9 +1376,9 @@ def test_added_tokens_that_overlap_are_found_in_linear_time():
         tokens, others = list(dict.fromkeys(words))[::2], set(words[1::2]) - set(words[::2])
         ends = [any(token[-n:] == other[:n] for other in others for n in range(1, len(other) + 1) if n <= len(token)) for token in tokens]
         inside = [any(other in token for other in others) for token in tokens]
-        assert list(bpe.overlapping(tokens, others)) == [token for token, *found in zip(tokens, ends, inside) if any(found)]
+        assert list(models.overlapping(tokens, others)) == [token for token, *found in zip(tokens, ends, inside) if any(found)]
     start = time.process_time()
-    assert list(bpe.overlapping(["ab" * 50_000, "c"], ["ab" * 40_000, *map(str, range(10_000))])) == ["ab" * 50_000]
+    assert list(models.overlapping(["ab" * 50_000, "c"], ["ab" * 40_000, *map(str, range(10_000))])) == ["ab" * 50_000]
     assert time.process_time() - start < 2
 
 

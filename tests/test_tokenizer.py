@@ -18,6 +18,7 @@ import pytest
 import regex
 
 import bpe
+from bpe_more import corpora, models
 from shared import split_anywhere
 from test_bpe import (
     CUSTOM,
@@ -77,7 +78,7 @@ def test_the_empty_token_is_no_word():
     words = list(map(bytes, itertools.product(b"abcdef", repeat=3)))
     vocab = {500: b""} | dict(enumerate(bpe.BYTES)) | dict(enumerate(words, 1000))
     for _ in range(20):  # each has a secret of its own
-        ids, _ = bpe.Tokenizer(vocab, bpe.WordsFirst([])).encode_arrays([word.decode() for word in words])
+        ids, _ = bpe.Tokenizer(vocab, models.WordsFirst([])).encode_arrays([word.decode() for word in words])
         assert list(ids) == list(range(1000, 1000 + len(words)))
 
 
@@ -123,7 +124,7 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
     text = f"Some words{END}and <new> 字"
     ids = tokenizer.encode(text)
     for clone in (pickle.loads(pickle.dumps(tokenizer)), copy.deepcopy(tokenizer), copy.copy(tokenizer)):
-        assert clone.encode(text) == ids and vars(clone.options) == vars(tokenizer.options)
+        assert clone.encode(text) == ids and clone._options == tokenizer._options and clone._settings() == tokenizer._settings()
         assert clone.vocab == tokenizer.vocab and clone.merges == tokenizer.merges
         assert type(clone) is kind
 
@@ -132,7 +133,7 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
 def test_whole_words_are_an_argument_so_a_plain_list_of_merges_keeps_them():
     """Without ignore_merges, xyz is [120, 121, 122]: the flag used to be the class of the list alone."""
     vocab = {number: bytes([number]) for number in range(256)} | {256: b"xy", 257: b"xyz"}
-    first = bpe.Tokenizer(vocab, bpe.WordsFirst([(b"x", b"y")]))
+    first = bpe.Tokenizer(vocab, models.WordsFirst([(b"x", b"y")]))
     from_json = [tuple(part.encode() for part in pair) for pair in json.loads('[["x", "y"]]')]
     for merges in (first.merges[:], list(first.merges), from_json, iter(first.merges)):
         again = bpe.Tokenizer(first.vocab, merges, first.special_tokens, first.pattern, ignore_merges=first.ignore_merges)
@@ -166,10 +167,12 @@ def test_special_tokens_are_added_to_all_of_a_model(tmp_path):
     assert new.special_ids == {"<tool>": 257, "<n>": 258, "<|user|>": 259, "<|end|>": 260}
     assert new.encode("<tool>xyz<n><|user|>") == [257, 256, 258, 259]
     assert new.decode([257, 256, 259], skip_special_tokens=True) == "<tool>xyz"
-    same = ("kept", "normalized", "rest", "ignore_merges", "pattern")
-    assert [getattr(new.options, name) for name in same] == [getattr(old.options, name) for name in same]
+    same = ("kept", "normalized", "rest", "ignore_merges")
+    assert [getattr(new, f"_{name}") for name in same] == [getattr(old, f"_{name}") for name in same]
+    assert new.pattern == old.pattern
     new.save(tmp_path)
-    assert vars(bpe.Tokenizer.load(tmp_path).options) == vars(new.options)
+    loaded = bpe.Tokenizer.load(tmp_path)
+    assert (loaded._options, loaded._settings()) == (new._options, new._settings())
     assert type(OwnTokenizer(*trained(300), [END]).with_special_tokens(["<|user|>"])) is OwnTokenizer
     with pytest.raises(ValueError, match="duplicate special token"):
         old.with_special_tokens(["<n>"])
@@ -213,9 +216,9 @@ def test_a_class_with_its_own_init_loads_trains_and_can_be_pickled(tmp_path):
 def test_pickles_of_earlier_versions_load():
     """Tokenizer(vocab, merges, special_tokens, pattern, kept, normalized, rest), with words first in the list's class."""
     vocab = {number: bytes([number]) for number in range(256)} | {256: b"xyz", 257: b"<t>"}
-    model = vocab, bpe.WordsFirst([]), ("<t>",), "llama3", ("<t>",), (), {"truncation": None}
+    model = vocab, models.WordsFirst([]), ("<t>",), "llama3", ("<t>",), (), {"truncation": None}
     old = pickle.loads(pickle.dumps(Reduced(model)))
-    assert old.encode("xyz<t>") == [256, 257] and old.pattern == "llama3" and old.options.kept == ("<t>",)
+    assert old.encode("xyz<t>") == [256, 257] and old.pattern == "llama3" and old._kept == ("<t>",)
     assert len(pickle.dumps(bpe.Tokenizer(*trained(2000)))) < 1.02 * len(pickle.dumps(trained(2000)))
 
 
@@ -306,7 +309,7 @@ def test_ids_of_any_size_are_encoded_alike(largest):
 @only_python
 def test_the_cache_of_words_is_bounded_and_has_no_long_words():
     tokenizer = bpe.Tokenizer(with_merges([]), [])
-    cached = tokenizer.encoder.cached
+    cached = tokenizer._encoder.cached
     assert cached.cache_info().maxsize < 1_000_000
     assert len(tokenizer.encode("x" * 100)) == 100 and cached.cache_info().currsize == 0
     assert len(tokenizer.encode("x y")) == 3 and cached.cache_info().currsize == 2
@@ -322,11 +325,11 @@ def test_short_and_long_texts_have_the_same_ids_and_errors():
         with pytest.raises(ValueError, match=r"the byte b'd', in 'd'$"):
             bytes_only.encode(text + " d")
         with pytest.raises(UnicodeDecodeError):
-            bytes_only.encoder.encode(text.encode() + b"\xff")
+            bytes_only._encoder.encode(text.encode() + b"\xff")
     with pytest.raises(TypeError):
-        bytes_only.encoder.encode("no bytes")
-    assert bytes_only.encoder.encode_short(b"a" * 3998) == [97] * 3998  # the short way is taken
-    assert bytes_only.encoder.encode_short(b"a" * 3999) is None
+        bytes_only._encoder.encode("no bytes")
+    assert bytes_only._encoder.encode_short(b"a" * 3998) == [97] * 3998  # the short way is taken
+    assert bytes_only._encoder.encode_short(b"a" * 3999) is None
 
 
 @only_c
@@ -349,17 +352,17 @@ def test_long_words_in_pieces_have_the_ids_of_python(seed):
         tokenizer = bpe.Tokenizer(vocab, merges, ["".join(characters[:2]), "<|end|>"])
     except ValueError:  # this order is refused; the other seeds have others
         tokenizer = bpe.Tokenizer(vocab, [], ["<|end|>"])
-    in_python = bpe.PythonEncoder(tokenizer)
+    in_python = models.Encoder(tokenizer)
     for _ in range(20):
         texts = ["".join(rng.choices(characters, k=rng.choice([1, 8, 30, 300]))).encode() for _ in range(10)]
         try:
             expected = in_python.encode_texts(texts)
         except ValueError as error:
             with pytest.raises(ValueError, match="no token for the byte") as found:
-                tokenizer.encoder.encode_texts(texts)
+                tokenizer._encoder.encode_texts(texts)
             assert found.value.number == error.number
         else:
-            assert tokenizer.encoder.encode_texts(texts) == expected
+            assert tokenizer._encoder.encode_texts(texts) == expected
 
 
 @only_c
@@ -367,7 +370,7 @@ def test_a_long_word_that_is_a_token_is_not_cut_and_its_pieces_are_not_words():
     """With ignore_merges, 今天天气很好 alone is one token, but " 今天天气很好" is merged, and so is the piece 天气."""
     bytes_of = {number: bytes([number]) for number in range(256)}
     vocab = bytes_of | {256: "今天天气很好".encode(), 257: "天气".encode()}
-    tokenizer = bpe.Tokenizer(vocab, bpe.WordsFirst([]), [])
+    tokenizer = bpe.Tokenizer(vocab, models.WordsFirst([]), [])
     for _ in range(2):
         assert tokenizer.encode_batch(["今天天气很好", "天气", " 今天天气很好"])[:2] == [[256], [257]]
         assert tokenizer.encode(" 今天天气很好") == list(" 今天天气很好".encode())
@@ -377,7 +380,7 @@ def test_a_long_word_that_is_a_token_is_not_cut_and_its_pieces_are_not_words():
 @only_c
 def test_lists_share_the_numbers_of_ids_and_give_them_back():
     tokenizer = bpe.Tokenizer(*trained(600), [END])
-    numbers = tokenizer.encoder.numbers
+    numbers = tokenizer._encoder.numbers
     before = [sys.getrefcount(number) for number in numbers]
     lists = [tokenizer.encode(PART) for _ in range(3)]
     assert {id(number) for ids in lists for number in ids} <= set(map(id, numbers))
@@ -390,9 +393,9 @@ def test_lists_share_the_numbers_of_ids_and_give_them_back():
     for _ in range(100):
         with pytest.raises(ValueError, match="the byte b'd'"):
             without_d.encode("abcd")
-    assert len(without_d.encoder.calls) == 1
+    assert len(without_d._encoder.calls) == 1
     ids = tokenizer.encode(PART)
-    del tokenizer.__dict__["encoder"], tokenizer
+    tokenizer._made_encoder = None
     assert ids == bpe.PythonEncoder(bpe.Tokenizer(*trained(600), [END])).encode(PART.encode())  # lists outlive their encoder
 
 
@@ -452,7 +455,7 @@ def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
     tokenizer = bpe.Tokenizer(*trained(2000), [END])
     half = len(END) // 2
     texts = ["low", "er", "", END[:half], END[half:], END, "", "a" * 63, "字" * 30, PART[:5000], " ", "'", "s", "low " * 40]
-    alone = [bpe.PythonEncoder(tokenizer).encode(text.encode()) for text in texts]
+    alone = [models.Encoder(tokenizer).encode(text.encode()) for text in texts]
     assert tokenizer.encode_batch(texts) == tokenizer.encode_batch(texts) == alone
     rng = random.Random(1)
     for _ in range(300):
@@ -461,7 +464,7 @@ def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
 
 
 def test_an_error_names_the_text_of_a_batch_and_leaves_the_collector_as_it_was(monkeypatch):
-    monkeypatch.setattr(bpe, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(corpora, "BATCH_BYTES", 1000)
     tokenizer = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
     texts = ["abc"] * 10_000
     for number in (0, 7, 9_999):
@@ -499,7 +502,7 @@ def test_arrays_of_a_batch_are_the_lists_of_it():
 def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
     tokenizer = bpe.Tokenizer(*trained(600, pattern), special_tokens, pattern)
     if engine == "python":  # compare words, since different words can have the same ids
-        encoder = bpe.PythonEncoder(tokenizer)
+        encoder = models.Encoder(tokenizer)
         encoder.cached = encoder.encode_word = lambda word: (word,)
     rng = random.Random(repr((pattern, special_tokens)))
     parts = [*TRICKY, *special_tokens, "'LL", "'v", "e", "ABCDEFGHIJKL", "中國", "ʰ", "don", "123", "\n\n", "!!", "ſ"]
@@ -649,7 +652,7 @@ def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_s
     """C never points to a cache that Python may free: the next short text would be looked up in freed memory."""
     tokenizer, texts, tracer = bpe.Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]], sys.gettrace()
     expected = list(map(tokenizer.encode, texts))
-    encoder = tokenizer.encoder
+    encoder = tokenizer._encoder
     interrupted = 0
 
     def interrupt(frame, event, argument):
@@ -678,3 +681,10 @@ def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_s
         if left > 0:
             break
     assert interrupted > 100
+
+
+@only_python
+def test_a_normal_form_without_any_split_is_a_pattern():
+    """The file of a model may have a normalizer, and a ByteLevel step that splits nothing."""
+    tokenizer = bpe.Tokenizer({number: bytes([number]) for number in range(256)}, [], pattern=("NFC",))
+    assert tokenizer.encode("e\u0301") == [0xC3, 0xA9]

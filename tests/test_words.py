@@ -11,6 +11,7 @@ import pytest
 import regex
 
 import bpe
+from bpe_more import corpora, models
 from shared import BAD_UTF8, FORMS, MANY, pipe_of
 from test_bpe import (
     CUSTOM,
@@ -101,7 +102,7 @@ def test_spellings_that_other_programs_read_in_the_same_way_or_not():
         except ValueError:
             answers.append("-")
         seen.append((pattern, " ".join(answers)))
-        assert answers[0] == "=" or bpe.differs_in_oniguruma(pattern), pattern
+        assert answers[0] == "=" or models.differs_in_oniguruma(pattern), pattern
     assert seen == SPELLINGS
 
 
@@ -117,7 +118,7 @@ BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 def test_expressions_with_sets_in_sets_have_the_words_of_tokenizers(pattern):
     tokenizers, rng = need("tokenizers"), random.Random(2)
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    assert not bpe.differs_in_oniguruma(pattern)
+    assert not models.differs_in_oniguruma(pattern)
     for _ in range(300):
         text = random_text(rng, [*TRICKY, "漢字", "カナ", "12", "。", "|", "(", " ("], rng.randint(0, 30))
         expected = [text[start:end] for _, (start, end) in split.pre_tokenize_str(text)]
@@ -259,7 +260,7 @@ def test_a_cut_is_the_last_place_and_slices_have_the_size_that_was_asked_for(tmp
     assert bpe.last_cut(b"xxxxxx<a>yyyy<a>zzzzzz", r"\w+", ("<a>",)) == len("xxxxxx<a>yyyy")
     cut(100, 40)
     (tmp_path / "text.txt").write_text("one two three four " * 100)
-    slices = list(bpe.slices_of_file(str(tmp_path / "text.txt"), 100, bpe.Options()))
+    slices = list(corpora.slices_of_file(str(tmp_path / "text.txt"), 100, bpe.Options()))
     sizes = [piece.end_byte - piece.start_byte for piece in slices]
     assert sum(sizes) == 1900 and max(sizes) <= 180 and min(sizes[:-1]) >= 100
 
@@ -286,7 +287,9 @@ def test_text_that_is_normalized_later_is_cut_where_its_words_stay(form):
         for _ in range(5 * MANY):
             text = random_text(rng, [*FORMS, *"ab.1 '<>=", "\u3099", "\u0338", "b.", "1 2", "<EOT>"], rng.randint(5, 40))
             for name in ("gpt2", "cl100k", "o200k", "llama3"):
-                place = bpe.last_cut(text.encode(), (form, name), normalized, normalized)
+                pattern = models.Steps((form, name))
+                pattern.normalized = normalized
+                place = bpe.last_cut(text.encode(), pattern, normalized)
                 parts = [part.decode() for part in (text.encode()[:place], text.encode()[place:])]
                 words = [naive_split(unicodedata.normalize(form, part), bpe.PATTERNS[name]) for part in parts]
                 whole = unicodedata.normalize(form, text)

@@ -66,11 +66,14 @@ def without_failures(call: Any) -> Any:
     return paused
 
 
-def fail_each(name: str, call: Any, expected: Any, bpe: Any, most: int, in_threads: bool) -> None:
+def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) -> None:
+    import bpe
+    from bpe_more import corpora
+
     for _ in range(2):  # what is imported, or kept for the next call, exists from now on
         assert call() == expected, f"{name}: another result"
     failures, errors = Failures(most), 0
-    run_task, engine = bpe.run_task, bpe.find_engine()[0]
+    run_task, engine = corpora.run_task, bpe.find_engine()[0]
     main_thread = threading.current_thread()
 
     def run_failing_task(*arguments: Any) -> Any:
@@ -86,7 +89,7 @@ def fail_each(name: str, call: Any, expected: Any, bpe: Any, most: int, in_threa
         place = f"{name}, allocation {failures.n}"
         try:
             if in_threads:
-                bpe.run_task = run_failing_task
+                corpora.run_task = run_failing_task
                 result = call()
             else:
                 result = failures.during(call)
@@ -97,7 +100,7 @@ def fail_each(name: str, call: Any, expected: Any, bpe: Any, most: int, in_threa
             assert any(text in str(error) for text in PYTHONS), f"{place}: {error!r}"
             errors += 1
         finally:
-            bpe.run_task = run_task
+            corpora.run_task = run_task
         result = call()
         assert result == expected, f"{place}: another result in the next call"
     print(f"{name}: {failures.n} allocations, {most} at a time, {errors} errors")
@@ -111,6 +114,7 @@ def main() -> None:
         return
 
     import bpe
+    from bpe_more import corpora, models
 
     assert bpe.find_engine()[0], bpe.find_engine()[1]
     start = time.monotonic()
@@ -120,7 +124,7 @@ def main() -> None:
         setattr(kind, name, without_failures(getattr(kind, name)))
     # threads for a small text
     os.sched_getaffinity = lambda process: {0, 1}  # type: ignore
-    bpe.SLICE_BYTES_IN_C, bpe.BATCH_BYTES, bpe.WINDOW_BYTES = 150, 1000, 100
+    corpora.SLICE_BYTES_IN_C, corpora.BATCH_BYTES, bpe.WINDOW_BYTES = 150, 1000, 100
     corpus = TEXT[:1500]
     with tempfile.TemporaryDirectory() as folder:
         path, output = os.path.join(folder, "corpus.txt"), os.path.join(folder, "ids.npy")
@@ -128,9 +132,9 @@ def main() -> None:
         specials = [END, "fer"]
         model = bpe.train_bpe(path, 270, specials, engine="python")
         tokenizer = bpe.Tokenizer(*model, specials)
-        assert not isinstance(tokenizer.encoder, bpe.PythonEncoder)
+        assert not isinstance(tokenizer._encoder, bpe.PythonEncoder)
         texts = [TEXT[:200], END, *TEXT[:3000].split("\n"), TEXT[:5000]]
-        in_python = bpe.PythonEncoder(tokenizer)
+        in_python = models.Encoder(tokenizer)
         ids = [in_python.encode(text.encode()) for text in texts]
         flat = [token_id for part in ids for token_id in part]
 
@@ -161,10 +165,10 @@ def main() -> None:
         }
         for most in (1, 10):
             for name in ("Tokenizer", "encode"):
-                fail_each(name, *calls[name], bpe, most, in_threads=False)
+                fail_each(name, *calls[name], most, in_threads=False)
             for name in ("encode_batch", "encode_files", "train_bpe"):
-                fail_each(name, *calls[name], bpe, most, in_threads=False)
-                fail_each(f"threads of {name}", *calls[name], bpe, most, in_threads=True)
+                fail_each(name, *calls[name], most, in_threads=False)
+                fail_each(f"threads of {name}", *calls[name], most, in_threads=True)
     print(f"{time.monotonic() - start:.0f} s")
 
 

@@ -46,6 +46,7 @@ def split(bpe: Any, pattern: str, text: str) -> list[str]:
 
 def compare(seconds: float) -> None:
     import bpe
+    from bpe_more import models
 
     assert bpe.find_engine()[0], bpe.find_engine()[1]
     warnings.simplefilter("ignore")  # few words give few merges, and a warning each time
@@ -69,15 +70,15 @@ def compare(seconds: float) -> None:
         vocab, merges = bpe.train_from_counts(words, special_tokens=specials, **options, engine="python")
         assert bpe.train_from_counts(words, special_tokens=specials, **options, engine="c") == (vocab, merges), f"{place}: other merges"
         tokenizer = bpe.Tokenizer(vocab, merges, specials, pattern)
-        assert tokenizer.encoder is not None
+        assert tokenizer._encoder is not None
         for text in texts:
             ids = tokenizer.encode(text)
             cuts = [0, *sorted(rng.choices(range(len(text) + 1), k=rng.randint(0, 30))), len(text)]
             pieces = [text[start:end] for start, end in zip(cuts, cuts[1:])]
-            encoder, tokenizer.encoder = tokenizer.encoder, bpe.PythonEncoder(tokenizer)
+            encoder, tokenizer._made_encoder = tokenizer._encoder, models.Encoder(tokenizer)
             assert tokenizer.encode(text) == ids, f"{place}: other ids"
             assert list(tokenizer.encode_iterable(pieces)) == ids, f"{place}: other ids in a stream (python)"
-            tokenizer.encoder = encoder
+            tokenizer._made_encoder = encoder
             for stream in (text, pieces):
                 assert list(tokenizer.encode_iterable(stream)) == ids, f"{place}: other ids in a stream"
             assert tokenizer.decode(ids) == text, f"{place}: another text"
@@ -87,16 +88,18 @@ def compare(seconds: float) -> None:
 
 def compare_cut(bpe: Any, rng: random.Random, tokenizer: Any, text: str, place: str) -> None:
     """The words and ids of a file, cut into small slices, against those of its whole text, as regex finds them."""
+    from bpe_more import corpora
+
     data, options = bytearray(text.encode()), {"errors": "replace"}
     for _ in range(rng.choice([0, 0, 3])):
         data.insert(rng.randint(0, len(data)), rng.choice([0xFF, 0x80, 0xE5]))
     whole = data.decode(errors="replace")
-    specials, pattern = tokenizer.options.special_tokens, tokenizer.options.pattern
+    specials, pattern = tokenizer.special_tokens, tokenizer.pattern
     longest_first = sorted(specials, key=len, reverse=True)
     pieces = regex.split("|".join(map(regex.escape, longest_first)), whole) if specials else [whole]
     words = Counter(word.encode() for piece in pieces for word in split(bpe, pattern, piece))
     bpe.SLICE_BYTES, bpe.WINDOW_BYTES = rng.choice([(1, 9), (7, 11), (100, 13), (1000, 64)])
-    bpe.SLICE_BYTES_IN_C = bpe.SLICE_BYTES
+    corpora.SLICE_BYTES_IN_C = bpe.SLICE_BYTES
     with tempfile.TemporaryDirectory() as folder:
         path, output = Path(folder, "text.txt"), Path(folder, "ids.npy")
         path.write_bytes(data)
@@ -105,7 +108,7 @@ def compare_cut(bpe: Any, rng: random.Random, tokenizer: Any, text: str, place: 
             assert counts == words, f"{place}: other words where the text is cut ({engine})"
             tokenizer.encode_files(path, output, engine=engine, workers=1, **options)
             assert array("H", output.read_bytes()[128:]).tolist() == tokenizer.encode(whole), f"{place}: other ids where it is cut ({engine})"
-    bpe.SLICE_BYTES, bpe.SLICE_BYTES_IN_C, bpe.WINDOW_BYTES = 1 << 20, 2 << 20, 64 << 10
+    bpe.SLICE_BYTES, corpora.SLICE_BYTES_IN_C, bpe.WINDOW_BYTES = 1 << 20, 2 << 20, 64 << 10
 
 
 def main() -> None:

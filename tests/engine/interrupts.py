@@ -52,10 +52,12 @@ def encode_in_turns(tokenizer: Any, expected: dict[str, list[int]]) -> None:
 
 
 def interrupt_encoding(bpe: Any, n: int) -> None:
+    from bpe_more import models
+
     model = bpe.train_bpe(None, 1000, ["<|endoftext|>"], texts=[TEXT])
     tokenizer = bpe.Tokenizer(*model, ["<|endoftext|>"])
-    assert not isinstance(tokenizer.encoder, bpe.PythonEncoder)
-    in_python = bpe.PythonEncoder(tokenizer)
+    assert not isinstance(tokenizer._encoder, bpe.PythonEncoder)
+    in_python = models.Encoder(tokenizer)
     expected = {text: in_python.encode(text.encode()) for text in SHORT + LONG}
     failures: list[BaseException] = []
     done = threading.Event()
@@ -78,7 +80,7 @@ def interrupt_encoding(bpe: Any, n: int) -> None:
             raise failures[0]
     done.set()
     thread.join()
-    print(f"{n} interruptions while two threads encode, {len(tokenizer.encoder.calls)} caches at the end")
+    print(f"{n} interruptions while two threads encode, {len(tokenizer._encoder.calls)} caches at the end")
 
 
 def interrupt_training(bpe: Any, n: int, most: float) -> None:
@@ -92,13 +94,14 @@ def interrupt_training(bpe: Any, n: int, most: float) -> None:
 
     for _ in range(n):
         until_interrupted(train, most)
-    print(f"{n} interruptions of counting and training, slices of {bpe.SLICE_BYTES_IN_C} bytes")
+    print(f"{n} interruptions of counting and training")
 
 
 def main() -> None:
     faulthandler.enable()
     sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(HERE))
     import bpe
+    from bpe_more import corpora
 
     assert bpe.find_engine()[0], bpe.find_engine()[1]
     sys.setswitchinterval(1e-5)  # so that threads meet between any two lines
@@ -107,7 +110,7 @@ def main() -> None:
     n, start = int(sys.argv[1]), time.monotonic()
     interrupt_encoding(bpe, n)
     interrupt_training(bpe, n // 100, 20e-3)
-    bpe.SLICE_BYTES_IN_C = 300  # so that two threads count
+    corpora.SLICE_BYTES_IN_C = 300  # so that two threads count
     interrupt_training(bpe, n // 3, 5e-3)
     print(f"{time.monotonic() - start:.0f} s")
 

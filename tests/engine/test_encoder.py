@@ -22,6 +22,7 @@ import pytest
 
 import bpe
 import build_ffi
+from bpe_more import models
 from bpe_more.engine import Engine
 
 BUILT, _ = bpe.find_engine()  # without it, all tests here are skipped
@@ -67,7 +68,7 @@ def encode(engine, data, cache):
 
 def check(engine, tokenizer, texts, encoder=None):
     """The ids of some texts are those of Python: with words that are new, with words that are known, and by encode()."""
-    tokenizer.encoder = bpe.PythonEncoder(tokenizer)
+    tokenizer._made_encoder = models.Encoder(tokenizer)
     encoder = encoder or engine.encoder(tokenizer)
     cache = new_cache(encoder)
     for text in texts:
@@ -159,7 +160,7 @@ def test_words_that_are_tokens_stay_whole(engine):
         new = (max(vocab) + 1 + n for n in range(10)) if max(vocab) < 2**31 else iter(sorted(set(range(99)) - set(vocab)))
         for word in {random_text(rng, ["a", "b", "c", "d"], 20).encode() for _ in range(8)} - {b""} - set(vocab.values()):
             vocab[next(new)] = word
-        whole, parts = bpe.Tokenizer(vocab, bpe.WordsFirst(merges)), bpe.Tokenizer(vocab, merges)
+        whole, parts = bpe.Tokenizer(vocab, models.WordsFirst(merges)), bpe.Tokenizer(vocab, merges)
         words = [token.decode() for token in vocab.values() if len(token) > 1 and b" " not in token and token.isalpha()]
         for word in words:
             try:
@@ -225,7 +226,7 @@ def test_a_memory_that_is_full_is_emptied():
 def test_threads_share_an_encoder(engine):
     rng = random.Random(5)
     tokenizer = trained([random_text(rng, PARTS, 500)], 100, ["<|"])
-    tokenizer.encoder = bpe.PythonEncoder(tokenizer)
+    tokenizer._made_encoder = models.Encoder(tokenizer)
     encoder = engine.encoder(tokenizer)
     texts = [random_text(rng, PARTS, 3000) for _ in range(8)]
     found = [[] for _ in range(4)]

@@ -239,22 +239,23 @@ def test_words_that_go_in_come_out(letters, longest):
 def test_rare_words_are_left_out(least):
     rng = random.Random(least)
     words = {random_bytes(rng, range(97, 123), 30): rng.randint(1, 5) for _ in range(3000)}
-    rare = {word: count for word, count in words.items() if count < least}
+    kept = {word: count for word, count in words.items() if count >= least}
     made = table()
     for part in (dict(list(words.items())[:2000]), dict(list(words.items())[2000:])):
         made.tables += [table(part).handle()]  # as of two threads
-    assert made.drop_rare(least) == (len(rare), sum(rare.values()))
-    assert made.copy() == {word: count for word, count in words.items() if count >= least}
-    made.scan(b"next")
-    assert made.copy()[b"next"] == 1
+    n_bytes = sum(len(word) * count for word, count in kept.items())
+    assert made.totals(least) == (len(kept), sum(kept.values()), n_bytes)
+    assert made.copy() == words  # counting them takes none away
+    assert list(ENGINE.learn(made, 100, 1, least)) == learn(kept, 100)
 
 
 def test_rare_words_do_not_count_among_distinct_words():
     """The array of the learner has room for the words that are left only."""
     words = table({b"ab": 5, **{b"x" * 10_000 + b"%d" % number: 1 for number in range(100)}})
-    assert words.drop_rare(2) == (100, 100)
-    assert words.sums(words.handle()).bytes == 2
-    assert learn(words, 9) == [(b"a", b"b", 5, 5)]
+    assert words.totals() == (101, 105, 10 + sum(10_000 + len(b"%d" % number) for number in range(100)))
+    assert words.totals(2) == (1, 5, 10)
+    assert [len(array) for array in words.get(words.handle(), 2)] == [2, 1, 1]
+    assert list(ENGINE.learn(words, 9, 1, 2)) == [(b"a", b"b", 5, 5)]
 
 
 def test_an_empty_table_is_an_empty_list():

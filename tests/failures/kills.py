@@ -21,6 +21,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HERE))
 import bpe  # noqa: E402
+from bpe_more import corpora, outputs  # noqa: E402
+from bpe_more.models import model_files  # noqa: E402
 
 END = "<|endoftext|>"
 PR_SET_CHILD_SUBREAPER = 36  # orphans become children of this process, so that it can wait for them
@@ -47,7 +49,7 @@ def start(job: Callable[[], object]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 1
     try:
-        with bpe.sigterm_as_ctrl_c():
+        with outputs.sigterm_as_ctrl_c():
             job()
         status = 0
     finally:
@@ -71,7 +73,7 @@ def main(n: int, folder: Path) -> None:
     shared, output = folder / "model", folder / "ids.npy"
     tokenizers[0].save(shared)
     output.write_bytes(arrays[0])
-    bpe.SLICE_BYTES = bpe.SLICE_BYTES_IN_C = 50_000
+    bpe.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = 50_000
     engines = ["python", "c"] if bpe.find_engine()[0] else ["python"]
 
     def job(kind: str, tokenizer: bpe.Tokenizer, engine: str) -> Callable[[], object]:
@@ -109,7 +111,7 @@ def main(n: int, folder: Path) -> None:
         assert text.read_bytes() == before, f"{number}: an input is lost"
         names = {path.name for path in [*shared.iterdir(), *folder.iterdir()]}
         left = [name for name in names if re.fullmatch(r".+\.\d+\.bpe\.tmp", name)]
-        known = {Path(path).name for path in bpe.model_files(shared)} | {"ids.npy", "text.txt", "model", "alone0", "alone1"}
+        known = {Path(path).name for path in model_files(shared)} | {"ids.npy", "text.txt", "model", "alone0", "alone1"}
         assert names - set(left) <= known, f"{number}: {names - set(left) - known}"
         assert how == signal.SIGKILL or not left, f"{number}: {left} after {how.name}"
         for path in [*shared.glob("*.bpe.tmp"), *folder.glob("*.bpe.tmp")]:

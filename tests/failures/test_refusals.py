@@ -148,8 +148,9 @@ def test_lost_data_is_an_error(refusing, folder):
 
 COUNT = """
     import sys, bpe
-    bpe.count_cores = lambda: 3
-    bpe.SLICE_BYTES = bpe.SLICE_BYTES_IN_C = bpe.WINDOW_BYTES = 4000
+    from bpe_more import corpora
+    corpora.count_cores = lambda: 3
+    bpe.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = bpe.WINDOW_BYTES = 4000
     def results(engine):
         counts = bpe.count_words(["text.txt"] * 3, [END], engine=engine, workers=3)
         tokenizer = bpe.Tokenizer.load("model")
@@ -232,7 +233,7 @@ def test_a_thread_that_outlives_the_main_thread_gets_its_results(folder, expecte
     start = """
 import threading, time
 begun = threading.Event()
-slices_of_file = bpe.slices_of_file
+slices_of_file = corpora.slices_of_file
 def slow(*arguments):
     for number, part in enumerate(slices_of_file(*arguments)):
         yield part
@@ -245,7 +246,7 @@ def work():
     time.sleep(0.2)
     print(*results("ENGINE"), flush=True)
 if "WHEN" == "in between":
-    bpe.slices_of_file = slow
+    corpora.slices_of_file = slow
     work = lambda: print(*results("ENGINE"), flush=True)
 threading.Thread(target=work).start()
 "WHEN" == "in between" and begun.wait()
@@ -265,7 +266,7 @@ def test_a_quota_of_a_container_is_read(tmp_path):
             path.unlink()
         for name, text in files.items():
             (tmp_path / name).write_text(text + "\n")
-        script = "import os, bpe\nos.sched_getaffinity = lambda process: set(range(8))\nprint(bpe.count_cores())\n"
+        script = "import os\nfrom bpe_more import corpora\nos.sched_getaffinity = lambda process: set(range(8))\nprint(corpora.count_cores())\n"
         mounted = ["unshare", "-m", "sh", "-c", f'mount --bind {tmp_path} /sys/fs/cgroup && exec "$@"', "sh"]
         result = run(script, tmp_path, *mounted)
         assert (result.stdout, result.stderr) == (f"{n_cores}\n", ""), files

@@ -29,6 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe
+from bpe_more import explain
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "index.html"
@@ -219,7 +220,7 @@ def random_cases(seed: int) -> list[dict[str, str]]:
 
 
 def spell(token: bytes) -> str:
-    return bpe.in_line([token])
+    return explain.in_line([token])
 
 
 def in_sentence(token: bytes) -> str:
@@ -229,7 +230,7 @@ def in_sentence(token: bytes) -> str:
 
 
 def plus(pair: bpe.Pair) -> str:
-    return " + ".join(bpe.readable(pair, MARKS))
+    return " + ".join(explain.readable(pair, MARKS))
 
 
 def times(count: int) -> str:
@@ -379,7 +380,7 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
     ids = tokenizer.encode(found["encode"])
     tokens = [tokenizer.vocab[token_id] for token_id in ids]
     equal(f"{name}: ids", found["colored"], [[str(token_id), spell(token)] for token_id, token in zip(ids, tokens)])
-    equal(f"{name}: line of --show", found["shown"], "|".join(bpe.readable(tokens, {"\n": "\\n\n"})))
+    equal(f"{name}: line of --show", found["shown"], "|".join(explain.readable(tokens, {"\n": "\\n\n"})))
     size = len(b"".join(tokens))
     expected = (
         f"{bpe.plural(len(ids), 'token')}, {bpe.plural(size, 'byte')}, {ratio(size, max(1, len(ids)))} bytes per token"
@@ -619,10 +620,10 @@ def check_comparison(browser: Browser, seed: int) -> None:
         wrong = rng.choice(order[1:30])
         lines = paste(text, [*merges[:at], wrong, *merges[at:]], as_json=rng.random() < 0.5).split("\n")
         equal("same merges", lines[0], f"The first {bpe.plural(at, 'merge')} {'is' if at == 1 else 'are'} the same.")
-        top = ", ".join(f"{bpe.in_line(pair)} ({times(counts[pair])})" for pair in order[:3])
+        top = ", ".join(f"{explain.in_line(pair)} ({times(counts[pair])})" for pair in order[:3])
         equal("most frequent pairs", lines[1], f"round {at + 1}: {top}")
         equal("why", lines[2].strip(), reason(now))
-        equal("the pasted pair", lines[3].strip(), f"your merge {bpe.in_line(wrong)} ({times(counts[wrong])})")
+        equal("the pasted pair", lines[3].strip(), f"your merge {explain.in_line(wrong)} ({times(counts[wrong])})")
         tie = counts[wrong] == counts[order[0]]
         cause = ["Cause: both pairs have the same count, so the tie rule differs."] * tie
         equal("cause", [line.strip() for line in lines[4:]], cause)

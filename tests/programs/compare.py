@@ -26,6 +26,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 import clients  # noqa: E402 (the texts)
 
 import bpe  # noqa: E402
+from bpe_more import command  # noqa: E402
 
 FORMS = [  # what normalizing changes, or digits and kana first, or what only looks like that
     "e\u0301", "\u0301", "\u0958.", "\u1112\u1161\u11ab", "\u2126", "ﬁ", "™", "①", "か\u3099", "ｶﾞ", "=\u0338", "Ａ１", "＜EOT＞", "½",
@@ -103,7 +104,7 @@ def main() -> int:
         for text, a, b in wrong[:2]:
             first = next((i for i, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), min(len(a), len(b)))
             print(f"    {text[:80]!a}: from id {first} on, {a[first : first + 4]} for {b[first : first + 4]}")
-    print(f"engine: {bpe.engine_used(ours.options)}")
+    print(f"engine: {command.engine_used(ours._options)}")
     return int(different > 0)
 
 

@@ -1,4 +1,4 @@
-"""What mypy says about calls of bpe.py, with a copy of it in a project, and about the engine's interface.
+"""What mypy says about calls of bpe.py, with a copy of it in a project, about bpe.py alone, and about the two engines.
 
     pytest -q tests/programs/test_types.py
 """
@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import pytest
 import regex
 
 from test_bpe import HERE, need
@@ -29,34 +30,42 @@ bpe.train_bpe("c.txt", 300, patern="gpt2")
 bpe.Tokenizer.train("c.txt", 300, errors="ignore")
 """
 ENGINE = """
-import bpe
 import bpe_more.engine
+import build_ffi
 
-def check(engine: bpe_more.engine.Engine) -> bpe.Engine:
+def check(engine: bpe_more.engine.Engine) -> build_ffi.Engine:
     return engine
 """
 
 
-def errors_of(folder, **files):
-    """Run mypy in strict mode on some files beside bpe.py and build_ffi.py; return [(file:line, error), ...]."""
-    for name in ("bpe.py", "build_ffi.py"):
-        shutil.copy(HERE / name, folder)
-    shutil.copytree(HERE / "bpe_more", folder / "bpe_more", dirs_exist_ok=True)
+def errors_of(folder, *beside, **files):
+    """Run mypy in strict mode on some files, with copies of ours beside them; return [(file:line, error), ...]."""
+    shutil.copy(HERE / "bpe.py", folder)
+    if beside:
+        shutil.copy(HERE / "build_ffi.py", folder)
+        shutil.copytree(HERE / "bpe_more", folder / "bpe_more")
     for name, code in files.items():
         (folder / f"{name}.py").write_text(code)
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", *(f"{name}.py" for name in files)]
+    names = [f"{name}.py" for name in files] or ["bpe.py", *beside]
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", *names]
     result = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert result.returncode in (0, 1) and not result.stderr, result.stderr
     return regex.findall(r"(?m)^(.*?): error: (.*?)  ", result.stdout)
 
 
-def test_two_wrong_calls_are_two_errors_and_right_ones_are_none(tmp_path):
-    assert errors_of(tmp_path, right=RIGHT, wrong=WRONG) == [
+@pytest.mark.parametrize("beside", [(), ("build_ffi.py", "bpe_more")])
+def test_two_wrong_calls_are_two_errors_and_right_ones_are_none(tmp_path, beside):
+    assert errors_of(tmp_path, *beside, right=RIGHT, wrong=WRONG) == [
         ("wrong.py:4", 'Unexpected keyword argument "patern" for "train_bpe"; did you mean "pattern"?'),
         ("wrong.py:5", """Argument "errors" to "train" of "Tokenizer" has incompatible type "Literal['ignore']"; \
 expected "Literal['strict', 'replace']\""""),
     ]
 
 
-def test_the_engine_in_c_has_the_interface_that_bpe_describes(tmp_path):
-    assert errors_of(tmp_path, engine=ENGINE) == []
+@pytest.mark.parametrize("beside", [(), ("build_ffi.py", "bpe_more")])
+def test_our_own_files_have_no_errors_alone_and_together(tmp_path, beside):
+    assert errors_of(tmp_path, *beside) == []
+
+
+def test_the_engine_that_also_encodes_has_the_interface_of_the_one_that_learns(tmp_path):
+    assert errors_of(tmp_path, "build_ffi.py", "bpe_more", engine=ENGINE) == []

@@ -1,0 +1,292 @@
+"""The command line in full: bpe.py's own options, and those that need this folder."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import bpe
+from bpe_more import corpora, explain, models, outputs
+from bpe_more.corpora import say
+from bpe_more.explain import visible
+
+USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and write a model
+       %(prog)s CORPUS [CORPUS ...] --encode FILE [options]  write token ids
+       %(prog)s --show TEXT [options]                        show how the model splits TEXT"""
+NOT_UTF8_HINT = (
+    "; if it is compressed: zcat FILE | bpe.py - ...; in another encoding, such as GB18030 or Latin-1: "
+    "iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"
+)
+TEXT_FILES = "write each text to a file, and give --encode the option --end TOKEN (in Python: texts= and end=)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return its status.
+
+    1 means other merges for --compare, out of memory, counts beyond 64 bits, a killed worker, or a full
+    disk behind standard output; 2 bad input, or a file that can't be read or written; 130 Ctrl-C; 143
+    SIGTERM.
+    """
+    for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal can't
+        with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        status = 0
+        with outputs.sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help and --version exit
+            status = run(parse(sys.argv[1:] if argv is None else argv))
+        say("", "stdout")  # flushes it
+        error = getattr(sys.stdout, "error", None)
+        # `| head` is not an error
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            raise RuntimeError(f"standard output: {error.strerror}")
+        return status
+    except KeyboardInterrupt as interruption:
+        status, text = (143, "terminated") if interruption.args else (130, "interrupted")
+    except (OSError, ValueError, TypeError) as error:
+        hint = NOT_UTF8_HINT if "not valid UTF-8 at" in str(error) else ""
+        message = re.sub(r"\[\w+ \d+\] ", "", str(error))  # without [Errno 2]
+        status, text = 2, f"error: {message}{hint}"
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        status, text = 1, f"error: {str(error) or 'out of memory'}"
+    line = visible(text).replace("\n", "\\n")  # a file name may have a newline
+    say(f"{line}\n")
+    return status
+
+
+def make_parser() -> ArgumentParser:
+    """Return the parser of bpe.py, with more options."""
+    parser, tasks = bpe.make_parser()
+    parser.usage = USAGE
+    parser.set_defaults(start=time.perf_counter())
+    # when the disk is full, argparse in Python 3.14 would print half of the help, and no error
+    parser._print_message = lambda message, file=None: say(message or "", "stdout")  # type: ignore
+    add_task = tasks.add_argument
+    add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy or .bin file")
+    add_task("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
+    add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
+    end = "with --encode: this special token ends each file, and is plain text in it"
+    parser.add_argument("--end", metavar="TOKEN", help=end)
+    return parser
+
+
+def parse(arguments: Sequence[str]) -> Namespace:
+    """Return the parsed command line. Raises ValueError, with a way out for two frequent mistakes."""
+    parser = make_parser()
+    try:
+        args = parser.parse_intermixed_args(arguments)
+        args.show, args.pattern, args.end = map(text_in_utf8, (args.show, args.pattern, args.end))
+        args.special_tokens = args.special_tokens and list(map(text_in_utf8, args.special_tokens))
+        return args
+    except ValueError as error:
+        text = str(error)
+    if match := re.fullmatch(r"argument (--[\w-]+): expected one argument", text):
+        option = match[1]
+        text = f"{option} needs a value"
+        for name, value in itertools.pairwise(arguments):
+            if len(name) > 2 and option.startswith(name) and value.startswith("-"):
+                text = f"{option} needs a value; if {value} is one, write {option}={value}"
+    elif match := re.match(r"unrecognized arguments: (-[^\s=]+)", text):
+        import difflib
+
+        similar = difflib.get_close_matches(match[1], parser._option_string_actions, 1)
+        text += f"; did you mean {similar[0]}?" if similar else ""
+    raise ValueError(text)
+
+
+def text_in_utf8(argument: str | None) -> str | None:
+    """Read an argument as UTF-8 if Python has read it as ASCII, as it may do for LC_ALL=C."""
+    if argument and re.search("[\udc80-\udcff]", argument):  # bytes beyond ASCII
+        with contextlib.suppress(UnicodeError):  # not UTF-8 either, which is an error later
+            return os.fsencode(argument).decode("utf-8")
+    return argument
+
+
+TRAINING = ("special_tokens", "pattern", "errors", "min_word_count", "min_frequency", "workers", "engine")
+ENCODING = ("errors", "workers", "engine", "end")
+
+
+def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
+    """Return the options that were given. Raises TypeError for one that isn't taken."""
+    options = dict.fromkeys((*TRAINING, *ENCODING))
+    given = {name: value for name in options if (value := getattr(args, name)) is not None}
+    for name in given.keys() - set(taken):
+        names = ", ".join(name for name in options if name in taken)
+        raise TypeError(f"{name!r} is not an option here; the options are {names}")
+    return given
+
+
+def run(args: Namespace) -> int:
+    """Show, encode or train; return the status: 1 if --compare found a difference, else 0."""
+    if args.show is not None:
+        bpe.require(not args.corpus, "--show takes no corpus: it uses a saved model")
+        given_options(args, ["engine"])  # refuses all others; each engine gives the same ids
+        tokenizer = load_model(args)
+        explain.show(args.show, tokenizer)
+        if len(models.steps_of(tokenizer.pattern)[1]) != 1:  # C may not scan several steps
+            report(args, "engine", engine_used(tokenizer._options))
+        return 0
+
+    last = args.corpus[-1] if args.corpus else ""
+    size = None
+    # with --encode, the last file may be named 2024
+    if args.encode is None or not os.path.exists(last):
+        size = bpe.vocab_size_of(last)
+        if size is not None:
+            args.corpus.pop()
+    bpe.require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
+    if note := corpora.json_note(args.corpus, TEXT_FILES):
+        report(args, "note", note)
+    progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
+    same, encoder = True, None
+    if args.encode is not None:
+        bpe.require(size is None, "--encode uses a saved model: train it first, with another command")
+        tokenizer = load_model(args)
+        given = given_options(args, ENCODING)
+        check_names(args.corpus)
+        corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
+        n_ids = corpora.encode_corpus(tokenizer, corpus, args.encode)
+        report(args, "model", description(tokenizer, args))
+        report(args, "encoded", f"{bpe.plural(corpus.bytes_read, 'byte')} as {bpe.plural(n_ids, 'token')}")
+        report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
+        used = tokenizer.ordinary if args.end else tokenizer
+        encoder = used._encoder if corpus.options.engine != "python" else None
+    else:
+        text = "the last argument must be the vocabulary size, such as 10000 or 10k, not {!r}"
+        bpe.require(size is not None, text, last)
+        given = given_options(args, TRAINING)
+        given["special_tokens"] = bpe.special_tokens_of(args)
+        corpus, same = train(args, bpe.Options(**given, vocab_size=size, progress=progress).checked())
+
+    report(args, "engine", engine_used(corpus.options, encoder))
+    return 0 if same else 1
+
+
+def check_names(paths: Iterable[str]) -> None:
+    """Refuse folders and missing files; Corpus does that, too, but its errors are for Python."""
+    for path in paths:
+        pattern = os.path.join(path, "*.txt")
+        bpe.require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
+        if path != "-":
+            os.stat(path)
+
+
+def engine_used(options: bpe.Options, encoder: Any = None) -> str:
+    """Return the engine that splits text into words, and encodes it, and why it isn't C."""
+    engine, reason = (None, "as chosen") if options.engine == "python" else bpe.find_engine()
+    if engine and not reason:
+        if lacks := corpora.lacking_in_c(options.pattern):
+            reason = f"C scans no pattern with {lacks}"
+        elif isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder):
+            reason = "C can't hold this vocabulary"
+    return f"Python ({reason})" if reason else "C"
+
+
+def load_model(args: Namespace) -> models.Tokenizer:
+    """Load the model that the command line names."""
+    folder = "bpeModel" if args.model is None else args.model
+    bpe.require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
+    return models.Tokenizer.load(folder)
+
+
+def description(tokenizer: models.Tokenizer, args: Namespace) -> str:
+    """Say which model a run uses: its folder, its size and its pattern."""
+    pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)
+    shown = pattern if len(pattern) <= 60 else pattern[:60] + "..."
+    return f"{args.model or 'bpeModel'}: {bpe.plural(len(tokenizer), 'token')}, pattern {shown}"
+
+
+def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
+    """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
+    check_names(args.corpus)
+    corpus = corpora.Corpus(args.corpus, None, options, with_warning=False)
+    rounds = explain.rounds_of(args.explain) if args.explain is not None else range(0)
+    kind, theirs = explain.read_pairs(args.compare) if args.compare is not None else ("", [])
+    # --explain and --compare alone save no model
+    folder = "bpeModel" if args.model is None and not rounds and not theirs else args.model
+    if folder is not None:  # fail before an hour of training
+        bpe.check_special_names(options.special_tokens)
+        bpe.require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
+        outputs.check_outputs(models.model_files(folder), corpus.paths)
+
+    table = corpus.count()
+    least = options.min_word_count
+    all_distinct, all_words, _ = table.totals()
+    distinct, n_words, n_bytes = table.totals(least)
+    bpe.require(n_words, "no words are left to learn from; nothing was saved")
+    report(args, "read", bpe.plural(corpus.bytes_read, "byte"))
+    if options.special_tokens:
+        ids = zip(options.special_tokens, itertools.count(256))
+        report(args, "special tokens", ", ".join(f"{token} {token_id}" for token, token_id in ids))
+    if rare := all_distinct - distinct:
+        report(args, "left out", f"{bpe.plural(rare, 'word')}, {(all_words - n_words) / all_words:.2%} of pre-tokens")
+    report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
+
+    words: dict[bytes, int] = {}
+    if rounds or theirs:  # learn() uses up the table
+        words = {word: count for word, count in table.copy().items() if count >= least}
+    learned = list(bpe.learn(table, options))
+    vocab, merges = bpe.model_of(learned, options)
+    n_tokens = n_bytes - sum(replaced for _, _, _, replaced in learned)
+    same = True
+    if theirs:
+        report(args, "compared", f"{args.compare}, {bpe.plural(len(theirs), 'merge')} {kind}")
+        same = explain.compare(theirs, words, merges)
+    if rounds:
+        explain.explain(rounds, words, merges)
+
+    specials = bpe.plural(len(options.special_tokens), "special token")
+    parts = f"256 bytes + {specials} + {bpe.plural(len(merges), 'merge')}"
+    if len(vocab) < options.vocab_size:
+        parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
+    report(args, "vocabulary", f"{len(vocab):,} = {parts}")
+    report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
+    if note := forgotten_note(learned):
+        report(args, "note", note)
+    if folder is not None and (note := save_somewhere((vocab, merges), options, folder)):
+        report(args, "note", note)
+    task = "--explain" if rounds else "--compare"
+    report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
+    return corpus, same
+
+
+def forgotten_note(learned: Iterable[bpe.Learned]) -> str:
+    """Return a note if special tokens such as <|user|> seem to have been learned as text, else ""."""
+    counts = {left + right: count for left, right, count, _ in learned if left in (b"<", b"|")}
+    if b"<|" not in counts or b"|>" not in counts:
+        return ""
+    times = f"<| was learned as text ({bpe.plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
+    return f'{times}; if they belong to special tokens, name each one: --special-token "<|user|>"'
+
+
+def save_somewhere(model: bpe.Model, options: bpe.Options, folder: str) -> str:
+    """Save a model; if that fails, save it in a temporary folder, so that no training is lost.
+
+    Return the note of save_model().
+    """
+    vocab, merges = model
+    special_ids = dict(zip(options.special_tokens, itertools.count(256)))
+    content = vocab, merges, special_ids, options.pattern
+    try:
+        return models.save_model(*content, folder, {}, {})
+    except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
+        import tempfile
+
+        try:
+            elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
+            models.save_model(*content, elsewhere, {}, {})
+        except (OSError, ValueError) as second:
+            raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
+        raise OSError(f"{error}; the model is in {elsewhere}") from None
+
+
+def report(args: Namespace, name: str, text: str) -> None:
+    """Print a line of the summary, after the time so far."""
+    if not args.quiet:
+        say(f"{time.perf_counter() - args.start:6.2f} s  {name:14} {visible(text)}\n")

@@ -1,0 +1,493 @@
+"""Counting and encoding files, pipes and texts on all cores, with progress; Ctrl-C ends it at any time.
+
+What a slice is, and where text is cut, is in bpe.py. Here, workers read their parts of files themselves, C counts and
+encodes in threads, and small files share a slice.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import errno
+import functools
+import itertools
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import bpe
+from bpe_more.outputs import check_outputs, delayed, file_in_errors, new_files
+
+if TYPE_CHECKING:
+    import concurrent.futures
+
+T = TypeVar("T")
+
+SLICE_BYTES_IN_C = 2 << 20  # how much text a thread counts or encodes at a time
+BATCH_BYTES = 256 << 10  # the same for encode_batch, whose texts are already in memory
+SLICE_FILES = 256  # how many small files a slice has at most
+
+
+class SmallFiles(NamedTuple):
+    """A slice of small files, each a text, which a worker reads."""
+
+    end_byte: int
+    files: tuple[bpe.Slice, ...]
+    start_byte: int = 0  # run() counts bytes as in a bpe.Slice
+
+
+class Corpus(bpe.Corpus):
+    """The files or texts of a call. In a slice of a file, texts are empty until a worker reads them.
+
+    run() takes the place of map() and in_processes(), which don't read such slices.
+    """
+
+    def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: bpe.Options, end: str | None = None,
+                 with_warning: bool = True) -> None:
+        try:
+            super().__init__(paths, texts, options)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+                error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
+                error.filename = f"{error.filename:.100}"
+            raise
+        if with_warning and (note := json_note(self.paths)):
+            warnings.warn(note, stacklevel=3)
+        if options.engine == "c" and not bpe.find_engine()[1]:  # else C only learns
+            lacks = lacking_in_c(options.pattern)
+            bpe.require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
+        # 0 for pipes, files in /proc, and empty files
+        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
+        self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
+        self.end = end  # the special token that ends each encoded document
+        self.bytes_read = 0
+
+    def run(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
+            most_workers: int = bpe.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
+        """Yield (slice, work(its texts)) in order, from threads or processes."""
+
+        def progress(_: int) -> str:
+            share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
+            return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
+
+        task = functools.partial(run_task, work, self.options.errors)
+        slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else bpe.SLICE_BYTES)
+        most_workers = min(self.options.workers or most_workers, most_workers)
+        results = run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
+        # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
+        # would live on if they weren't closed, here and by those that call run().
+        with contextlib.closing(results):
+            for part, result in with_progress(results, self.options.progress, progress):
+                self.bytes_read += part.end_byte - part.start_byte
+                self.n_slices += 1
+                yield part, result
+
+    def slices(self, slice_bytes: int = bpe.SLICE_BYTES) -> Iterator[Any]:
+        """Cut files into slices of about slice_bytes, and collect small files and texts into such slices."""
+        yield from bpe.slices_of_texts(self.texts, slice_bytes, self.options.errors)
+        small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
+        sizes = zip(self.paths, self.sizes)
+        for are_small, group in itertools.groupby(sizes, lambda pair: 0 < pair[1] < small):
+            if are_small:
+                yield from slices_of_small_files((path for path, _ in group), small)
+                continue
+            for path, size in group:
+                slices_of = slices_of_file if size else bpe.slices_of_file  # a pipe is read here
+                with file_in_errors(path):
+                    yield from slices_of(path, slice_bytes, self.options)
+                if self.end is not None:
+                    yield bpe.Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
+
+    def count(self) -> Any:  # in C, a table with the methods of a WordTable
+        """Count words in a table of the C engine, or in a WordTable if C can't be used."""
+        options = self.options
+        table: Any
+        if engine := scanning_engine(options):
+            table = engine.words(options.special_tokens, options.pattern)
+            # one thread for each 16 MB of text: each has its table, and all are merged at the end
+            most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else bpe.MOST_WORKERS
+            # one thread collects texts; the smaller their slices are, the sooner the others begin
+            slice_bytes = SLICE_BYTES_IN_C if self.paths else bpe.SLICE_BYTES // 2
+            results = self.run(lambda texts: table.scan(*texts), True, "counting words", slice_bytes, most_workers)
+        else:
+            if options.engine == "c":
+                only_learns = bpe.find_engine()[1]  # the reason, or ""
+                bpe.require(only_learns, "engine 'c' can't count words after a normal form; engine 'auto' can")
+            table = WordTable()
+            results = self.run(functools.partial(bpe.count_texts, options=options), False, "counting words")
+        with contextlib.closing(results):
+            for _, counts in results:
+                if counts:  # None from C, which has counted in its table
+                    table.update(counts)
+        return table
+
+
+TEXTS_OF_JSON = 'pass its texts=(json.loads(line)["text"] for line in open(path)); encode_files(end=...) ends each one'
+
+
+def json_note(paths: Iterable[str], way: str = TEXTS_OF_JSON) -> str:
+    """Return a note on files whose names say that they are JSON, with a way to read its texts, else ""."""
+    is_json = any(path.endswith((".jsonl", ".json")) for path in paths)
+    return f"JSON is read as plain text, with its braces; {way}" if is_json else ""
+
+
+def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[bpe.Slice]:
+    """Cut a file into slices, which workers read."""
+    size = os.stat(path).st_size
+    start = 0
+    window_start = slice_bytes
+    with file_in_errors(path), open(path, "rb") as file:
+        while window_start + bpe.WINDOW_BYTES < size:
+            file.seek(window_start)
+            if cut := bpe.last_cut(file.read(bpe.WINDOW_BYTES), options.pattern, options.special_tokens):
+                yield bpe.Slice(path, start, window_start + cut)
+                start = window_start + cut
+                window_start = start + slice_bytes
+            else:
+                window_start += bpe.WINDOW_BYTES // 2  # windows overlap, because last_cut avoids their ends
+    yield bpe.Slice(path, start, size)
+
+
+def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[SmallFiles]:
+    """Collect files into slices."""
+    files: list[bpe.Slice] = []
+    n_bytes = 0
+    for path in paths:
+        files.append(bpe.Slice(path, 0, os.stat(path).st_size))
+        n_bytes += files[-1].end_byte
+        if n_bytes >= slice_bytes or len(files) == SLICE_FILES:
+            yield SmallFiles(n_bytes, tuple(files))
+            files = []
+            n_bytes = 0
+    if files:
+        yield SmallFiles(n_bytes, tuple(files))
+
+
+def run_tasks(task: Callable[[bpe.Slice], T], slices: Iterator[bpe.Slice], in_threads: bool,
+              most_workers: int) -> Generator[tuple[bpe.Slice, T], None, None]:
+    """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
+    first_slices = list(itertools.islice(slices, min(most_workers, 2)))  # with one, cores need not be counted
+    if len(first_slices) == 2:
+        most_workers = min(most_workers, count_cores())
+        first_slices += itertools.islice(slices, max(most_workers - 2, 0))
+    n_workers = min(most_workers, len(first_slices))
+    slices = itertools.chain(first_slices, slices)
+    # If this module was loaded without an entry in sys.modules, worker processes would not find
+    # start_worker there, and the pool would wait for them forever.
+    named = getattr(sys.modules.get(__name__), "start_worker", None) is start_worker
+    pool = None
+    try:
+        if n_workers > 1 and (in_threads or named):
+            with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+                pool = start_threads(n_workers) if in_threads else start_processes(n_workers, task)
+        if pool is None:
+            for part in slices:
+                yield part, task(part)
+            return
+        submissions = (submitted(pool, task, part, in_threads) for part in slices)
+        # Each worker has a slice, and one more slice waits. All slices of a large corpus would fill the memory.
+        waiting = collections.deque(itertools.islice(submissions, n_workers))
+        while waiting:
+            waiting.extend(itertools.islice(submissions, 1))
+            part, result = waiting.popleft()
+            yield part, result()
+    finally:
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+
+def count_cores() -> int:
+    """Return how many cores this process may use, in a container, too."""
+    return min(bpe.count_cores(), cores_of_quota())
+
+
+@functools.lru_cache(maxsize=1)
+def cores_of_quota() -> int:
+    """Return how many cores a container's share of time is worth, or MOST_WORKERS if it has no limit."""
+    for names in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:  # control groups 2 and 1
+        with contextlib.suppress(OSError, ValueError):  # the quota may be "max", or -1
+            texts = []
+            for name in names:
+                with open(f"/sys/fs/cgroup/{name}", encoding="ascii") as file:
+                    texts.append(file.read())
+            quota, period = map(int, " ".join(texts).split())
+            if quota > 0:
+                return -(-quota // period)  # rounded up
+    return bpe.MOST_WORKERS
+
+
+def start_threads(n_threads: int) -> concurrent.futures.Executor | None:
+    """Return a pool whose threads all run, or None if the system refuses one."""
+    pool = None
+    started = False
+    starting = threading.Lock()
+
+    def wait() -> None:
+        with starting:
+            pass
+
+    starting.acquire()
+    try:
+        import concurrent.futures  # fails if the main thread has ended
+
+        pool = concurrent.futures.ThreadPoolExecutor(n_threads)
+        # A pool starts a thread when it gets a task. If that fails, it keeps the task, and another thread
+        # may run it: so no task that counts words comes before all threads are there.
+        for _ in range(n_threads):
+            pool.submit(wait)
+        started = True
+    except (RuntimeError, ImportError, MemoryError):
+        pass
+    finally:
+        starting.release()
+    if pool is not None and not started:
+        pool.shutdown()
+    return pool if started else None
+
+
+def start_processes(n_processes: int, task: Callable[[bpe.Slice], object]) -> concurrent.futures.Executor | None:
+    """Return a pool of processes that have a task, or None if it can't start.
+
+    Daemon processes may have no children, some systems have no semaphores, and others no more room.
+    """
+    pool = None
+    # Each process has a thread, and the pool has two. If they had no room, it would wait forever.
+    threads = start_threads(2 * n_processes + 2)
+    if threads is None:
+        return None
+    threads.shutdown()
+    try:
+        import concurrent.futures
+        import multiprocessing
+
+        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        # a process gets the task once, at its start: a vocabulary is large
+        pool = concurrent.futures.ProcessPoolExecutor(n_processes, context, start_worker, (task,))
+        pool.submit(os.getpid)  # starts them
+    except Exception as error:
+        if "bootstrapping" in str(error):  # this is a worker that loads a script without a guard
+            raise
+        if pool is not None:
+            for process in (pool._processes or {}).values():  # those that did start
+                process.kill()
+                process.join()
+            pool.shutdown(wait=False)
+        return None
+    return pool
+
+
+def submitted(pool: concurrent.futures.Executor, task: Callable[[bpe.Slice], T], part: bpe.Slice,
+              in_threads: bool) -> tuple[bpe.Slice, Callable[[], T]]:
+    """Hand a slice to a pool; return it, and a function that waits for its result."""
+    import concurrent.futures
+    import queue
+
+    # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
+    # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
+    # interrupted halfway.
+    done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
+    try:
+        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+            pool.submit(task if in_threads else bpe.run_in_worker, part).add_done_callback(done.put)
+    except concurrent.futures.BrokenExecutor:  # a worker was killed
+        raise
+    except RuntimeError:  # the main thread has ended since the pool started, so it takes no more tasks
+        return part, functools.partial(task, part)
+    return part, lambda: done.get().result()
+
+
+def start_worker(task: Callable[[bpe.Slice], object]) -> None:
+    """Prepare a worker process: leave Ctrl-C to the parent, and exit when it dies."""
+    import multiprocessing
+
+    def end_with_parent() -> None:
+        multiprocessing.parent_process().join()  # type: ignore[union-attr]
+        os._exit(1)
+
+    bpe.run_in_worker.task = task  # type: ignore[attr-defined]
+    if callable(signal.getsignal(signal.SIGTERM)):  # main() has set it before the fork
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if os.name == "posix":
+        # A worker that dies while it sends a result blocks the pool, so Ctrl-C must not reach it
+        os.setsid()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+
+
+
+def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> T:
+    """Read the texts of a slice, if it has none, and return work(texts); add the file and the place to errors."""
+    if isinstance(part, SmallFiles):
+        try:
+            texts = tuple(map(read_part, part.files))
+            return bpe.run_task(work, errors, bpe.Slice("", 0, part.end_byte, texts))
+        except (OSError, ValueError):
+            for file in part.files:
+                run_task(work, errors, file)  # the first one with an error raises it, with its place
+            raise
+    return bpe.run_task(work, errors, part if part.texts else part._replace(texts=(read_part(part),)))
+
+
+def read_part(part: bpe.Slice) -> bytes:
+    """Read the bytes of a slice of a file."""
+    n_bytes = part.end_byte - part.start_byte
+    with file_in_errors(part.name), open(part.name, "rb") as file:
+        file.seek(part.start_byte)
+        data = file.read(n_bytes)
+    place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
+    bpe.require(len(data) == n_bytes, "{}: the file has fewer bytes now", place)
+    return data
+
+
+class WordTable(bpe.WordTable):
+    """Words and their counts, in Python."""
+
+    def totals(self, least: int = 1) -> tuple[int, int, int]:
+        """Return (distinct words, words, bytes in words) of the words that occur at least `least` times."""
+        words = [(word, count) for word, count in self.items() if count >= least]
+        return len(words), sum(count for _, count in words), sum(len(word) * count for word, count in words)
+
+
+def new_table(options: bpe.Options) -> Any:
+    """Return an empty table of words: C's, whose pattern is not used, if C learns."""
+    engine = bpe.engine_for(options)
+    return engine.words((), "gpt2") if engine and not engine.lacks else WordTable()
+
+
+def scanning_engine(options: bpe.Options) -> Any:
+    """Return the C engine if it can split text by the pattern of a call, else None."""
+    engine = bpe.engine_for(options)
+    return None if engine is None or engine.pattern(options.pattern)[1] else engine
+
+
+def lacking_in_c(pattern: Any) -> str:
+    """Return what a pattern has that C can't scan, or "". A normal form doesn't count: Python normalizes first."""
+    from bpe_more.models import steps_of  # only now: models imports this module
+
+    engine, _ = bpe.find_engine()
+    _, steps = steps_of(pattern)
+    return engine.pattern(steps[0] if len(steps) == 1 else steps)[1] if engine else ""
+
+
+learn_without_progress = bpe.learn  # of which learn() below takes the place
+
+
+def learn(table: Any, options: bpe.Options) -> Iterator[bpe.Learned]:
+    """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
+    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
+    merges = learn_without_progress(table, options)
+    return with_progress(merges, options.progress, learning_progress(merges_wanted))
+
+
+def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath) -> int:
+    """Write the token ids of a corpus into a .npy or .bin file; return how many there are."""
+    name, id_bytes = os.fspath(output), tokenizer._id_bytes
+    rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
+    bpe.require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
+    if name.endswith(".bin") and id_bytes > 2:
+        most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
+        raise ValueError(f"{most}; use a name that ends in .npy")
+    check_outputs([output], corpus.paths)
+    folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
+    bpe.require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
+    end = b""
+    if corpus.end is not None:
+        end = tokenizer.special_ids[corpus.end].to_bytes(id_bytes, sys.byteorder)
+        tokenizer = tokenizer.ordinary
+    in_python = corpus.options.engine == "python"
+    encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
+    encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
+    results = corpus.run(encode_texts, not isinstance(encoder, bpe.PythonEncoder), "encoding")
+    with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
+        header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
+        file.write(header)
+        for part, (ids, ends) in results:
+            # whole texts or files, or the empty text after a file
+            if end and (isinstance(part, SmallFiles) or part.first_text is not None):
+                places = [0, *(place * id_bytes for place in ends)]
+                ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
+            file.write(ids)
+        n_ids: int = (file.tell() - len(header)) // id_bytes
+        if header:
+            file.seek(0)
+            file.write(bpe.npy_header(id_bytes, n_ids))
+    return n_ids
+
+
+
+
+
+def with_progress(items: Iterable[T], wanted: bool, describe: Callable[[int], str]) -> Iterator[T]:
+    """Pass items on, and print describe(how many) in one line, at most five times a second."""
+    if not wanted:
+        yield from items
+        return
+    shown_at = time.monotonic()
+    try:
+        say_over(describe(0))  # the first item may take a minute
+        for number, item in enumerate(items, 1):
+            yield item
+            if time.monotonic() - shown_at > 0.2:
+                shown_at = time.monotonic()
+                say_over(describe(number))
+    finally:
+        say_over("")
+
+
+def say_over(text: str) -> None:
+    """Print text over the last line of standard error, cut to the width of the terminal."""
+    width = 80
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # not a terminal
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or width
+    say(f"\r{text[: width - 1]}\x1b[K")  # ESC [ K erases the rest of the line
+
+
+def rounded_up(seconds: float) -> str:
+    """Write a time as a whole number: rounded_up(150) -> "3 min"."""
+    if seconds < 100:
+        return f"{int(seconds) + 1} s"
+    return f"{int(seconds / 60) + 1} min" if seconds < 6000 else f"{int(seconds / 3600) + 1} h"
+
+
+def learning_progress(merges_wanted: int) -> Callable[[int], str]:
+    """Return describe(n) for with_progress(): how many merges are made, and how long the rest may take.
+
+    Merges become faster, so the time per merge since half or a quarter of them gives an upper bound. On
+    English, Chinese and code it was 1 to 6 times the time left from a tenth of the merges on; before
+    that, up to 70 times.
+    """
+    marks = [(0, time.monotonic())]  # (merges made, when), and later again when twice as many are made
+
+    def describe(n: int) -> str:
+        text = f"learning merges: {n:,} of {merges_wanted:,}"
+        now = time.monotonic()
+        if n >= 2 * marks[-1][0]:
+            marks.append((n, now))
+        if 10 * n <= merges_wanted:
+            return f"{text} (the first ones take longest)"
+        made, then = marks[-2]
+        seconds = (now - then) / (n - made) * (merges_wanted - n)
+        return f"{text}, up to {rounded_up(seconds)} left"
+
+    return describe
+
+
+def say(text: str, name: str = "stderr") -> None:
+    """Print to sys.stderr or sys.stdout. A stream that fails is replaced, so that training continues.
+
+    Its replacement has the error as its attribute `error`.
+    """
+    try:
+        stream = getattr(sys, name)
+        stream.write(text)
+        stream.flush()
+    except (OSError, ValueError, AttributeError) as error:
+        replacement: Any = open(os.devnull, "w")  # noqa: SIM115
+        replacement.error = error
+        setattr(sys, name, replacement)

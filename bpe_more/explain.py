@@ -1,0 +1,171 @@
+"""Reasons for merges, for teachers and for people who wrote a trainer: --show, --explain and --compare."""
+
+from __future__ import annotations
+
+import codecs
+import collections
+import heapq
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import bpe
+from bpe_more import models
+from bpe_more.corpora import say
+
+
+def show(text: str, tokenizer: bpe.Tokenizer) -> None:
+    """Print text with its tokens set apart, their ids, and how many bytes per token that is."""
+    ids = tokenizer.encode(text)
+    tokens = [tokenizer.vocab[token_id] for token_id in ids]
+    n_bytes = sum(map(len, tokens))
+    per_token = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
+    say("|".join(readable(tokens, {"\n": "\\n\n"})) + "\n", "stdout")
+    say(" ".join(map(str, ids)) + "\n", "stdout")
+    say(f"{bpe.plural(len(ids), 'token')}, {bpe.plural(n_bytes, 'byte')}, {per_token}\n", "stdout")
+
+
+def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
+    r"""Spell tokens, with marks for some characters.
+
+    Here 8a isn't part of any character. Two tokens share 园, so their bytes follow it:
+
+    >>> readable([b"a\n", b"\x8a", b"\xe5\x9b", b"\xad", b"b"], {"\n": "\\n"})
+    ['a\\n', '[8a]', '园[e5 9b|ad]', 'b']
+    """
+    tokens = list(tokens)
+    text = b"".join(tokens).decode("utf-8", "surrogateescape")
+    character_ends = set(itertools.accumulate(len(c.encode("utf-8", "surrogateescape")) for c in text))
+    spelled = []
+    group: list[bytes] = []
+    for token, end in zip(tokens, itertools.accumulate(map(len, tokens))):
+        group.append(token)
+        if end in character_ends:
+            parts = "[" + "|".join(part.hex(" ") for part in group) + "]" if len(group) > 1 else ""
+            spelled.append(spell_bytes(b"".join(group), marks) + parts)
+            group = []
+    return spelled
+
+
+def spell_bytes(data: bytes, marks: Mapping[str, str]) -> str:
+    r"""Spell bytes: spell_bytes(b"\xe7\xbd\x91\xe7\xbb", {}) -> "网[e7 bb]"."""
+    # a byte that isn't part of any character, such as 8a, becomes "\udc8a"
+    text = data.decode("utf-8", "surrogateescape")
+    text = re.sub("[^\udc80-\udcff]", lambda match: marks.get(match[0]) or visible(match[0]), text)
+    return re.sub("[\udc80-\udcff]+", lambda match: f"[{match[0].encode('utf-8', 'surrogateescape').hex(' ')}]", text)
+
+
+def in_line(tokens: Iterable[bytes]) -> str:
+    """Spell tokens in one line: in_line([b"a", b" the"]) -> "a ␣the"."""
+    return " ".join(readable(tokens, {"\n": "\\n", " ": "␣"}))
+
+
+def visible(text: str) -> str:
+    """Escape what isn't printable, except for line feeds, to protect the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+
+
+def rounds_of(text: str) -> range:
+    """Return the rounds of "5" (1 to 5) or "5-7", as indexes from 0."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+)", text)
+    first, last = (int(match[1] or 1), int(match[2])) if match else (0, 0)
+    bpe.require(0 < first <= last, f"--explain takes a positive number, or a range such as 5-7, not {text!r}")
+    return range(first - 1, last)
+
+
+def explain(rounds: range, counts: bpe.Counts, merges: Sequence[bpe.Pair], theirs: Sequence[bpe.Pair] = ()) -> None:
+    """Print why merges are made, and with those of a file, why it may have others in these rounds."""
+    words = dict(zip(bpe.encode_words(map(bpe.single_bytes, counts), merges[: rounds.start]), counts.values()))
+    for number in range(rounds.start, min(rounds.stop, len(merges))):
+        explain_round(number, words, merges[number], theirs[number] if theirs else None)
+        words = {bpe.merge_pair(word, merges[number]): count for word, count in words.items()}
+
+
+def explain_round(number: int, words: Mapping[bpe.Word, int], best: bpe.Pair, other: bpe.Pair | None) -> None:
+    """Print why a pair is merged, and two words that it changes.
+
+    With `other`, a pair of a file, print two words that the two pairs change differently.
+    """
+    counts = collections.Counter(bpe.count_pairs(words))
+    say(f"round {number + 1}: {reasons(counts, best)}\n", "stdout")
+    if other:
+        say(f"    in the file: {in_line(other)} ({bpe.plural(counts[other], 'time')})\n", "stdout")
+    changes = {word: (bpe.merge_pair(word, best), bpe.merge_pair(word, other) if other else word) for word in words}
+    changed = [word for word in words if len(set(changes[word])) > 1]
+    for word in heapq.nlargest(2, changed, key=lambda word: (words[word], word)):
+        shown = ", in the file ".join(map(in_line, changes[word][: 2 if other else 1]))
+        say(f"    {in_line(word)} -> {shown} ({bpe.plural(words[word], 'time')})\n", "stdout")
+    if other and (cause := usual_cause(words, counts, best, other)):
+        say(f"    usual cause: {cause}\n", "stdout")
+
+
+def reasons(counts: Mapping[bpe.Pair, int], best: bpe.Pair) -> str:
+    """Say which pairs are the most frequent, and why the best one wins."""
+    first = heapq.nlargest(3, counts, key=lambda pair: (counts[pair], pair))
+    text = ", ".join(f"{in_line(pair)} ({bpe.plural(counts[pair], 'time')})" for pair in first)
+    text += f"\n    merge {in_line(best)}"
+    ties = list(counts.values()).count(counts[best])
+    if ties > 1:
+        text += f" ({ties} pairs tie at {counts[best]:,}; the greater left token wins, then the greater right one)"
+    return text
+
+
+def usual_cause(words: Mapping[bpe.Word, int], counts: collections.Counter[bpe.Pair],
+                ours: bpe.Pair, other: bpe.Pair) -> str:
+    """Say why a trainer may merge another pair than ours, if the counts tell, else return ""."""
+    if counts[ours] == counts[other]:
+        return "another rule for ties"
+
+    # `a a` is counted 3 times in `a a a a`, and merged twice, so 1 of them overlaps. Another trainer may
+    # count it only twice, or each overlap twice.
+    def overlapping(pair: bpe.Pair) -> int:
+        return counts[pair] - sum((len(word) - len(bpe.merge_pair(word, pair))) * words[word] for word in words)
+
+    if counts[ours] - counts[other] <= abs(overlapping(ours) - overlapping(other)):
+        return "pairs that overlap themselves"
+    if counts[other]:
+        return ""  # it occurs here, too, only less often: why, the counts don't tell
+
+    in_a_word = any(b"".join(other) in b"".join(word) for word in words)
+    begins, ends = {word[0] for word in words}, {word[-1] for word in words}
+    across_words = other[0] in ends and other[1] in begins
+    if across_words and not in_a_word:
+        return "a pair across the end of a word, or across a special token"
+    if in_a_word and not across_words:
+        return "counts out of date, or other words: its bytes occur here, but not as these tokens"
+    return ""
+
+
+def read_pairs(path: str) -> tuple[str, list[bpe.Pair]]:
+    """Return the kind of a file ("in JSON"), and its merges. JSON is [["t", "h"], ...]."""
+    with open(path, encoding="utf-8-sig") as file, bpe.error_prefix(path):
+        text = file.read()
+        reason = models.pairs_of_ids(text)
+        bpe.require(not reason, "{}", reason)
+        kind = "with #version" if text.startswith("#version") else "without #version"
+        if path.endswith(".json"):
+            listed = json.loads(text)
+            if all(isinstance(part, int) for pair in listed for part in pair):
+                listed = [map(str, pair) for pair in listed]  # read_merges says that these are ids
+            kind, text = "in JSON", "\n".join(map(" ".join, listed))
+        # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
+        # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.
+        line = next((line for line in text.split("\n") if bpe.END_OF_WORD in line.replace(" ", "")), "")
+        bpe.require(bpe.END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
+        pairs = bpe.read_merges(text)
+        bpe.require(pairs, "there are no merges in it")
+        # characters that stand for no byte are an error
+        tokens = {text: codecs.charmap_encode(text, "strict", bpe.BYTE_OF)[0] for text in itertools.chain(*pairs)}
+        return kind, [(tokens[left], tokens[right]) for left, right in pairs]
+
+
+def compare(theirs: Sequence[bpe.Pair], counts: bpe.Counts, merges: Sequence[bpe.Pair]) -> bool:
+    """Print how many first merges are the same, and explain the first difference; return whether there is none."""
+    compared = min(len(merges), len(theirs))
+    n = next((n for n in range(compared) if merges[n] != theirs[n]), compared)
+    same = "the first merge is the same" if n == 1 else f"the first {n:,} merges are the same"
+    say(f"{same}, of {len(theirs):,} in the file and {len(merges):,} here\n", "stdout")
+    if n < compared:
+        explain(range(n, n + 1), counts, merges, theirs)
+    return n == compared

@@ -1,0 +1,213 @@
+"""Files that are whole or not there: after signals, on full disks, on mounts, for two runs that save at once.
+
+write_files() has the place of the one in bpe.py. Other outputs, such as arrays of token ids, use new_files() itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import bpe
+
+
+def write_files(folder: bpe.FilePath, texts: Mapping[str, str]) -> None:
+    """Write the files of a model into a folder. All are complete before the first one replaces an earlier one."""
+    folder = folder or "."
+    paths = [os.path.join(folder, name) for name in texts]
+    os.makedirs(os.path.realpath(folder), exist_ok=True)  # where a link leads, there may be no folder yet
+    check_outputs(paths)
+    # Other programs take the last two, vocab.json and merges.txt, together. If the old ones were not removed before the
+    # new ones get their names, a run that is killed between two renames would leave files of two models.
+    with new_files(paths, stale=paths[-2:]) as files:
+        for file, path, text in zip(files, paths, texts.values()):
+            with file_in_errors(path):
+                file.write(text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def file_in_errors(path: bpe.FilePath) -> Iterator[None]:
+    """Add a file's name to system errors without one, such as "No space left on device"."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or os.fspath(path)
+        raise
+
+
+def check_outputs(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath] = ()) -> None:
+    """Refuse an output that is an input, or another output, even by way of links, or can't be replaced."""
+    seen: dict[object, bpe.FilePath] = {}
+    for number, path in enumerate([*inputs, *outputs]):
+        try:
+            key: object = os.stat(0 if path == "-" else path)[1:3]  # inode and device
+        except FileNotFoundError:
+            key = os.path.realpath(path)
+        same = key in seen and number >= len(inputs)
+        text = "the output {} is the same file as {}, which is needed, too"
+        bpe.require(not same, text, os.fspath(path), seen.get(key))
+        seen[key] = path
+    for path in outputs:
+        check_replaceable(os.path.realpath(path))
+
+
+def check_replaceable(path: str) -> None:
+    """Raise an error, before the work, for an existing file that can't be replaced after it."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return
+    bpe.require(stat.S_ISREG(mode), "refusing to overwrite {}: not a regular file", path)
+    try:
+        os.rmdir(path)  # fails for any file, but differently if this one may not be removed
+    except PermissionError as error:
+        text = f"can't replace {path}: {error.strerror}; it or its folder is immutable or another user's"
+        raise OSError(error.errno, text) from None
+    except OSError:
+        pass
+    mount = mount_of(path)  # "" if another run has just removed it
+    if mount and mount != mount_of(os.path.dirname(path)):  # containers mount single files
+        raise OSError(errno.EBUSY, f"can't replace {path}: it is a mount point; mount its folder instead")
+
+
+def mount_of(path: str) -> str:
+    """Return the number of the mount that a path is on, or "" if the system doesn't tell."""
+    with contextlib.suppress(OSError, AttributeError):  # only Linux has O_PATH and /proc
+        descriptor = os.open(path, os.O_PATH)
+        try:
+            with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+                about = file.read()
+        finally:
+            os.close(descriptor)
+        return about.partition("mnt_id:")[2].partition("\n")[0]
+    return ""
+
+
+@contextlib.contextmanager
+def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = (),
+              keep: bool = False) -> Iterator[list[BinaryIO]]:
+    """Open files under temporary names, and rename them at the end; stale ones go after the first rename.
+
+    If the rename of a single file fails, keep=True leaves the finished file, and the error names it.
+    """
+    targets = list(map(os.path.realpath, paths))  # a link is followed, not replaced
+    files: list[BinaryIO] = []
+    try:
+        with delayed(signal.SIGINT), delayed(signal.SIGTERM):  # all temporary files get into the list
+            files.extend(map(open_temporary, targets))
+        yield files
+        for file, target in zip(files, targets):
+            with file_in_errors(target), file:
+                file.flush()
+                sync(file)  # else a power cut could leave an empty file under the new name
+        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+            try:
+                rename(files, targets, stale)
+            except OSError as error:
+                if not keep:
+                    raise
+                kept = files.pop(0).name
+                text = f"can't replace {targets[0]}: {error.strerror}; the finished file is {kept}"
+                raise OSError(error.errno, text) from None
+    finally:
+        for file in files:
+            with contextlib.suppress(OSError):
+                file.close()  # on a full disk, this fails again
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(file.name)
+
+
+def open_temporary(path: str) -> BinaryIO:  # type: ignore[return]
+    """Create a temporary file next to path: ids.npy.0.bpe.tmp, or 1 if another run uses 0."""
+    folder, name = os.path.split(path)
+    # systems take 255 bytes, and a character has four at most
+    stem = name if len(os.fsencode(name)) <= 240 else name[:50]
+    for number in itertools.count():
+        temporary = os.path.join(folder, f"{stem}.{number}.bpe.tmp")
+        with contextlib.suppress(OSError):
+            if time.time() - os.stat(temporary).st_mtime > 24 * 3600:  # of a run that was killed
+                os.unlink(temporary)
+        with contextlib.suppress(FileExistsError):
+            return open(temporary, "xb")
+
+
+def rename(files: list[BinaryIO], targets: Sequence[str], stale: Iterable[bpe.FilePath]) -> None:
+    """Give each temporary file its name, and remove the stale files after the first, while other runs wait."""
+    folder = None
+    try:
+        with contextlib.suppress(ImportError, OSError):  # Windows and some networks have no locks
+            import fcntl
+            folder = os.open(os.path.dirname(targets[0]), os.O_RDONLY)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        for number, target in enumerate(targets):
+            os.replace(files[0].name, target)
+            files.pop(0)  # another run may use the temporary name now, so new_files() must not remove it
+            if number == 0:  # if this rename fails, all files of the earlier model are still there
+                for path in map(os.path.realpath, stale):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(path)
+        if folder is not None:
+            with contextlib.suppress(OSError):  # some file systems can't; the files are complete
+                os.fsync(folder)
+    finally:
+        if folder is not None:
+            os.close(folder)
+
+
+# how file systems say that they have no fsync (VirtualBox, some networks, FUSE): EIO would be lost data
+NO_FSYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF)
+
+
+def sync(file: BinaryIO) -> None:
+    """Write a file to the disk, if its file system can do that on demand."""
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in NO_FSYNC:
+            raise
+
+
+@contextlib.contextmanager
+def delayed(number: int) -> Iterator[None]:
+    """Let a signal, such as SIGINT, which is Ctrl-C, wait until a block is done."""
+    arrived: list[Any] = []
+    handler: Any = signal.getsignal(number)
+    # signals interrupt no other thread
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not callable(handler) or not in_main_thread:
+        yield
+        return
+
+    signal.signal(number, lambda *arguments: arrived.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(number, handler)
+        for arguments in arrived:
+            handler(*arguments)
+
+
+@contextlib.contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Let `kill PID` end a run as Ctrl-C does, with an exception that removes temporary files."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt("terminated")
+
+    try:
+        previous = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # this isn't the main thread, which alone has handlers
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)

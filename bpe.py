@@ -1176,10 +1176,10 @@ class Tokenizer:
     def save(self, folder: FilePath, **settings: str | None) -> None:
         """Save the model in a folder: tokenizer.json, and vocab.json and merges.txt for other programs.
 
-        eos_token="<|endoftext|>" and other settings for transformers need bpe_more/models.py.
+        eos_token="<|endoftext|>" and other settings for transformers need bpe_more/formats.py.
         """
         if settings:
-            raise missing(f"save({next(iter(settings))}=...)", "models.py")
+            raise missing(f"save({next(iter(settings))}=...)", "formats.py")
         check_special_names(self.special_tokens)
         names, pairs = printable(self._vocab, self._merges, self._special_ids)
         content = tokenizer_json(names, pairs, self._special_ids, self.pattern)
@@ -1535,7 +1535,7 @@ def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
     expression = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
     # any other difference could change ids: nothing is guessed
     if content != tokenizer_json(ids, pairs, special_ids, expression):
-        raise missing("a model that save() did not write", "models.py")
+        raise missing("a model that save() did not write", "formats.py")
     specials = check_special_tokens(list(special_ids))
     return *to_bytes(ids, pairs, specials), specials, check_pattern(expression)
 
@@ -1557,7 +1557,7 @@ def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_tok
 
 def read_tiktoken(path: FilePath) -> Model:
     """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges)."""
-    raise missing("read_tiktoken", "models.py")
+    raise missing("read_tiktoken", "formats.py")
 
 
 def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
@@ -1756,12 +1756,12 @@ def more_is_here() -> bool:
 # The functions and classes above are the plain forms. If the folder is here, these take their places, with
 # the same results. A type checker sees the plain forms.
 if not TYPE_CHECKING and more_is_here():
-    from bpe_more import command, corpora, models, outputs
+    from bpe_more import command, corpora, formats, models, outputs, steps
 
-    check_pattern, compile_pattern = models.check_pattern, models.compile_pattern
-    find_words, places_to_cut = models.find_words, models.places_to_cut
+    check_pattern, compile_pattern = steps.check_pattern, steps.compile_pattern
+    find_words, places_to_cut = steps.find_words, steps.places_to_cut
     Corpus, new_table, learn = corpora.Corpus, corpora.new_table, corpora.learn
-    Tokenizer, read_tiktoken, error_prefix = models.Tokenizer, models.read_tiktoken, models.error_prefix
+    Tokenizer, read_tiktoken, error_prefix = models.Tokenizer, formats.read_tiktoken, formats.error_prefix
     write_files, main = outputs.write_files, command.main
 
 if __name__ == "__main__" and "__file__" in globals():  # a cell of a notebook has none

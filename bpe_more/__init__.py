@@ -4,7 +4,9 @@ bpe.py defines the results; this folder must give the same.
 
     outputs     files that are whole or not there
     corpora     counting and encoding on all cores, with progress
-    models      the Tokenizer for models of other programs, and their files
+    steps       patterns in several steps, and limits for patterns of strangers
+    formats     files of other programs: tokenizer.json, .tiktoken, transformers' settings
+    models      the Tokenizer for models of other programs
     command     the command line in full
     explain     --show, --explain and --compare
     engine      the C engine with tables of words and encoders

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import bpe
-from bpe_more import corpora, explain, models, outputs
+from bpe_more import corpora, explain, formats, models, outputs, steps
 from bpe_more.corpora import say
 from bpe_more.explain import visible
 
@@ -129,7 +129,7 @@ def run(args: Namespace) -> int:
         given_options(args, ["engine"])  # refuses all others; each engine gives the same ids
         tokenizer = load_model(args)
         explain.show(args.show, tokenizer)
-        if len(models.steps_of(tokenizer.pattern)[1]) != 1:  # C may not scan several steps
+        if len(steps.steps_of(tokenizer.pattern)[1]) != 1:  # C may not scan several steps
             report(args, "engine", engine_used(tokenizer._options))
         return 0
 
@@ -213,7 +213,7 @@ def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
     if folder is not None:  # fail before an hour of training
         bpe.check_special_names(options.special_tokens)
         bpe.require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
-        outputs.check_outputs(models.model_files(folder), corpus.paths)
+        outputs.check_outputs(formats.model_files(folder), corpus.paths)
 
     table = corpus.count()
     least = options.min_word_count
@@ -274,13 +274,13 @@ def save_somewhere(model: bpe.Model, options: bpe.Options, folder: str) -> str:
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     content = vocab, merges, special_ids, options.pattern
     try:
-        return models.save_model(*content, folder, {}, {})
+        return formats.save_model(*content, folder, {}, {})
     except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
         import tempfile
 
         try:
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
-            models.save_model(*content, elsewhere, {}, {})
+            formats.save_model(*content, elsewhere, {}, {})
         except (OSError, ValueError) as second:
             raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
         raise OSError(f"{error}; the model is in {elsewhere}") from None

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import bpe
 from bpe_more.outputs import check_outputs, delayed, file_in_errors, new_files
+from bpe_more.steps import steps_of
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -368,8 +369,6 @@ def scanning_engine(options: bpe.Options) -> Any:
 
 def lacking_in_c(pattern: Any) -> str:
     """Return what a pattern has that C can't scan, or "". A normal form doesn't count: Python normalizes first."""
-    from bpe_more.models import steps_of  # only now: models imports this module
-
     engine, _ = bpe.find_engine()
     _, steps = steps_of(pattern)
     return engine.pattern(steps[0] if len(steps) == 1 else steps)[1] if engine else ""

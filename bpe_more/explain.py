@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import bpe
-from bpe_more import models
+from bpe_more import formats
 from bpe_more.corpora import say
 
 
@@ -141,7 +141,7 @@ def read_pairs(path: str) -> tuple[str, list[bpe.Pair]]:
     """Return the kind of a file ("in JSON"), and its merges. JSON is [["t", "h"], ...]."""
     with open(path, encoding="utf-8-sig") as file, bpe.error_prefix(path):
         text = file.read()
-        reason = models.pairs_of_ids(text)
+        reason = formats.pairs_of_ids(text)
         bpe.require(not reason, "{}", reason)
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):

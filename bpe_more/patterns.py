@@ -363,7 +363,7 @@ def numbers_of(bits: int) -> Iterator[int]:
 def automaton_of(pattern: str | tuple[str, ...]) -> tuple[bytes, Rows]:
     """Return the class of each code point, and a row for each state; raises UnsupportedError.
 
-    State 0 can't match any more, and state 1 begins a word. A pattern may have several steps, as in models.py.
+    State 0 can't match any more, and state 1 begins a word. A pattern may have several steps, as in steps.py.
     """
     steps = (pattern,) if isinstance(pattern, str) else pattern
     if not steps or steps[0] in ("NFC", "NFKC"):

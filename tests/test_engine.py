@@ -23,7 +23,7 @@ import regex
 import bpe
 import bpe_more
 import build_ffi
-from bpe_more import corpora, models, patterns
+from bpe_more import corpora, models, patterns, steps
 from shared import edit, one_line, read_ids
 from test_bpe import (
     CORPUS,
@@ -161,7 +161,7 @@ def test_a_pattern_is_compiled_or_left_to_python_in_a_second(pattern):
     pattern = bpe.check_pattern(pattern)
     patterns.automaton_of.cache_clear()
     start = time.process_time()
-    _, why = C.new_pattern(tuple(bpe.PATTERNS.get(step, step) for step in models.steps_of(pattern)[1]))
+    _, why = C.new_pattern(tuple(bpe.PATTERNS.get(step, step) for step in steps.steps_of(pattern)[1]))
     assert time.process_time() - start < 1.5  # on a busy machine
     assert len(why) < 100
 

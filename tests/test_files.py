@@ -24,7 +24,7 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import explain, models, outputs
+from bpe_more import explain, formats, outputs
 from shared import FORMS, MANY, edit, read_ids, split_anywhere
 from test_bpe import (
     CORPORA,
@@ -594,7 +594,7 @@ def test_a_damaged_tokenizer_json_is_an_error_with_its_name(error, change):
 @only_python
 def test_running_out_of_memory_while_loading_is_not_blamed_on_the_file(tmp_path, monkeypatch):
     bpe.Tokenizer(*trained(300)).save(tmp_path)
-    monkeypatch.setattr(models, "read_tokenizer_json", lambda content: (_ for _ in ()).throw(MemoryError))
+    monkeypatch.setattr(formats, "read_tokenizer_json", lambda content: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
         bpe.Tokenizer.load(tmp_path)
 
@@ -1115,11 +1115,11 @@ def test_settings_that_transformers_could_not_read_are_replaced(tmp_path):
     tokenizer.save(tmp_path)
     ours = path.read_text()
     for damaged in ('{"a": ' * 100_000 + "1" + "}" * 100_000, '{"x": "\\ud800"}', '{"eos_token": "\\ud800"}', "5", '"x"', "[[1, 2]]"):
-        for name in models.TRANSFORMERS_FILES:
+        for name in formats.TRANSFORMERS_FILES:
             (tmp_path / name).write_text(damaged)
         tokenizer.save(tmp_path)
         assert path.read_text() == ours
-        assert [json.loads((tmp_path / name).read_bytes()) for name in models.TRANSFORMERS_FILES[1:]] == [{}, {}]
+        assert [json.loads((tmp_path / name).read_bytes()) for name in formats.TRANSFORMERS_FILES[1:]] == [{}, {}]
     for wrong in (5, ["a"], b"a"):
         with pytest.raises(TypeError, match="chat_template must be a str, not"):
             tokenizer.save(tmp_path, chat_template=wrong)
@@ -1376,9 +1376,9 @@ def test_added_tokens_that_overlap_are_found_in_linear_time():
         tokens, others = list(dict.fromkeys(words))[::2], set(words[1::2]) - set(words[::2])
         ends = [any(token[-n:] == other[:n] for other in others for n in range(1, len(other) + 1) if n <= len(token)) for token in tokens]
         inside = [any(other in token for other in others) for token in tokens]
-        assert list(models.overlapping(tokens, others)) == [token for token, *found in zip(tokens, ends, inside) if any(found)]
+        assert list(formats.overlapping(tokens, others)) == [token for token, *found in zip(tokens, ends, inside) if any(found)]
     start = time.process_time()
-    assert list(models.overlapping(["ab" * 50_000, "c"], ["ab" * 40_000, *map(str, range(10_000))])) == ["ab" * 50_000]
+    assert list(formats.overlapping(["ab" * 50_000, "c"], ["ab" * 40_000, *map(str, range(10_000))])) == ["ab" * 50_000]
     assert time.process_time() - start < 2
 
 

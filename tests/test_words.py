@@ -11,7 +11,7 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import corpora, models
+from bpe_more import corpora, formats, steps
 from shared import BAD_UTF8, FORMS, MANY, pipe_of
 from test_bpe import (
     CUSTOM,
@@ -102,7 +102,7 @@ def test_spellings_that_other_programs_read_in_the_same_way_or_not():
         except ValueError:
             answers.append("-")
         seen.append((pattern, " ".join(answers)))
-        assert answers[0] == "=" or models.differs_in_oniguruma(pattern), pattern
+        assert answers[0] == "=" or formats.differs_in_oniguruma(pattern), pattern
     assert seen == SPELLINGS
 
 
@@ -118,7 +118,7 @@ BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 def test_expressions_with_sets_in_sets_have_the_words_of_tokenizers(pattern):
     tokenizers, rng = need("tokenizers"), random.Random(2)
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    assert not models.differs_in_oniguruma(pattern)
+    assert not formats.differs_in_oniguruma(pattern)
     for _ in range(300):
         text = random_text(rng, [*TRICKY, "漢字", "カナ", "12", "。", "|", "(", " ("], rng.randint(0, 30))
         expected = [text[start:end] for _, (start, end) in split.pre_tokenize_str(text)]
@@ -287,7 +287,7 @@ def test_text_that_is_normalized_later_is_cut_where_its_words_stay(form):
         for _ in range(5 * MANY):
             text = random_text(rng, [*FORMS, *"ab.1 '<>=", "\u3099", "\u0338", "b.", "1 2", "<EOT>"], rng.randint(5, 40))
             for name in ("gpt2", "cl100k", "o200k", "llama3"):
-                pattern = models.Steps((form, name))
+                pattern = steps.Steps((form, name))
                 pattern.normalized = normalized
                 place = bpe.last_cut(text.encode(), pattern, normalized)
                 parts = [part.decode() for part in (text.encode()[:place], text.encode()[place:])]

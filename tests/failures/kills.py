@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HERE))
 import bpe  # noqa: E402
 from bpe_more import corpora, outputs  # noqa: E402
-from bpe_more.models import model_files  # noqa: E402
+from bpe_more.formats import model_files  # noqa: E402
 
 END = "<|endoftext|>"
 PR_SET_CHILD_SUBREAPER = 36  # orphans become children of this process, so that it can wait for them

@@ -1,0 +1,551 @@
+"""Files of other programs: tokenizer.json of any byte-level BPE, ranks of tiktoken, settings for transformers."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import contextlib
+import errno
+import itertools
+import json
+import operator
+import os
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+from unicodedata import normalize
+
+import regex
+
+import bpe
+from bpe_more import outputs
+from bpe_more.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, check_size, compile_pattern, steps_of
+
+# ------------------------------
+# Saving, with settings for transformers
+# ------------------------------
+
+def model_files(folder: bpe.FilePath) -> list[str]:
+    """Return the paths of the files of a model, in the order in which save() replaces them."""
+    for_transformers = [*TRANSFORMERS_FILES, "chat_template.jinja"]
+    names = ["tokenizer.json", *for_transformers, "vocab.json", "merges.txt"]
+    return [os.path.join(folder, name) for name in names]
+
+
+def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_ids: Mapping[str, int], pattern: Pattern,
+               folder: bpe.FilePath, settings: Mapping[str, Any], roles: Mapping[str, str | None]) -> str:
+    """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
+
+    settings are those of Tokenizer for models of other programs, and roles are for transformers.
+    """
+    ids, pairs = bpe.printable(vocab, merges, special_ids)
+    left_out = special_tokens_left_out(ids, special_ids)
+    if not left_out:
+        bpe.check_special_names(special_ids)
+    reasons = list(unsupported_tokens(special_ids, settings.get("normalized", ()), steps_of(pattern)[0]))
+    bpe.require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
+    if left_out:  # merges use none of them
+        ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
+    for_transformers, note = transformers_files(folder, special_ids, roles)
+    texts = bpe.model_texts(tokenizer_json(ids, pairs, special_ids, pattern, settings))
+    outputs.write_files(folder, {"tokenizer.json": texts.pop("tokenizer.json"), **for_transformers, **texts})
+    return note
+
+
+def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:
+    """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
+
+    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". Outside
+    of it, its id follows from its position, so the special tokens with greater ids are left out, too, if
+    all ids are right then.
+    """
+    unclear = {special for special in special_ids if not bpe.is_clear_name(special)}
+    if not unclear:
+        return unclear
+    first = min(map(special_ids.__getitem__, unclear))
+    for left_out in ({special for special in special_ids if special_ids[special] >= first}, unclear):
+        in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
+        if ids_by_position(in_vocab, special_ids) == special_ids:
+            return left_out
+    return set()
+
+
+def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> dict[str, int]:
+    """Return the ids of special tokens; outside the vocabulary, they count from its size on, as in tokenizers."""
+    new_id, special_ids = len(vocab), {}
+    for text in special_tokens:
+        special_ids[text] = vocab.get(text, new_id)
+        new_id = max(new_id, special_ids[text] + 1)
+    return special_ids
+
+
+TRANSFORMERS_FILES = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+LISTS_OF_ROLES = ["additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"]
+
+
+def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int],
+                       roles: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Return the texts of files that only transformers reads, and a note about what is left out.
+
+    They have these roles, and the earlier settings in the folder, without roles and added tokens of
+    another model: transformers would give those an id beyond the vocabulary. Version 5 prefers
+    chat_template.jinja; version 4.45 reads only tokenizer_config.json.
+    """
+    for name, value in roles.items():
+        if name == "chat_template" and not isinstance(value, (str, type(None))):
+            raise TypeError(f"chat_template must be a str, not {value!r:.60}")
+        allowed = name == "chat_template" or value is None or value in special_ids
+        bpe.require(allowed, "{}={!r:.99} must be one of the special tokens", name, value)
+    new = {name: value for name, value in roles.items() if value is not None}
+    old, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
+    with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "chat_template.jinja"), "rb") as file:
+        old["chat_template"] = file.read().decode("utf-8")
+    decoder = old.pop("added_tokens_decoder", None)  # tokenizer.json has the same
+    if decoder is None:  # only then, transformers reads the other two files
+        old |= in_map
+    kept, gone = own_roles({name: value for name, value in old.items() if name not in new}, special_ids)
+    others = {*map(content_of, entries_of(decoder).values()), *added}.difference(special_ids)
+    gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
+
+    defaults = {
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
+    }
+    # The class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5.
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **defaults, **kept, **new}
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config.pop("auto_map", None)  # a class in a file of Python
+    files = {
+        "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
+        "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
+    }
+    there = [name for name in files if os.path.exists(os.path.join(folder, name))]
+    texts = {name: bpe.to_json(files[name]) for name in there}
+    if isinstance(template := config.get("chat_template"), str):  # in version 4, it may be a list of several
+        texts["chat_template.jinja"] = template
+    what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)
+    note = f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
+    return {"tokenizer_config.json": bpe.to_json(config), **texts}, note
+
+
+def dict_in_file(path: str) -> dict[str, Any]:
+    """Return a dict from a file of JSON; an empty one if there is no such file, or another content."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        with open(path, "rb") as file:
+            content = json.load(file)
+        bpe.to_json(content).encode("utf-8")  # no lone surrogate
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def content_of(token: Any) -> str | None:
+    """Return the text of a token in transformers' files, which is a str or a dict, or None."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def is_role(name: str, value: Any) -> bool:
+    """Tell if a setting of transformers names one or several special tokens."""
+    return name in LISTS_OF_ROLES or (name.endswith("_token") and content_of(value) is not None)
+
+
+def own_roles(settings: Mapping[str, Any], special_tokens: Container[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with only those roles that a model's special tokens can have, and names of the others."""
+    kept, gone = {}, []
+    for name, value in settings.items():
+        if not is_role(name, value):
+            kept[name] = value
+            continue
+        tokens = entries_of(value) if name in LISTS_OF_ROLES else {0: value}
+        texts = {key: content_of(token) for key, token in tokens.items()}
+        own = {key: text for key, text in texts.items() if text in special_tokens}
+        gone += [f"{name} {texts[key]!r:.60}" for key in texts if key not in own]
+        if name in LISTS_OF_ROLES:
+            kept[name] = own if isinstance(value, dict) else list(own.values())
+        elif own:
+            kept[name] = own[0]  # of {0: value}
+    return kept, gone
+
+
+def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
+                   settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
+    content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
+    normalized, kept = set(settings.get("normalized", ())), set(settings.get("kept", ()))
+    for token in content["added_tokens"]:
+        token["normalized"], token["special"] = token["content"] in normalized, token["content"] not in kept
+    form, steps = steps_of(pattern)
+    content["normalizer"] = {"type": form} if form else None
+    content["pre_tokenizer"]["pretokenizers"][:1] = map(split_step, steps)
+    content["model"]["ignore_merges"] = settings.get("ignore_merges", False)
+    return {**content, **settings.get("rest", {})}
+
+
+def split_step(step: str) -> dict[str, Any]:
+    """Return a step of a pattern as tokenizer.json has it."""
+    pattern = {"Regex": bpe.JSON_PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))}
+    invert = step.startswith(ONLY_MATCHES)
+    behavior = "Removed" if invert else "Isolated"
+    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+
+
+# ------------------------------
+# Reading a tokenizer.json
+# ------------------------------
+
+def model_path(path: bpe.FilePath) -> bpe.FilePath:
+    """Return the path of a tokenizer.json: the one in a folder, or path. Raises FileNotFoundError."""
+    is_folder = os.path.isdir(path)
+    file = os.path.join(path, "tokenizer.json") if is_folder else path
+    if os.path.exists(file):
+        return file
+    reason = "No such file or folder (from a hub, download tokenizer.json first)"
+    if is_folder:
+        reason = "No tokenizer.json in this folder"
+        if os.path.exists(os.path.join(path, "merges.txt")):
+            reason += '; Tokenizer.from_files("vocab.json", "merges.txt").save(folder) makes it from these two'
+    raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))
+
+
+# A file that begins as save() writes it is read as regex does: no other program ends lines like this.
+OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
+
+# Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
+# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line.
+ALIKE = (
+    r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
+    r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"
+    r"(?P<one>\\[nrtfav]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\ )(?P<class>\\[dDsS]|\\[pP]\{\^?(?&name)\})"
+    r"(?P<in_set>(?&one)|[^]\\[&|~-]|&(?!&)|\|(?!\|)|~(?!~))"
+    r"(?P<operand>(?:(?&in_set)-(?&in_set)(?!-)|(?&in_set)|(?&class)|(?&set))++)"
+    r"(?P<set>\[(?!:)\^?-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
+    r"(?:\\s\+\+\$(?=\||$)|(?&one)|(?&class)|(?&set)|[^]\\[(){}|*+?.^$]|[.|)]"
+    r"|\(\?i:(?:['’|a-hj-zA-HJ-Z]|\[[a-hj-zA-HJ-Z]+\])*+\)|\((?![?*])|\(\?(?::|>|<?[=!])"
+    r"|[*+?][?+]?|\{[0-9]+\}(?![?+])|\{[0-9]+,[0-9]*\}(?!\+))*+"
+)
+
+
+def differs_in_oniguruma(expression: str) -> str:
+    """Return the beginning of what Oniguruma reads differently from regex, or may; "" if there is nothing."""
+    check_size(expression)
+    end = regex.match(ALIKE, expression, regex.V0).end()  # type: ignore[union-attr]  # it matches the empty string
+    # (?i:st) matches one character there, U+FB06
+    folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
+    if folded or end < len(expression):
+        return folded[0] if folded else expression[end : end + 20]
+    # After "" at a place, regex may find more there, and Oniguruma doesn't. A lookaround may read nothing, too.
+    without_lookarounds = compile_pattern(re.sub(r"\(\?<?[=!]", "(?:|", expression))
+    return expression[:20] if without_lookarounds.fullmatch("") else ""
+
+
+# A tokenizer.json of another program is compared with what save() would write for its tokens and its
+# steps. A difference is an error that names it, except for entries
+# that change no id: trim_offsets is about places in text, and decoding uses neither add_prefix_space
+# nor use_regex. Such a file may come from anywhere, so reading it takes time and memory like its size.
+HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
+UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
+
+
+def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of Tokenizer, and those with a name that only some models need.
+
+    Raises ValueError for what is not supported, KeyError for what is missing.
+    """
+    content, is_ours = json.loads(data), data.startswith(OUR_BEGINNING)
+    model, added = content["model"], content.get("added_tokens") or []
+    model_type = json.dumps(model.setdefault("type", "BPE"))
+    bpe.require(model_type == '"BPE"', f"model.type = {model_type:.99} is not supported")
+    # older versions write a pair as "t h"; partition() is faster than split()
+    pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in model.pop("merges", [])]
+    vocab = model.pop("vocab", {})
+    if all(character in vocab for character in bpe.CHARACTERS):  # no byte is unknown
+        model.pop("unk_token", None)
+
+    specials, reasons = tuple(token["content"] for token in added), []
+    try:
+        bpe.check_special_tokens(specials)
+        bpe.check_special_names(filter(vocab.__contains__, specials))  # others name no other token
+    except ValueError as error:  # such as "\n", of one byte; there may be more reasons
+        reasons.append(f"{error!s:.200}")
+    special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
+    vocab = {text: token_id for text, token_id in vocab.items() if text not in special_ids}
+
+    pattern, entries = read_steps(content, is_ours)
+    kept = tuple(token["content"] for token in added if not token.get("special"))
+    normalized = tuple(token["content"] for token in added if token.get("normalized"))
+    rest = {name: content[name] for name in UNUSED if content.get(name)}
+    ignore_merges = model.get("ignore_merges") is True
+    settings: dict[str, Any] = {"kept": kept, "normalized": normalized, "rest": rest, "ignore_merges": ignore_merges}
+    check_supported(content, entries, special_ids, pattern, settings, reasons)
+    vocab, merges = bpe.to_bytes(vocab | special_ids, pairs, specials)
+    # a tuple: a warning about tokens that no merge makes would not help, since the ids are right
+    return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
+
+
+def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any]]:
+    """Return the pattern of a tokenizer.json; and its normalizer and pre_tokenizer, spelled as by save()."""
+    normalizer = content.get("normalizer") or {}
+    while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
+        normalizer = (normalizer["normalizers"] or [{}])[0]
+    pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
+    pre_tokenizer, steps = content.get("pre_tokenizer") or {}, []
+    for step in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        literal = step.get("pattern", {}).get("String")
+        if literal:  # tokenizers makes an expression of it, too
+            step = {**step, "pattern": {"Regex": f"(?:{regex.escape(literal)})"}}
+        kind, expression = step.get("type"), step.get("pattern", {}).get("Regex", "")
+        if kind == "Digits":
+            expression = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
+            step = split_step(expression)
+        elif kind == "ByteLevel" and step.get("use_regex", True):  # the default: it splits text, too
+            pattern.append("gpt2")
+            steps.append(split_step("gpt2"))
+            step = {**step, "use_regex": False}
+        if kind != "ByteLevel":
+            ours = (ONLY_MATCHES if step.get("invert") else "") + expression
+            if step == split_step(ours) and (is_ours or literal or not differs_in_oniguruma(expression)):
+                pattern.append(check_pattern(ours))
+                step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
+            else:  # check_supported() reports it; a placeholder keeps the index of later steps
+                pattern.append("gpt2")
+        steps.append(step)
+    entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+    return check_pattern(tuple(pattern)), entries
+
+
+def check_supported(content: dict[str, Any], entries: dict[str, Any], special_ids: Mapping[str, int], pattern: Pattern,
+                    settings: Mapping[str, Any], other_reasons: Sequence[str]) -> None:
+    """Raise ValueError for each entry of a tokenizer.json that could change ids, with its value, in one line."""
+    expected = tokenizer_json({}, [], special_ids, pattern, settings)
+    del expected["model"]["vocab"]
+    decoder = content.get("decoder") or expected["decoder"]
+    found = differences(expected, {**content, **entries, "decoder": decoder})
+    different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
+    values = {name: value for name, value in different.items() if value is not None}
+    # where only our side has values, as for "pre_tokenizer": null, their whole entry is shown
+    entries_shown = {name.split(".")[0] for name in values}
+    for entry in (name.split(".")[0] for name in different):
+        if entry not in entries_shown:
+            values[entry] = content.get(entry)
+    reasons = []
+    for name, value in values.items():
+        part = differs_in_oniguruma(value) if name.endswith(".pattern.Regex") else ""
+        why = f", of which tokenizers and Python's regex may read {part!r} differently," if part else ""
+        reasons.append(f"{name:.99} = {json.dumps(value):.99}{why}")
+    form = steps_of(pattern)[0]
+    reasons += [*other_reasons, *unsupported_tokens(special_ids, settings["normalized"], form)]
+    reasons += unsupported_templates(content)
+
+    lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
+    most = 280 if not lengths or lengths[-1] <= 280 else 260  # what is left of 300 is for the words below
+    shown = reasons[: max(1, sum(length <= most for length in lengths))]
+    n_values = min(len(shown), len(values))
+    if n_values:
+        shown[n_values - 1] += " is not supported" if n_values == 1 else " are not supported"
+    if len(shown) < len(reasons):
+        shown.append(f"and {len(reasons) - len(shown):,} more")
+    bpe.require(not shown, "{}", "; ".join(shown))
+
+
+def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) for each value in a tree of JSON that differs from ours.
+
+    In {"a": {"b": [1]}}, 1 has the name a.b.0. Null, false, 0, "" and empty lists mean the same as no
+    entry; for a value that only our tree has, yield (name, None).
+    """
+    pairs = [("", ours, theirs)]  # not a recursion, because a file may be nested deeper than Python's stack
+    while pairs:
+        name, our_tree, their_tree = pairs.pop()
+        if (our_tree or None) == (their_tree or None):
+            continue
+        if not isinstance(their_tree, (dict, list)) or len(name) > 98:  # else 20,000 names could be long
+            yield name, their_tree or None
+            continue
+        if our_tree and not isinstance(our_tree, (dict, list)):
+            yield name, None
+        our_values, their_values = entries_of(our_tree), entries_of(their_tree)
+        for key in reversed({**our_values, **their_values}):
+            full_name = f"{name}.{key!s:.99}" if name else f"{key!s:.99}"
+            pairs.append((full_name, our_values.get(key), their_values.get(key)))
+
+
+def entries_of(tree: Any) -> dict[Any, Any]:
+    """Return the entries of a dict or a list, else none."""
+    return tree if isinstance(tree, dict) else dict(enumerate(tree)) if isinstance(tree, list) else {}
+
+
+def unsupported_tokens(special_tokens: Iterable[str], normalized: Sequence[str], form: Any) -> Iterator[str]:
+    """Yield a reason for each added token that the package tokenizers could find elsewhere than we do."""
+    # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
+    # first searches the whole text for tokens that are not normalized. We do so only with a normal
+    # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)
+    others = () if form else set(special_tokens).difference(normalized)
+    for token in overlapping(normalized, others):
+        yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
+    for token in normalized:
+        if form and token != normalize(form, token):
+            yield f"the normalized added token {token!r:.99} is not in {form}"
+
+
+def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
+    """Yield each token that has one of the others in it, or ends with a beginning of one.
+
+    This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is
+    a beginning of some of the others; state 0 is the empty one.
+    """
+    following: dict[tuple[int, str], int] = {}  # (state, next character) -> state
+    shorter = [0]  # the state of the longest proper ending of a state that is a state, too
+    complete = {0: False}  # whether a state ends with one of the others
+
+    def after(state: int, character: str) -> int:
+        while state and (state, character) not in following:
+            state = shorter[state]
+        return following.get((state, character), 0)
+
+    left = [(other, 0) for other in others if tokens]
+    for place in itertools.count():  # the shortest states first
+        left = [(other, state) for other, state in left if place < len(other)]
+        if not left:
+            break
+        for number, (other, state) in enumerate(left):
+            new = following.get((state, other[place]))
+            if new is None:
+                new = len(shorter)
+                shorter.append(after(shorter[state], other[place]) if state else 0)
+                following[state, other[place]] = new
+                complete[new] = complete[shorter[new]]
+            complete[new] |= place + 1 == len(other)
+            left[number] = other, new
+    for token in tokens:
+        state, found = 0, False
+        for character in token:
+            state = after(state, character)
+            found |= complete[state]
+        if found or state:
+            yield token
+
+
+def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
+    """Yield a reason for each template in which the text does not occur once."""
+    processor = content.get("post_processor") or {}
+    for step in processor.get("processors", [processor]):
+        template = step.get("single", [{"Sequence": {"id": "A"}}])
+        texts = [part["Sequence"]["id"] for part in template if "SpecialToken" not in part]
+        if texts != ["A"]:
+            yield f"a template of {json.dumps(template):.99} is not supported: text A must be in it once"
+
+
+# ------------------------------
+# Reading ranks of tiktoken
+# ------------------------------
+
+class WordsFirst(list[bpe.Pair]):
+    """Merges of a model in which a word that is a token stays whole: ignore_merges of Tokenizer."""
+
+
+def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any]) -> bpe.Model:
+    """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
+
+    Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a
+    token of two others, in the order of ranks; words that are tokens stay whole. Instead of a path, take
+    ranks as programs hold them in memory: {token: rank}, as tiktoken does, or {rank: token}.
+    """
+    ids = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
+    vocab = {rank: token for token, rank in ids.items()}
+    # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
+    lengths = sorted({len(token) for token in ids if token})
+    splits = [
+        (rank, ids[token[:end]], ids[token[end:]])
+        for token, rank in ids.items()
+        for end in itertools.takewhile(len(token).__gt__, lengths)
+        if token[:end] in ids and token[end:] in ids
+    ]
+    return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
+
+
+def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[bytes, int]:
+    """Return {token: rank} for that, or for {rank: token}."""
+    pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
+    for token, rank in pairs:
+        valid = isinstance(token, bytes) and hasattr(rank, "__index__") and rank >= 0
+        bpe.require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
+    ids = {token: operator.index(rank) for token, rank in pairs}
+    unique = len(ids) == len(set(ids.values())) == len(ranks)
+    bpe.require(unique, "two tokens have the same rank, or a token has two ranks")
+    bpe.require(ids, "there are no ranks")
+    return ids
+
+
+def ranks_of_file(path: bpe.FilePath) -> dict[bytes, int]:
+    """Return {token: rank} for a .tiktoken file."""
+    in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
+    ids: dict[bytes, int] = {}
+    ranks: set[int] = set()
+    with open(path, "rb") as file, error_prefix(path):
+        for number, line in enumerate(file.read().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
+            if line:
+                match = re.fullmatch(b"(%s) ([0-9]+)" % in_base64, line)  # "=" is b"" in Whisper's file
+                if not match:
+                    raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
+                token, rank = base64.b64decode(match[1]), int(match[2])
+                # of a file that ends too early, the last line may have 25 instead of 257
+                fresh = token not in ids and rank not in ranks
+                bpe.require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
+                ids[token] = rank
+                ranks.add(rank)
+        bpe.require(ids, "the file is empty")
+    return ids
+
+
+# ------------------------------
+# Errors of files
+# ------------------------------
+
+@contextlib.contextmanager
+def error_prefix(path: bpe.FilePath) -> Iterator[None]:
+    """Put a file's name before an error of at most 300 characters, and say what the file seems to be."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        text = str(error)
+        if type(error) is not ValueError:
+            hint = "vocab.json and merges.txt are for Tokenizer.from_files"
+            if os.fspath(path).endswith(("vocab.json", "merges.txt")):
+                hint = "tokenizer.json is for Tokenizer.load"
+            text = f"not a byte-level BPE model ({error!r:.99}); {hint}, .tiktoken files for read_tiktoken"
+        text = looks_like(path) or text
+        text = text if len(text) <= 300 else f"{text[:299]}…"
+        raise ValueError(f"{os.fspath(path)}: {text}") from None
+
+
+def looks_like(path: bpe.FilePath) -> str:
+    """Say what a file that can't be read seems to be, and what to do with it; "" if its beginning doesn't tell."""
+    with open(path, "rb") as file:
+        content = file.read()
+    start = content[:200].strip()
+    if not start:
+        return "the file is empty"
+    if start.startswith(b"version https://git-lfs"):
+        return "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
+    if re.match(rb"<[!?A-Za-z]", start):
+        return "this looks like a web page, not a model"
+    if re.match(rb'\{\s*"[0-9]+"\s*:\s*"', start):
+        way = "ids = {token: int(i) for i, token in json.load(open(path)).items()}"
+        way += '; json.dump(ids, open("vocab.json", "w"))'
+        return f"this is {{id: token}}, not {{token: id}}; to convert it: {way}"
+    return pairs_of_ids(content.decode("utf-8", "replace"))
+
+
+def pairs_of_ids(text: str) -> str:
+    """Say so, and how to convert them, if merges are written as ids; else return ""."""
+    # 116 104, or (116, 104), or [[116, 104], ...: as tokens, another merge would have to make 116
+    ids = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
+    made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()
+    if not ids or all(len(token) == 1 or token in made for token in ids.groups()):
+        return ""
+    way = "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
+    way += "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
+    return f"these are pairs of ids, not of tokens; to convert them: {way}"

@@ -1,0 +1,131 @@
+"""Patterns in several steps, as models of other programs have them, and limits for patterns of strangers.
+
+check_pattern(), compile_pattern(), find_words() and places_to_cut() take the places of those in bpe.py.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import Any
+from unicodedata import normalize
+
+import bpe
+
+# Models of other programs may split text in several steps, and normalize it first: such a pattern is a
+# tuple. Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), the first
+# step splits off numbers, and "gpt2" splits the rest. ("NFC", "qwen2") is Qwen's.
+Pattern = Any  # a str, or a tuple of str
+NORMAL_FORMS = ("NFC", "NFKC")
+ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
+
+# The plain forms of functions, of which those below take the place
+check_one_pattern, find_words_of_step, places_for_step = bpe.check_pattern, bpe.find_words, bpe.places_to_cut
+compile_any_size: Any = bpe.compile_pattern
+
+
+def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
+    """Return the normal form and the steps of a pattern: ("NFC", "qwen2") -> ("NFC", ("qwen2",))."""
+    steps = (pattern,) if isinstance(pattern, str) else tuple(pattern)
+    has_form = steps and steps[0] in NORMAL_FORMS
+    return (steps[0], steps[1:]) if has_form else ("", steps)
+
+
+def check_pattern(pattern: Pattern) -> Pattern:
+    """Check a pattern: a name, an expression, or steps. Spellings of a named pattern become its name."""
+    if isinstance(pattern, Steps):
+        return pattern  # it was checked
+    if isinstance(pattern, tuple) and all(isinstance(step, str) for step in pattern):
+        form, steps = steps_of(pattern)
+        checked = tuple(map(check_pattern, steps))
+        if form:
+            return (form, *checked)
+        return checked[0] if len(checked) == 1 else checked
+    if isinstance(pattern, str) and pattern.startswith(ONLY_MATCHES):
+        name = check_one_pattern(pattern.removeprefix(ONLY_MATCHES))
+        return name if name in bpe.PATTERNS else pattern  # a named pattern's matches are all of the text
+    if not isinstance(pattern, str):
+        raise ValueError(f"pattern must be a str, or a tuple of str, not {pattern!r:.200}")
+    return check_one_pattern(pattern)
+
+
+class Steps(tuple[str, ...]):
+    """The steps of a model's pattern, with the special tokens that are found only in normalized text."""
+
+    normalized: tuple[str, ...] = ()
+
+
+@functools.lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> Any:
+    """Compile a named pattern or an expression, but not one of any size."""
+    check_size(bpe.PATTERNS.get(pattern, pattern))
+    return compile_any_size(pattern)
+
+
+MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000  # of an expression; to compile it takes half a second
+
+
+def check_size(expression: str) -> None:
+    """Refuse an expression that would take seconds and gigabytes to compile, such as (?:x{10000}){10000}."""
+    shown = f"pattern {expression!r:.100}"
+    length = len(expression)
+    bpe.require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
+    sizes = [0]  # of the open groups: how many characters they have with their repetitions
+    last = depth = 0  # the size of the last item, and how many sets are open
+    for part in re.findall(r"(?s)\\.|\[\^?\]?|\{[0-9]*,?[0-9]+\}|\|\||.", expression):
+        if part[0] == "[" or (part == "]" and depth):
+            depth += 1 if part[0] == "[" else -1
+            last = 1
+        elif depth:
+            bpe.require(part != "||", f"{shown}: programs differ in what || means in a set; write |, or \\|\\|")
+            continue
+        elif part == "(":
+            sizes.append(0)
+            last = 0
+        elif part == ")" and len(sizes) > 1:
+            last = sizes.pop()
+        elif part[0] == "{" and len(part) > 1:
+            times = int(part[1:-1].rpartition(",")[2].lstrip("0")[:7] or 0)  # 7 digits are too many anyway
+            last *= max(times - 1, 0)
+        else:
+            last = 1
+        sizes[-1] += last
+        bpe.require(len(sizes) + depth <= MOST_NESTED, f"{shown} has more than {MOST_NESTED} nested groups and sets")
+        bpe.require(sizes[-1] <= MOST_REPEATED, f"{shown} repeats more than {MOST_REPEATED:,} characters")
+
+
+def find_words(text: str, pattern: Pattern) -> list[str]:
+    r"""Split text into words: find_words("in 2024", (r"\d\d", "gpt2")) -> ["in", " ", "20", "24"]."""
+    if isinstance(pattern, str):
+        if pattern.startswith(ONLY_MATCHES):
+            return [match[0] for match in compile_pattern(pattern).finditer(text) if match[0]]
+        return find_words_of_step(text, pattern)
+    form, steps = steps_of(check_pattern(pattern))
+    words = [normalize(form, text) if form else text]
+    for step in steps:
+        words = [word for piece in words for word in find_words(piece, step)]
+    return list(filter(None, words))
+
+
+def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) -> Iterator[int]:
+    """Yield the places at which no word goes on, as indexes of text, the last one first.
+
+    For a custom pattern, the C engine finds more than bpe.py does. If there is a normal form, some special
+    tokens may be searched for last, in normalized text, and normalizing may even create one.
+    """
+    form, steps = steps_of(pattern)
+    named = len(steps) == 1 and steps[0] in bpe.PATTERNS
+    engine, lacks = bpe.find_engine()
+    if engine and not lacks and not named and not engine.pattern(pattern)[1]:
+        yield from engine.cuts(pattern, text.encode("utf-8", "surrogateescape"))
+    normalized = getattr(pattern, "normalized", ()) if form else ()
+    found_first = tuple(token for token in special_tokens if token not in normalized)
+    margin = 3 + max(map(len, special_tokens), default=1)
+    for place in places_for_step(text, steps[0] if named else "", found_first):
+        near, both = text[place - margin : place + margin], text[place - 1 : place + 1]
+        # Without a named pattern, nothing is joined: each side of a special token is normalized alone.
+        # Else, normalizing what isn't ASCII could make a special token that crosses the cut, and NFKC
+        # turns the sign ™ into the letters TM, which join the word before it.
+        if not (form and named) or ((not normalized or near.isascii()) and normalize(form, both) == both):
+            yield place

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import codecs
 import contextlib
-import errno
 import itertools
 import json
 import operator
@@ -19,7 +18,7 @@ import regex
 
 import bpe
 from bpe_more import outputs
-from bpe_more.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, check_size, compile_pattern, steps_of
+from bpe_more.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
 
 # ------------------------------
 # Saving, with settings for transformers
@@ -91,12 +90,13 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int],
     another model: transformers would give those an id beyond the vocabulary. Version 5 prefers
     chat_template.jinja; version 4.45 reads only tokenizer_config.json.
     """
-    for name, value in roles.items():
-        if name == "chat_template" and not isinstance(value, (str, type(None))):
-            raise TypeError(f"chat_template must be a str, not {value!r:.60}")
-        allowed = name == "chat_template" or value is None or value in special_ids
-        bpe.require(allowed, "{}={!r:.99} must be one of the special tokens", name, value)
     new = {name: value for name, value in roles.items() if value is not None}
+    for name, value in new.items():
+        if name != "chat_template":
+            bpe.require(value in special_ids, "{}={!r:.99} must be one of the special tokens", name, value)
+        elif not isinstance(value, str):
+            raise TypeError(f"chat_template must be a str, not {value!r:.60}")
+
     old, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
     with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "chat_template.jinja"), "rb") as file:
         old["chat_template"] = file.read().decode("utf-8")
@@ -194,50 +194,8 @@ def split_step(step: str) -> dict[str, Any]:
 # Reading a tokenizer.json
 # ------------------------------
 
-def model_path(path: bpe.FilePath) -> bpe.FilePath:
-    """Return the path of a tokenizer.json: the one in a folder, or path. Raises FileNotFoundError."""
-    is_folder = os.path.isdir(path)
-    file = os.path.join(path, "tokenizer.json") if is_folder else path
-    if os.path.exists(file):
-        return file
-    reason = "No such file or folder (from a hub, download tokenizer.json first)"
-    if is_folder:
-        reason = "No tokenizer.json in this folder"
-        if os.path.exists(os.path.join(path, "merges.txt")):
-            reason += '; Tokenizer.from_files("vocab.json", "merges.txt").save(folder) makes it from these two'
-    raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))
-
-
 # A file that begins as save() writes it is read as regex does: no other program ends lines like this.
 OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
-
-# Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
-# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line.
-ALIKE = (
-    r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
-    r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"
-    r"(?P<one>\\[nrtfav]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\ )(?P<class>\\[dDsS]|\\[pP]\{\^?(?&name)\})"
-    r"(?P<in_set>(?&one)|[^]\\[&|~-]|&(?!&)|\|(?!\|)|~(?!~))"
-    r"(?P<operand>(?:(?&in_set)-(?&in_set)(?!-)|(?&in_set)|(?&class)|(?&set))++)"
-    r"(?P<set>\[(?!:)\^?-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
-    r"(?:\\s\+\+\$(?=\||$)|(?&one)|(?&class)|(?&set)|[^]\\[(){}|*+?.^$]|[.|)]"
-    r"|\(\?i:(?:['’|a-hj-zA-HJ-Z]|\[[a-hj-zA-HJ-Z]+\])*+\)|\((?![?*])|\(\?(?::|>|<?[=!])"
-    r"|[*+?][?+]?|\{[0-9]+\}(?![?+])|\{[0-9]+,[0-9]*\}(?!\+))*+"
-)
-
-
-def differs_in_oniguruma(expression: str) -> str:
-    """Return the beginning of what Oniguruma reads differently from regex, or may; "" if there is nothing."""
-    check_size(expression)
-    end = regex.match(ALIKE, expression, regex.V0).end()  # type: ignore[union-attr]  # it matches the empty string
-    # (?i:st) matches one character there, U+FB06
-    folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
-    if folded or end < len(expression):
-        return folded[0] if folded else expression[end : end + 20]
-    # After "" at a place, regex may find more there, and Oniguruma doesn't. A lookaround may read nothing, too.
-    without_lookarounds = compile_pattern(re.sub(r"\(\?<?[=!]", "(?:|", expression))
-    return expression[:20] if without_lookarounds.fullmatch("") else ""
-
 
 # A tokenizer.json of another program is compared with what save() would write for its tokens and its
 # steps. A difference is an error that names it, except for entries
@@ -277,7 +235,13 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     rest = {name: content[name] for name in UNUSED if content.get(name)}
     ignore_merges = model.get("ignore_merges") is True
     settings: dict[str, Any] = {"kept": kept, "normalized": normalized, "rest": rest, "ignore_merges": ignore_merges}
-    check_supported(content, entries, special_ids, pattern, settings, reasons)
+
+    expected = tokenizer_json({}, [], special_ids, pattern, settings)
+    entries["decoder"] = content.get("decoder") or expected["decoder"]
+    reasons += unsupported_tokens(special_ids, normalized, steps_of(pattern)[0])
+    reasons += unsupported_templates(content)
+    check_supported(content, entries, expected, reasons)
+
     vocab, merges = bpe.to_bytes(vocab | special_ids, pairs, specials)
     # a tuple: a warning about tokens that no merge makes would not help, since the ids are right
     return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
@@ -289,38 +253,49 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
     while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
         normalizer = (normalizer["normalizers"] or [{}])[0]
     pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
-    pre_tokenizer, steps = content.get("pre_tokenizer") or {}, []
-    for step in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
-        literal = step.get("pattern", {}).get("String")
-        if literal:  # tokenizers makes an expression of it, too
-            step = {**step, "pattern": {"Regex": f"(?:{regex.escape(literal)})"}}
-        kind, expression = step.get("type"), step.get("pattern", {}).get("Regex", "")
-        if kind == "Digits":
-            expression = r"\p{N}" if step.get("individual_digits") else r"\p{N}+"
-            step = split_step(expression)
-        elif kind == "ByteLevel" and step.get("use_regex", True):  # the default: it splits text, too
-            pattern.append("gpt2")
-            steps.append(split_step("gpt2"))
-            step = {**step, "use_regex": False}
-        if kind != "ByteLevel":
+
+    pre_tokenizer = content.get("pre_tokenizer") or {}
+    steps = []
+    for given in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+        is_literal = bool(given.get("pattern", {}).get("String"))
+        for step in spelled_by_save(given):
+            if step.get("type") == "ByteLevel":
+                steps.append(step)
+                continue
+            expression = step.get("pattern", {}).get("Regex", "")
             ours = (ONLY_MATCHES if step.get("invert") else "") + expression
-            if step == split_step(ours) and (is_ours or literal or not differs_in_oniguruma(expression)):
+            if step == split_step(ours) and (is_ours or is_literal or not differs_in_oniguruma(expression)):
                 pattern.append(check_pattern(ours))
-                step = split_step(pattern[-1])  # so that any spelling of a named pattern compares equal
+                steps.append(split_step(pattern[-1]))  # any spelling of a named pattern compares equal
             else:  # check_supported() reports it; a placeholder keeps the index of later steps
                 pattern.append("gpt2")
-        steps.append(step)
+                steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
     return check_pattern(tuple(pattern)), entries
 
 
-def check_supported(content: dict[str, Any], entries: dict[str, Any], special_ids: Mapping[str, int], pattern: Pattern,
-                    settings: Mapping[str, Any], other_reasons: Sequence[str]) -> None:
-    """Raise ValueError for each entry of a tokenizer.json that could change ids, with its value, in one line."""
-    expected = tokenizer_json({}, [], special_ids, pattern, settings)
-    del expected["model"]["vocab"]
-    decoder = content.get("decoder") or expected["decoder"]
-    found = differences(expected, {**content, **entries, "decoder": decoder})
+def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a pre-tokenizer as save() writes it: all but ByteLevel is a Split, and its pattern an expression."""
+    kind = step.get("type")
+    literal = step.get("pattern", {}).get("String")
+    if kind == "ByteLevel" and step.get("use_regex", True):  # the default: it splits text, too
+        yield split_step("gpt2")
+        yield {**step, "use_regex": False}
+    elif kind == "Digits":
+        yield split_step(r"\p{N}" if step.get("individual_digits") else r"\p{N}+")
+    elif literal:  # tokenizers makes an expression of it, too
+        yield {**step, "pattern": {"Regex": f"(?:{regex.escape(literal)})"}}
+    else:
+        yield step
+
+
+def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: dict[str, Any],
+                    other_reasons: Sequence[str]) -> None:
+    """Raise ValueError, in one line, with each value of a tokenizer.json that could change ids, and other reasons.
+
+    `entries` replace those of the file, whose spelling may differ from that of save().
+    """
+    found = differences(expected, {**content, **entries})
     different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
     values = {name: value for name, value in different.items() if value is not None}
     # where only our side has values, as for "pre_tokenizer": null, their whole entry is shown
@@ -328,24 +303,25 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], special_id
     for entry in (name.split(".")[0] for name in different):
         if entry not in entries_shown:
             values[entry] = content.get(entry)
+
     reasons = []
     for name, value in values.items():
         part = differs_in_oniguruma(value) if name.endswith(".pattern.Regex") else ""
         why = f", of which tokenizers and Python's regex may read {part!r} differently," if part else ""
         reasons.append(f"{name:.99} = {json.dumps(value):.99}{why}")
-    form = steps_of(pattern)[0]
-    reasons += [*other_reasons, *unsupported_tokens(special_ids, settings["normalized"], form)]
-    reasons += unsupported_templates(content)
+    reasons += other_reasons
+    if not reasons:
+        return
 
     lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
-    most = 280 if not lengths or lengths[-1] <= 280 else 260  # what is left of 300 is for the words below
+    most = 280 if lengths[-1] <= 280 else 260  # what is left of 300 is for the words below
     shown = reasons[: max(1, sum(length <= most for length in lengths))]
     n_values = min(len(shown), len(values))
     if n_values:
         shown[n_values - 1] += " is not supported" if n_values == 1 else " are not supported"
     if len(shown) < len(reasons):
         shown.append(f"and {len(reasons) - len(shown):,} more")
-    bpe.require(not shown, "{}", "; ".join(shown))
+    raise ValueError("; ".join(shown))
 
 
 def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:

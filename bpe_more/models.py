@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import itertools
 import os
@@ -105,7 +106,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101
         encode() gives the same ids as the program that wrote it, without the tokens that a template adds
         around text.
         """
-        path = formats.model_path(path)
+        path = model_path(path)
         with open(path, "rb") as file, formats.error_prefix(path):
             model, settings = formats.read_tokenizer_json(file.read())
             return cls(*model, **settings)
@@ -280,3 +281,17 @@ class Encoder(bpe.PythonEncoder):
 def most_threads(encoder: object) -> int:
     """Return 1 for an encoder in Python, whose threads would only fight for Python's lock."""
     return 1 if isinstance(encoder, bpe.PythonEncoder) else bpe.MOST_WORKERS
+
+
+def model_path(path: bpe.FilePath) -> bpe.FilePath:
+    """Return the path of a tokenizer.json: the one in a folder, or path. Raises FileNotFoundError."""
+    is_folder = os.path.isdir(path)
+    file = os.path.join(path, "tokenizer.json") if is_folder else path
+    if os.path.exists(file):
+        return file
+    reason = "No such file or folder (from a hub, download tokenizer.json first)"
+    if is_folder:
+        reason = "No tokenizer.json in this folder"
+        if os.path.exists(os.path.join(path, "merges.txt")):
+            reason += '; Tokenizer.from_files("vocab.json", "merges.txt").save(folder) makes it from these two'
+    raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 from unicodedata import normalize
 
+import regex
+
 import bpe
 
 # Models of other programs may split text in several steps, and normalize it first: such a pattern is a
@@ -129,3 +131,31 @@ def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) 
         # turns the sign ™ into the letters TM, which join the word before it.
         if not (form and named) or ((not normalized or near.isascii()) and normalize(form, both) == both):
             yield place
+
+
+# Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
+# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line.
+ALIKE = (
+    r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
+    r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"
+    r"(?P<one>\\[nrtfav]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\ )(?P<class>\\[dDsS]|\\[pP]\{\^?(?&name)\})"
+    r"(?P<in_set>(?&one)|[^]\\[&|~-]|&(?!&)|\|(?!\|)|~(?!~))"
+    r"(?P<operand>(?:(?&in_set)-(?&in_set)(?!-)|(?&in_set)|(?&class)|(?&set))++)"
+    r"(?P<set>\[(?!:)\^?-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
+    r"(?:\\s\+\+\$(?=\||$)|(?&one)|(?&class)|(?&set)|[^]\\[(){}|*+?.^$]|[.|)]"
+    r"|\(\?i:(?:['’|a-hj-zA-HJ-Z]|\[[a-hj-zA-HJ-Z]+\])*+\)|\((?![?*])|\(\?(?::|>|<?[=!])"
+    r"|[*+?][?+]?|\{[0-9]+\}(?![?+])|\{[0-9]+,[0-9]*\}(?!\+))*+"
+)
+
+
+def differs_in_oniguruma(expression: str) -> str:
+    """Return the beginning of what Oniguruma reads differently from regex, or may; "" if there is nothing."""
+    check_size(expression)
+    end = regex.match(ALIKE, expression, regex.V0).end()  # type: ignore[union-attr]  # it matches the empty string
+    # (?i:st) matches one character there, U+FB06
+    folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
+    if folded or end < len(expression):
+        return folded[0] if folded else expression[end : end + 20]
+    # After "" at a place, regex may find more there, and Oniguruma doesn't. A lookaround may read nothing, too.
+    without_lookarounds = compile_pattern(re.sub(r"\(\?<?[=!]", "(?:|", expression))
+    return expression[:20] if without_lookarounds.fullmatch("") else ""

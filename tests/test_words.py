@@ -11,7 +11,7 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import corpora, formats, steps
+from bpe_more import corpora, steps
 from shared import BAD_UTF8, FORMS, MANY, pipe_of
 from test_bpe import (
     CUSTOM,
@@ -102,7 +102,7 @@ def test_spellings_that_other_programs_read_in_the_same_way_or_not():
         except ValueError:
             answers.append("-")
         seen.append((pattern, " ".join(answers)))
-        assert answers[0] == "=" or formats.differs_in_oniguruma(pattern), pattern
+        assert answers[0] == "=" or steps.differs_in_oniguruma(pattern), pattern
     assert seen == SPELLINGS
 
 
@@ -118,7 +118,7 @@ BLOOM = r" ?[^(\s|[.,!?…。，、।۔،])]+"
 def test_expressions_with_sets_in_sets_have_the_words_of_tokenizers(pattern):
     tokenizers, rng = need("tokenizers"), random.Random(2)
     split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    assert not formats.differs_in_oniguruma(pattern)
+    assert not steps.differs_in_oniguruma(pattern)
     for _ in range(300):
         text = random_text(rng, [*TRICKY, "漢字", "カナ", "12", "。", "|", "(", " ("], rng.randint(0, 30))
         expected = [text[start:end] for _, (start, end) in split.pre_tokenize_str(text)]

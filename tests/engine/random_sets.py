@@ -1,7 +1,7 @@
 """Random patterns with sets in sets and operations on them: `python tests/engine/random_sets.py 10000`.
 
 Three comparisons, each of all words of random texts: C with Python, for all patterns that C supports; with tokenizers, for all
-that a tokenizer.json may have (formats.differs_in_oniguruma); with tiktoken, for all whose sets Rust reads as regex does.
+that a tokenizer.json may have (steps.differs_in_oniguruma); with tiktoken, for all whose sets Rust reads as regex does.
 """
 
 import itertools
@@ -20,7 +20,7 @@ import random_patterns as patterns
 from test_patterns import split
 
 import bpe
-from bpe_more import formats
+from bpe_more import steps
 
 ENGINE, WHY = bpe.find_engine()
 assert ENGINE, WHY
@@ -110,7 +110,7 @@ def main(n):
                     expected[word.encode()] = expected.get(word.encode(), 0) + 1
                 assert table.copy() == expected, (pattern, text)
         # regex 2026.11.19 finds "\n" for [^\\p{L}\\P{L}], which has no characters
-        if not formats.differs_in_oniguruma(pattern) and not regex.search(r"\\P\{L", pattern):
+        if not steps.differs_in_oniguruma(pattern) and not regex.search(r"\\P\{L", pattern):
             try:
                 step = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
             except Exception:  # it has no class of its own

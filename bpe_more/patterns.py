@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import operator
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -58,8 +59,8 @@ def parse(pattern: str) -> Tree:
     ("look", text, wanted)          (?=text), or (?!text) if not wanted: the next character, or the end
     ("end", "$")                    $ after a loop that takes all newlines, such as \s+: only the end of the text
     ("choice", sequences)           the first one that leads to a match
-    ("times", item, 2, 3, lazy)     x{2,3}; x* is ("times", x, 0, None, False), and x*? is lazy
-    ("possessive", item, times)     x++, which never gives back an x, and x+
+    ("times", item, 2, 3, ending)   x{2,3}; x* is ("times", x, 0, None, ""). The ending is "?" if it is lazy, as in x*?,
+                                    and "+" if it is possessive, as in x*+, which never gives back an x
     """
     # In a set, any character begins an operand, even "]": after [, after [^, and after an operation, as in [a-z&&[^x]].
     define = r"(?P<operand>(?&set)|\\.|[^\[\\])"
@@ -114,26 +115,22 @@ def parse_choice(tokens: Iterator[Any], form: str) -> Tree:
 
 
 def parse_times(item: Tree, times: str) -> Tree:
-    """Return the items of a repeated item: one, or none for x{0}."""
+    """Return the items that a repeated item is: one, or none for x{0}."""
     if can_be_empty((item,)):
         raise UnsupportedError(f"{times} after something that can match nothing")
-    number, lazy, possessive = re.fullmatch(r"(.+?)(\?)?(\+)?", times).groups()  # type: ignore[union-attr]
+    number, ending = re.fullmatch(r"(.+?)([?+]?)", times).groups()  # type: ignore[union-attr]
     least, comma, most = {"*": "0,", "+": "1,", "?": "0,1"}.get(number, number.strip("{}")).partition(",")
     endless = bool(comma and not most)
     limits = int(least or 0), None if endless else int(most or least)
     limit((limits[1] or limits[0]) * n_characters((item,)), MOST_CHARACTERS, "characters")
-    if limits[1] == 0:
-        return ()
-    repeated: Tree = ("times", item, *limits, bool(lazy))
-    return (("possessive", item, repeated),) if possessive else (repeated,)
+    return () if limits[1] == 0 else (("times", item, *limits, ending),)
 
 
 def parse_end(before: Tree) -> Tree:
     r"""Parse $. It also matches before a last newline, but after \s+ no newline is left."""
-    item: Tree = before[-1] if before else ("",)
-    if item[0] == "possessive":
-        item = item[2]
-    text = only_character((item[1],)) if item[0] == "times" and item[3:] == (None, False) else None
+    kind, *parts = before[-1] if before else ("",)
+    is_loop = kind == "times" and parts[2] is None and parts[3] != "?"
+    text = only_character((parts[0],)) if is_loop else None
     if not text or not compile_class(text).match("\n"):
         raise UnsupportedError("$")
     return ("end", "$")
@@ -151,8 +148,6 @@ def can_be_empty(sequence: Tree) -> bool:
     for kind, *parts in sequence:
         if kind == "character" or (kind == "choice" and not any(map(can_be_empty, parts[0]))):
             return False
-        if kind == "possessive":
-            kind, *parts = parts[1]
         if kind == "times" and parts[1]:  # what is repeated is never empty
             return False
     return True
@@ -162,8 +157,6 @@ def n_characters(sequence: Tree) -> int:
     """Count the characters of a sequence, each as often as it is repeated."""
     n = 0
     for kind, *parts in sequence:
-        if kind == "possessive":
-            kind, *parts = parts[1]
         if kind == "choice":
             n += sum(map(n_characters, parts[0]))
         elif kind == "times":
@@ -180,7 +173,7 @@ def characters_of(sequence: Tree) -> Iterator[str]:
             yield parts[0]
         elif kind == "choice":
             yield from itertools.chain.from_iterable(map(characters_of, parts[0]))
-        elif kind != "end":
+        elif kind == "times":
             yield from characters_of(parts[:1])
 
 
@@ -189,18 +182,11 @@ def compile_class(text: str) -> Any:
     return regex.compile(f"(?-f){text}", regex.V1)
 
 
-@functools.lru_cache(maxsize=2)
-def all_characters(some: bool = False) -> tuple[str, Sequence[int]]:
-    """Return all code points in order, as text and as numbers.
-
-    Or only some: from U+40000 on, 6 of the 65,536 in a plane where no two differ, unless a set names them.
-    """
-    points: Sequence[int] = range(0x110000)
-    if some:
-        ends = [plane + place for plane in range(0x40000, 0x110001, 0x10000) for place in range(-3, 3)]
-        points = sorted({*range(0x40000), *range(0xE0000, 0xF0000), *ends[:-3]})
+@functools.lru_cache(maxsize=1)
+def all_characters() -> str:
+    """Return all code points in order."""
     # join() would need a million strings at once, 100 MB
-    return array("I", points).tobytes().decode("utf-32", "surrogatepass"), points
+    return array("I", range(0x110000)).tobytes().decode("utf-32", "surrogatepass")
 
 
 @functools.lru_cache(maxsize=256)
@@ -208,15 +194,8 @@ def borders_of(text: str) -> list[int]:
     """Return where runs of code points that match an expression begin and end, in order."""
     if len(text) == 1 and text != ".":
         return [ord(text), ord(text) + 1]
-    runs = compile_class(f"(?:{text})+")
-    named = re.search(r"\\[UN]|\\[pP]\{?[^LMNPSZC]|[\U00040000-\U0010ffff]", text)
-    for some in (False,) if named else (True, False):
-        characters, points = all_characters(some)
-        places = [place for match in runs.finditer(characters) for place in match.span()]
-        borders = [points[place] if place < len(points) else 0x110000 for place in places]
-        if all(place in (0, len(points)) or points[place - 1] + 1 == points[place] for place in places):
-            break
-    return borders
+    runs = compile_class(f"(?:{text})+").finditer(all_characters())
+    return [place for run in runs for place in run.span()]
 
 
 def classes_of(texts: Iterable[str]) -> tuple[bytes, int, dict[str, int]]:
@@ -272,15 +251,13 @@ class Reader:
                 after = self.number("look", 1 << self.end, after)
             elif kind == "choice":
                 after = self.number("ways", tuple(self.place(inner, after) for inner in parts[0]), 0)
-            elif kind == "times":
-                after = self.place_of_times(parts, after)
             else:
-                after = self.number("possessive", (parts[0], self.place((parts[1],), after)), after)
+                after = self.place_of_times(after, *parts)
         return after
 
-    def place_of_times(self, times: Sequence[Any], after: int) -> int:
+    def place_of_times(self, after: int, item: Tree, least: int, most: int | None, ending: str) -> int:
         """Return the place of a repeated item: x{1,2} is x, and a choice of x and nothing."""
-        item, least, most, lazy = times
+        lazy = ending == "?"
         order = -1 if lazy else 1
         place = after
         for _ in range(least, most or least):
@@ -292,7 +269,7 @@ class Reader:
                 self.places[place] = ["ways", (self.place((item,), place), after)[::order], 0]
         for _ in range(least):
             place = self.place((item,), place)
-        return place
+        return self.number("possessive", (item, place), after) if ending == "+" else place
 
     def number(self, *key: Any) -> int:
         """Return the number of a place, which is new if there is none with the same key."""
@@ -447,42 +424,22 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
 
 
 def merge_states(rows: Rows) -> Rows:
-    """Merge equal states: all are one group at first, then those with different rows get different groups.
+    """Merge equal states: those with equal marks are a group, which is divided as long as its states lead to others."""
+    groups = numbered([tuple(mark for _, mark in row) for row in rows])
+    following = [operator.itemgetter(*(state for state, _ in row)) for row in rows]
+    n_groups = 0
+    while n_groups < max(groups) + 1:
+        n_groups = max(groups) + 1
+        sizes = collections.Counter(groups)  # a group of one state can't be divided
+        groups = numbered([(group, sizes[group] > 1 and read(groups)) for group, read in zip(groups, following)])
+    first = dict(zip(reversed(groups), reversed(rows)))  # {group: the row of its first state}
+    return [[(groups[state], mark) for state, mark in first[group]] for group in range(n_groups)]
 
-    Only states that lead to one whose group has changed are looked at again.
-    """
-    before: list[set[int]] = [set() for _ in rows]
-    for state, row in enumerate(rows):
-        for following, _ in row:
-            before[following].add(state)
-    groups = [0] * len(rows)
-    members = [set(range(len(rows)))]
-    changed = set(range(len(rows)))
-    while changed:
-        by_group = collections.defaultdict(set)
-        for state in changed:
-            by_group[groups[state]].add(state)
-        moves: list[tuple[set[int], int]] = []
-        for group, states in by_group.items():
-            parts: dict[Any, set[int]] = collections.defaultdict(set)
-            for state in states:
-                parts[tuple([(groups[following], mark) for following, mark in rows[state]])].add(state)
-            if others := members[group] - states:  # which are like each other: one says what all are like
-                row = rows[min(others)]
-                parts[tuple([(groups[following], mark) for following, mark in row])] |= others
-            largest, *rest = sorted(parts.values(), key=len, reverse=True)
-            members[group] = largest
-            for part in rest:
-                moves.append((part, len(members)))
-                members.append(part)
-        changed = set()
-        for part, group in moves:
-            for state in part:
-                groups[state] = group
-                changed |= before[state]
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    first = dict(zip(reversed(groups), reversed(rows)))
-    return [[(numbers[groups[state]], mark) for state, mark in first[group]] for group in numbers]
+
+def numbered(keys: Iterable[Any]) -> list[int]:
+    """Number keys in the order in which they first occur: "xyx" -> [0, 1, 0]."""
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def with_gaps(rows: Rows) -> Rows:

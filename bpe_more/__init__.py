@@ -10,7 +10,8 @@ bpe.py defines the results; this folder must give the same.
     command     the command line in full
     explain     --show, --explain and --compare
     engine      the C engine with tables of words and encoders
-    patterns    a pattern as the tables with which C scans text
+    patterns    a pattern as an automaton
+    machine     the automaton as tables for C, and a machine that is faster
 """
 
 VERSION = "0.7.0"  # that of bpe.py: versions can mix, and then this folder is not used

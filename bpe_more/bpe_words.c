@@ -9,10 +9,10 @@
  *     bpe_words_scan(words, rules, texts, ends, n_texts);        once per slice
  *     bpe_words_get(words, 1, bytes, lengths, counts, &totals);  for bpe_learner_new
  *
- * Patterns come as tables, which patterns.py makes from their text. The scanner reads windows of 64 bytes with a machine
- * of 16 states that marks where words begin: two bytes are one step, and one shuffle of a register. If the machine can't
- * decide, which is rare, walk_word reads one word with the automaton, which goes back to the last place at which the word
- * might end.
+ * Patterns come as tables: patterns.py makes an automaton from their text, and machine.py the tables. The scanner reads
+ * windows of 64 bytes with a machine of 16 states that marks where words begin: two bytes are one step, and one shuffle of
+ * a register. If the machine can't decide, which is rare, walk_word reads one word with the automaton, which goes back to
+ * the last place at which the word might end.
  *
  * MEMORY  32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows.
  */

@@ -55,10 +55,10 @@ class Engine(build_ffi.Engine):
 
     def new_pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Make the tables of a custom pattern."""
-        from bpe_more import patterns  # only now: named patterns have theirs since the build
+        from bpe_more import machine, patterns  # only now: named patterns have theirs since the build
 
         try:
-            fields = patterns.fields_of(patterns.automaton_of(pattern))
+            fields = machine.fields_of(patterns.automaton_of(pattern))
         except (patterns.UnsupportedError, RecursionError) as error:
             return self.ffi.NULL, str(error)
         for name, values in fields.items():
@@ -339,11 +339,12 @@ def named_tables(expressions: Iterable[str]) -> str:
 
 def pattern_tables(array_name: str, expressions: Sequence[str]) -> str:
     """Return an array of patterns as C."""
-    from bpe_more import patterns
+    from bpe_more.machine import fields_of
+    from bpe_more.patterns import automaton_of
 
     text, rows = "", []
     for number, pattern in enumerate(expressions):
-        fields = patterns.fields_of(patterns.automaton_of(pattern))
+        fields = fields_of(automaton_of(pattern))
         for field, values in fields.items():
             if isinstance(values, array):
                 fields[field] = f"{array_name}_{number}_{field}"

@@ -23,7 +23,7 @@ import regex
 import bpe
 import bpe_more
 import build_ffi
-from bpe_more import corpora, models, patterns, steps
+from bpe_more import corpora, machine, models, patterns, steps
 from shared import edit, one_line, read_ids
 from test_bpe import (
     CORPUS,
@@ -189,7 +189,7 @@ def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
 def test_the_automaton_proves_that_words_end_where_text_is_cut(pattern):
     """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
     classes, rows = patterns.automaton_of(bpe.PATTERNS[pattern])
-    pairs, everything = patterns.places_to_cut(rows), "".join(map(chr, range(0x110000)))
+    pairs, everything = machine.pairs_to_cut(rows), "".join(map(chr, range(0x110000)))
     before = {classes[match.start()] for match in regex.finditer(r"[\p{L}\p{N}]", everything)}
     after = {classes[match.start()] for match in regex.finditer(r"[^\p{L}\p{N}\p{M}']", everything)}
     assert before and after and pairs >= set(itertools.product(before, after))

@@ -15,7 +15,8 @@ import random_patterns as patterns
 import regex
 
 import bpe
-from bpe_more.patterns import automaton_of, places_to_cut
+from bpe_more.machine import pairs_to_cut
+from bpe_more.patterns import automaton_of
 
 ENGINE, _ = bpe.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
@@ -80,7 +81,7 @@ def test_random_patterns_find_the_words_that_regex_finds_and_cuts_change_none():
     rng, n_texts, n_cuts = random.Random(1), 0, 0
     for pattern, expression, automaton in supported_patterns(rng, TRIALS):
         classes, rows = automaton
-        pairs = places_to_cut(rows)
+        pairs = pairs_to_cut(rows)
         words_in_c, expected = ENGINE.words((), pattern), {}
         for _ in range(20):
             text = patterns.random_text(rng, rng.choice([8, 14, 40]))

@@ -16,6 +16,6 @@ bpe.py defines the results; this folder must give the same.
 
 VERSION = "0.7.0"  # that of bpe.py: versions can mix, and then this folder is not used
 
-# At its end, bpe checks VERSION and loads the modules of this folder. So it comes first, even for
-# `import bpe_more.models`.
+# bpe.py checks VERSION at its end, and then imports the modules of this folder, which use its names. So bpe.py
+# comes first, even for `import bpe_more.models`.
 import bpe  # noqa: E402, F401

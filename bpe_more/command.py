@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with outputs.sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help and --version exit
             status = run(parse(sys.argv[1:] if argv is None else argv))
         say("", "stdout")  # flushes it
-        error = getattr(sys.stdout, "error", None)
+        error = getattr(sys.stdout, "error", None)  # say() leaves it there
         # `| head` is not an error
         if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
             raise RuntimeError(f"standard output: {error.strerror}")
@@ -90,6 +90,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
         option = match[1]
         text = f"{option} needs a value"
         for name, value in itertools.pairwise(arguments):
+            # options can be shortened: --show is also --sh
             if len(name) > 2 and option.startswith(name) and value.startswith("-"):
                 text = f"{option} needs a value; if {value} is one, write {option}={value}"
     elif match := re.match(r"unrecognized arguments: (-[^\s=]+)", text):

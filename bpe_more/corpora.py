@@ -72,7 +72,7 @@ class Corpus(bpe.Corpus):
             most_workers: int = bpe.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
         """Yield (slice, work(its texts)) in order, from threads or processes."""
 
-        def progress(_: int) -> str:
+        def describe(_: int) -> str:  # the number of slices says nothing: their sizes differ
             share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
@@ -83,7 +83,7 @@ class Corpus(bpe.Corpus):
         # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
         # would live on if they weren't closed, here and by those that call run().
         with contextlib.closing(results):
-            for part, result in with_progress(results, self.options.progress, progress):
+            for part, result in with_progress(results, self.options.progress, describe):
                 self.bytes_read += part.end_byte - part.start_byte
                 self.n_slices += 1
                 yield part, result
@@ -110,7 +110,8 @@ class Corpus(bpe.Corpus):
         table: Any
         if engine := scanning_engine(options):
             table = engine.words(options.special_tokens, options.pattern)
-            # one thread for each 16 MB of text: each has its table, and all are merged at the end
+            # one thread for each 16 MB of text, or for each core if the size isn't known: each thread has its
+            # own table, and all tables are merged at the end
             most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else bpe.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else bpe.SLICE_BYTES // 2
@@ -155,7 +156,7 @@ def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterato
 
 
 def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[SmallFiles]:
-    """Collect files into slices."""
+    """Collect small files into slices."""
     files: list[bpe.Slice] = []
     n_bytes = 0
     for path in paths:
@@ -319,9 +320,6 @@ def start_worker(task: Callable[[bpe.Slice], object]) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-
-
-
 def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> T:
     """Read the texts of a slice, if it has none, and return work(texts); add the file and the place to errors."""
     if isinstance(part, SmallFiles):
@@ -417,9 +415,6 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath) -> int:
             file.seek(0)
             file.write(bpe.npy_header(id_bytes, n_ids))
     return n_ids
-
-
-
 
 
 def with_progress(items: Iterable[T], wanted: bool, describe: Callable[[int], str]) -> Iterator[T]:

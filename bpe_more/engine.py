@@ -10,7 +10,7 @@ import itertools
 import types
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import regex
@@ -18,7 +18,6 @@ import regex
 import build_ffi
 
 C_FILES = ("bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")  # each after those that it uses
-KINDS = {"B": "uint8_t", "H": "uint16_t"}  # types of arrays, and what they are in C
 
 
 class Engine(build_ffi.Engine):
@@ -26,8 +25,8 @@ class Engine(build_ffi.Engine):
 
     def __init__(self, module: Any, named: Mapping[str, str]) -> None:
         super().__init__(module, "")
-        self.named = named  # the expressions of named patterns
-        self.new = self.ffi.new_allocator(should_clear_after_alloc=False)
+        self.named = named  # {name of a pattern: expression}
+        self.new = self.ffi.new_allocator(should_clear_after_alloc=False)  # for arrays that C fills
         self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
         self.custom = functools.lru_cache(maxsize=32)(self.new_pattern)
         self.patterns = self.built_in_patterns()
@@ -63,7 +62,7 @@ class Engine(build_ffi.Engine):
             return self.ffi.NULL, str(error)
         for name, values in fields.items():
             if isinstance(values, array):
-                fields[name] = self.ffi.from_buffer(f"{KINDS[values.typecode]}[]", values)
+                fields[name] = self.in_memory(values)
         # The destructor keeps the arrays until C no longer needs them.
         return self.ffi.gc(self.ffi.new("bpe_pattern *", fields), lambda _: fields.clear()), ""
 
@@ -92,6 +91,15 @@ class Engine(build_ffi.Engine):
         tokens = [token.encode("utf-8") for token in special_tokens]
         return b"".join(tokens), self.ffi.new("size_t[]", list(map(len, tokens))), len(tokens)
 
+    def words_with_ids(self, words: Collection[bytes], ids: Iterable[int]) -> tuple[bytes, Any, Any, int]:
+        """Words for a C function: their bytes, concatenated, their lengths, their ids, and their number."""
+        lengths = array("Q", map(len, words))
+        return b"".join(words), self.in_memory(lengths), self.in_memory(array("I", ids)), len(words)
+
+    def in_memory(self, numbers: array[int]) -> Any:
+        """Return an array as a pointer for C, which keeps it alive."""
+        return self.ffi.from_buffer(f"{c_type(numbers)}[]", numbers)
+
     def encoder(self, tokenizer: Any) -> Encoder | None:
         """Create an encoder for a bpe.Tokenizer; None if C can't hold it (2**21 tokens, ids of 2**32)."""
         with contextlib.suppress(OverflowError):
@@ -110,6 +118,11 @@ class Engine(build_ffi.Engine):
         arrays = table.get(handle, min(least, 2**64 - 1))
         self.lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
         return arrays
+
+
+def c_type(numbers: array[int]) -> str:
+    """Return the type in C of the numbers in an array."""
+    return f"uint{8 * numbers.itemsize}_t"
 
 
 class Words:
@@ -138,7 +151,7 @@ class Words:
             self.check_tables()
             table = self.new_table()
             self.tables.append(table)
-        ends = self.engine.ffi.from_buffer("uint64_t[]", array("Q", itertools.accumulate(map(len, texts))))
+        ends = self.engine.in_memory(array("Q", itertools.accumulate(map(len, texts))))
         status = self.engine.lib.bpe_words_scan(table, self.rules, b"".join(texts), ends, len(texts))
         if status == self.engine.lib.BPE_BAD_UTF8:
             for data in texts:
@@ -206,31 +219,12 @@ class Encoder:
         self.engine = engine
         self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
         self.free: list[Any] = []  # which no call is using
-        id_of_byte = [tokenizer._ids.get(bytes([byte])) for byte in range(256)]
-        in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)  # in C the bytes come first
-        in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
-        merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer._merge_ids)))
-        others = [token_id for token_id, number in in_c.items() if number > 255]
-        tokens = list(map(tokenizer._vocab.__getitem__, others))
-        ids = array("I", (2**32 - 1 if token_id is None else token_id for token_id in id_of_byte))
-
-        def in_memory(numbers: Any) -> Any:
-            return engine.ffi.from_buffer(f"uint{8 * numbers.itemsize}_t[]", numbers)
-
-        lengths, ids_of_tokens = in_memory(array("Q", map(len, tokens))), array("I", others)
-        ids += ids_of_tokens
-        special_ids = engine.ffi.new("uint32_t[]", list(tokenizer._special_ids.values()))
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         specials = engine.special_arguments(tokenizer._special_ids)
         self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
-        data = b"".join(tokens)
-        vocabulary = in_memory(ids), len(ids), data, lengths, in_memory(merges), len(merges) // 3
-        self.handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
-        known = data, lengths, in_memory(ids_of_tokens), len(tokens), False
-        if words := tokenizer._whole_words:
-            word_lengths, word_ids = array("Q", map(len, words)), array("I", words.values())
-            known = b"".join(words), in_memory(word_lengths), in_memory(word_ids), len(words), True
-        engine.check(engine.lib.bpe_encoder_know(self.handle, *known))
+        self.handle = self.new_handle(tokenizer)
+
+        # lists are made of these int objects, because new ones take longer than encoding does
         n = max(tokenizer._vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
@@ -240,6 +234,27 @@ class Encoder:
         if not self.numbers:
             functions[:2] = [lambda data: None, self.new_numbers]
         self.encode_short, self.lists_of, self.pause_collector = functions
+
+    def new_handle(self, tokenizer: Any) -> Any:
+        """Create the encoder in C, where the bytes are the tokens 0 to 255; others that merges use come after them."""
+        engine = self.engine
+        id_of_byte = [tokenizer._ids.get(bytes([byte])) for byte in range(256)]
+        # {token id: number in C}; a token that isn't a byte gets the next number
+        in_c: dict[int, int] = collections.defaultdict(itertools.count(256).__next__)
+        in_c.update((token_id, byte) for byte, token_id in enumerate(id_of_byte) if token_id is not None)
+        merges = array("I", map(in_c.__getitem__, itertools.chain.from_iterable(tokenizer._merge_ids)))
+        others = [token_id for token_id, number in in_c.items() if number > 255]
+        ids = array("I", (2**32 - 1 if token_id is None else token_id for token_id in id_of_byte))
+        ids.extend(others)
+        tokens = engine.words_with_ids(list(map(tokenizer._vocab.__getitem__, others)), others)
+
+        special_ids = engine.ffi.new("uint32_t[]", list(tokenizer._special_ids.values()))
+        vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], engine.in_memory(merges), len(merges) // 3
+        handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
+        whole = tokenizer._whole_words
+        known = engine.words_with_ids(whole, whole.values()) if whole else tokens
+        engine.check(engine.lib.bpe_encoder_know(handle, *known, bool(whole)))
+        return handle
 
     def encode(self, data: bytes) -> list[int]:
         """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
@@ -265,9 +280,10 @@ class Encoder:
             self.calls.append(call)
         try:
             self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
+            # `ids` has room for so many ids of 32 bits, and after them for the same number of 16 bits
             room = len(call.ids) // 3 * 2
-            if not len(data) + 2 <= room <= 1 << 26:
-                room = max(len(data) + 3, 1000) // 2 * 2
+            if not len(data) + 2 <= room <= 1 << 26:  # too small, or too large to be kept
+                room = max(len(data) + 3, 1000) // 2 * 2  # even
                 call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
             narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
             status = lib.bpe_encode(call.cache, data, ends_in_c, len(ends), call.ids, narrow)
@@ -349,6 +365,6 @@ def pattern_tables(array_name: str, expressions: Sequence[str]) -> str:
             if isinstance(values, array):
                 fields[field] = f"{array_name}_{number}_{field}"
                 numbers = ",".join(map(str, values))
-                text += f"static const {KINDS[values.typecode]} {fields[field]}[{len(values)}] = {{{numbers}}};\n"
+                text += f"static const {c_type(values)} {fields[field]}[{len(values)}] = {{{numbers}}};\n"
         rows.append(f"{{{', '.join(map(str, fields.values()))}}}")
     return text + f"const bpe_pattern {array_name}[{len(rows)}] = {{{', '.join(rows)}}};\n"

@@ -29,7 +29,7 @@ def show(text: str, tokenizer: bpe.Tokenizer) -> None:
 def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
     r"""Spell tokens, with marks for some characters.
 
-    Here 8a isn't part of any character. Two tokens share 园, so their bytes follow it:
+    Here the byte 8a isn't part of any character. Two tokens share 园, so their bytes follow it:
 
     >>> readable([b"a\n", b"\x8a", b"\xe5\x9b", b"\xad", b"b"], {"\n": "\\n"})
     ['a\\n', '[8a]', '园[e5 9b|ad]', 'b']
@@ -156,7 +156,7 @@ def read_pairs(path: str) -> tuple[str, list[bpe.Pair]]:
         pairs = bpe.read_merges(text)
         bpe.require(pairs, "there are no merges in it")
         # characters that stand for no byte are an error
-        tokens = {text: codecs.charmap_encode(text, "strict", bpe.BYTE_OF)[0] for text in itertools.chain(*pairs)}
+        tokens = {name: codecs.charmap_encode(name, "strict", bpe.BYTE_OF)[0] for name in itertools.chain(*pairs)}
         return kind, [(tokens[left], tokens[right]) for left, right in pairs]
 
 

@@ -47,10 +47,10 @@ Déjà vu: 3,141.59 € «ёлка». 我们去年夏天在北京，  天气很�
 
 def machine_of(rows: Rows) -> Rows:
     """Return the machine of an automaton: for each state and class, the next state and its marks, or (0, STOPPED)."""
-    numbers = {(1, 0): 0}
+    pairs = [(1, 0)]
+    numbers = {(1, 0): 0}  # of the pairs
     cells: Rows = []
-    while len(cells) < len(numbers):
-        state, other = list(numbers)[len(cells)]
+    for state, other in pairs:  # which grows
         row = []
         for (first, _), (following, ends), second in zip(rows[1][:-1], rows[state], rows[other]):
             marks = BEGINS if state == 1 else 0
@@ -63,9 +63,12 @@ def machine_of(rows: Rows) -> Rows:
                 marks, new = marks | BEGINS, (first, 0)
             else:
                 marks, new = STOPPED, (1, 0)
-            if len(numbers) >= MOST_PAIRS and new not in numbers:
+            if new not in numbers and len(pairs) >= MOST_PAIRS:
                 marks, new = STOPPED, (1, 0)
-            row.append((numbers.setdefault(new, len(numbers)), marks))
+            if new not in numbers:
+                numbers[new] = len(pairs)
+                pairs.append(new)
+            row.append((numbers[new], marks))
         cells.append(row)
     return merge_states(cells)
 

@@ -129,13 +129,13 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101
 
     def _new_encoder(self) -> Any:
         """Return an encoder of the C engine, or one in Python if C can't be used for this model."""
-        engine = corpora.scanning_engine(self._options)
-        # no engine: not wanted, not built, or without the pattern; no encoder: too many tokens for C
-        return (engine.encoder(self) if engine else None) or self._python_encoder(self._options.engine)
+        engine = corpora.scanning_engine(self._options)  # None: not wanted, not built, or without the pattern
+        encoder = engine.encoder(self) if engine else None  # None: too many tokens for C
+        return encoder or self._python_encoder(self._options.engine)
 
     def _python_encoder(self, engine: bpe.EngineName = "python") -> Encoder:
         """Return an encoder in Python; `engine` is for what comes after a normal form."""
-        return Encoder(self, engine)
+        return NormalizingEncoder(self, engine) if steps_of(self.pattern)[0] else Encoder(self)
 
     @property
     def _id_bytes(self) -> int:
@@ -222,40 +222,16 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101
 
 
 class Encoder(bpe.PythonEncoder):
-    """Encode in Python. Words that are tokens may stay whole.
+    """Encode in Python, with the methods of the encoder in C. Words that are tokens may stay whole."""
 
-    If the pattern has a normal form, this one splits off special tokens and normalizes, and the encoder
-    `inner` does the rest, with `engine`.
-    """
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__(tokenizer)
+        self.whole_words = tokenizer._whole_words
 
-    def __init__(self, tokenizer: Tokenizer, engine: bpe.EngineName = "python") -> None:
-        self.engine = engine
-        self.form, steps = steps_of(tokenizer.pattern)
-        if not self.form:
-            super().__init__(tokenizer)
-            self.whole_words = tokenizer._whole_words
-            return
-        self.tokenizer = tokenizer
-        self.specials = tuple(text for text in tokenizer.special_tokens if text not in tokenizer._normalized)
-        specials_of_inner = [text for text in tokenizer.special_tokens if text in tokenizer._normalized]
-        inner = tokenizer._with_only(specials_of_inner, steps)
-        inner._options = inner._options._replace(engine=engine)
-        self.inner = inner._encoder
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer, self.engine)  # for worker processes, without the cache
-
-    def encode(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
-        if not self.form:
-            return super().encode(utf8)
-        ids: list[int] = []
-        for number, piece in enumerate(bpe.special_token_finder(self.specials).split(utf8.decode("utf-8"))):
-            if number % 2:  # a special token
-                ids.append(self.tokenizer._special_ids[piece])
-            else:
-                ids += self.inner.encode(normalize(self.form, piece).encode("utf-8"))
-        return ids
+    def encode_word(self, word: str) -> tuple[int, ...]:
+        """Encode one word. Raises ValueError if one of its bytes has no token."""
+        whole = self.whole_words.get(word.encode("utf-8")) if self.whole_words else None
+        return super().encode_word(word) if whole is None else (whole,)
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
         """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
@@ -272,10 +248,32 @@ class Encoder(bpe.PythonEncoder):
     def pause_collector(self) -> None:
         """Do nothing. The encoder in C pauses the garbage collector until the result is freed."""
 
-    def encode_word(self, word: str) -> tuple[int, ...]:
-        """Encode one word. Raises ValueError if one of its bytes has no token."""
-        whole = self.whole_words.get(word.encode("utf-8")) if self.whole_words else None
-        return super().encode_word(word) if whole is None else (whole,)
+
+class NormalizingEncoder(Encoder):
+    """Split off special tokens, and normalize; then `inner`, an encoder for the steps after that, does the rest."""
+
+    def __init__(self, tokenizer: Tokenizer, engine: bpe.EngineName) -> None:
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self.form, steps = steps_of(tokenizer.pattern)
+        self.specials = tuple(text for text in tokenizer.special_tokens if text not in tokenizer._normalized)
+        specials_of_inner = [text for text in tokenizer.special_tokens if text in tokenizer._normalized]
+        inner = tokenizer._with_only(specials_of_inner, steps)
+        inner._options = inner._options._replace(engine=engine)
+        self.inner = inner._encoder
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.tokenizer, self.engine)  # for worker processes, without the cache of `inner`
+
+    def encode(self, utf8: bytes) -> list[int]:
+        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
+        ids: list[int] = []
+        for number, piece in enumerate(bpe.special_token_finder(self.specials).split(utf8.decode("utf-8"))):
+            if number % 2:  # a special token
+                ids.append(self.tokenizer._special_ids[piece])
+            else:
+                ids += self.inner.encode(normalize(self.form, piece).encode("utf-8"))
+        return ids
 
 
 def most_threads(encoder: object) -> int:

@@ -51,7 +51,7 @@ def check_outputs(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath
             key: object = os.stat(0 if path == "-" else path)[1:3]  # inode and device
         except FileNotFoundError:
             key = os.path.realpath(path)
-        same = key in seen and number >= len(inputs)
+        same = key in seen and number >= len(inputs)  # an input may be named twice
         text = "the output {} is the same file as {}, which is needed, too"
         bpe.require(not same, text, os.fspath(path), seen.get(key))
         seen[key] = path

@@ -119,8 +119,8 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int],
         "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
         "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
     }
-    there = [name for name in files if os.path.exists(os.path.join(folder, name))]
-    texts = {name: bpe.to_json(files[name]) for name in there}
+    in_folder = [name for name in files if os.path.exists(os.path.join(folder, name))]
+    texts = {name: bpe.to_json(files[name]) for name in in_folder}
     if isinstance(template := config.get("chat_template"), str):  # in version 4, it may be a list of several
         texts["chat_template.jinja"] = template
     what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)
@@ -194,13 +194,14 @@ def split_step(step: str) -> dict[str, Any]:
 # Reading a tokenizer.json
 # ------------------------------
 
-# A file that begins as save() writes it is read as regex does: no other program ends lines like this.
+# The expressions in a file that begins like this are for regex, and not for Oniguruma: save() has written it, since no
+# other program ends lines like this.
 OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
 
-# A tokenizer.json of another program is compared with what save() would write for its tokens and its
-# steps. A difference is an error that names it, except for entries
-# that change no id: trim_offsets is about places in text, and decoding uses neither add_prefix_space
-# nor use_regex. Such a file may come from anywhere, so reading it takes time and memory like its size.
+# A tokenizer.json of another program is compared with what save() would write for its tokens and its steps. A
+# difference is an error that names it, except for entries that change no id: trim_offsets is about places in text, and
+# decoding uses neither add_prefix_space nor use_regex. Such a file may come from anywhere, so reading it takes time and
+# memory in proportion to its size.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
@@ -517,7 +518,7 @@ def looks_like(path: bpe.FilePath) -> str:
 
 def pairs_of_ids(text: str) -> str:
     """Say so, and how to convert them, if merges are written as ids; else return ""."""
-    # 116 104, or (116, 104), or [[116, 104], ...: as tokens, another merge would have to make 116
+    # 116 104, or (116, 104), or [[116, 104], ... If these were tokens, another merge would make "116"
     ids = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
     made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()
     if not ids or all(len(token) == 1 or token in made for token in ids.groups()):

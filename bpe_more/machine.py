@@ -53,13 +53,14 @@ def machine_of(rows: Rows) -> Rows:
     for state, other in pairs:  # which grows
         row = []
         for (first, _), (following, ends), second in zip(rows[1][:-1], rows[state], rows[other]):
+            # this character, read by a new match, by the match, and by the one that began one character before
             marks = BEGINS if state == 1 else 0
-            if other and not following and not ends:
+            if other and not following and not ends:  # the match ended before that character
                 marks = BACK
                 following, ends = second
-            if following:
+            if following:  # it goes on; if it may end here, a new match is followed, too
                 new = (following, first if ends else 0)
-            elif ends and first:
+            elif ends and first:  # it ends here, and a new one begins
                 marks, new = marks | BEGINS, (first, 0)
             else:
                 marks, new = STOPPED, (1, 0)
@@ -98,14 +99,14 @@ def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
             after = second_step[cell & 15]
             pairs.append(after if after == STOPPED else (after & 15) + (cell & MARKS) + 2 * (after & MARKS))
     # By byte: ASCII; 80 to BF, the later bytes of a character; C0 on, the class of its first byte instead of the byte;
-    # E4 to E9, the first bytes of ideographs, if all are of one class.
+    # E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
     keys = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
     first = array("H", [16 * (n + 1) * key for key in keys])
     return {"pairs": array("B", pairs), "first": first, "second": array("H", [16 * key for key in keys])}
 
 
 def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
-    """Return the fields of a bpe_pattern in C, in order."""
+    """Return the fields of a bpe_pattern in C, in order; bpe_words.c explains them."""
     classes, rows = automaton
     n = len(rows[0]) - 1
     cells = []

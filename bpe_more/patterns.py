@@ -206,6 +206,7 @@ def classes_of(texts: Iterable[str]) -> tuple[bytes, int, dict[str, int]]:
     texts = list(dict.fromkeys(texts))
     limit(sum(len(text) > 1 for text in texts), MOST_SETS, "sets of characters")
     limit(sum(len(text) == 1 for text in texts), MOST_CLASSES, "classes of characters")
+    # {code point: for which texts the answer changes there, as bits}
     changes: dict[int, int] = collections.defaultdict(int, {0: 0, 0x110000: 0})
     for number, text in enumerate(texts):
         for place in borders_of(text):
@@ -215,7 +216,8 @@ def classes_of(texts: Iterable[str]) -> tuple[bytes, int, dict[str, int]]:
     classes = bytearray()
     for start, end in itertools.pairwise(sorted(changes)):
         answers ^= changes[start]
-        classes += bytes([numbers.setdefault(answers, len(numbers)) % 256]) * (end - start)
+        number = numbers.setdefault(answers, len(numbers))
+        classes += bytes([number % 256]) * (end - start)  # % 256: too many classes are refused below
     limit(len(numbers), MOST_CLASSES, "classes of characters")
     sets = {text: sum(1 << k for answers, k in numbers.items() if answers >> n & 1) for n, text in enumerate(texts)}
     return bytes(classes), len(numbers), sets
@@ -224,14 +226,21 @@ def classes_of(texts: Iterable[str]) -> tuple[bytes, int, dict[str, int]]:
 class Reader:
     """Reads a character of each class, or the end, which has the number after all classes.
 
-    A place is what remains of a pattern, as a number: that of "b" is the same after "a" and after "c" in ab|cb.
+    A place is what remains of a pattern, as a number: that of "b" is the same after "a" and after "c" in ab|cb. It has
+    a kind, what that needs, and the place after it:
+
+        done                          nothing remains
+        character, classes as bits    it reads one of them
+        look, classes as bits         one of them is next, but isn't read
+        ways, places                  the first of them that leads to a match
+        possessive, (item, place)     the place of the greedy item, if check_possessive() allows it
     """
 
     def __init__(self, tree: Tree) -> None:
         limit(n_characters(tree), MOST_PLACES, "characters")
         self.classes, self.end, self.sets = classes_of(characters_of(tree))
         self.everything = (2 << self.end) - 1  # all classes and the end, as bits
-        self.places: list[list[Any]] = [["done", (), 0]]  # the kind, what it needs, and the place after it
+        self.places: list[list[Any]] = [["done", (), 0]]
         self.numbers: dict[Any, int] = {}  # of the places
         self.checked: set[int] = set()  # places of possessive items
         self.n_steps = 0
@@ -257,14 +266,13 @@ class Reader:
 
     def place_of_times(self, after: int, item: Tree, least: int, most: int | None, ending: str) -> int:
         """Return the place of a repeated item: x{1,2} is x, and a choice of x and nothing."""
-        lazy = ending == "?"
-        order = -1 if lazy else 1
+        order = -1 if ending == "?" else 1  # a lazy item is tried last
         place = after
         for _ in range(least, most or least):
             place = self.number("ways", (self.place((item,), place), after)[::order], 0)
-        if most is None:
-            is_new = ("loop", item, lazy, after) not in self.numbers
-            place = self.number("loop", item, lazy, after)
+        if most is None:  # x* is a choice of x, after which x* comes again, and nothing: so it has a number first
+            is_new = ("loop", item, order, after) not in self.numbers
+            place = self.number("loop", item, order, after)
             if is_new:
                 self.places[place] = ["ways", (self.place((item,), place), after)[::order], 0]
         for _ in range(least):
@@ -366,9 +374,9 @@ def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
     numbers: dict[Any, int] = {(): 0, (reader.start,): 1}
     states = list(numbers)
     rows: Rows = []
-    while len(rows) < len(states):
+    for state in states:  # which grows
         row: list[tuple[int, int]] = []
-        for following, ends in reader.read(states[len(rows)]):
+        for following, ends in reader.read(state):
             if following not in numbers:
                 numbers[following] = len(states)
                 states.append(following)
@@ -391,11 +399,11 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
     pairs = dict.fromkeys(zip(classes, later_classes))  # the classes of characters now
     numbers = {pair: number for number, pair in enumerate(pairs)}
     limit(len(pairs), MOST_CLASSES, "classes of characters")
-    taken = {number for number, (state, _) in enumerate(runs[1][:-1]) if state}
+    taken = {number for number, (state, _) in enumerate(runs[1][:-1]) if state}  # the classes with which a run begins
     # follow both steps through each run, which has to be one word of the later step, wherever it ends
-    both = {(1, 1): None}
-    to_follow = list(both)
-    for run, state in to_follow:
+    both = [(1, 1)]
+    seen = set(both)
+    for run, state in both:  # which grows
         for number, following in pairs:
             if number in taken and (new_run := runs[run][number][0]):
                 new = (new_run, rows[state][following][0])
@@ -403,9 +411,9 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
                 is_run = all(other in taken if then else ends for other, (then, ends) in enumerate(runs[new_run]))
                 if not is_run or not rows[new[1]][-1][1]:
                     raise UnsupportedError("several steps of this kind")
-                if new not in both:
-                    both[new] = None
-                    to_follow.append(new)
+                if new not in seen:
+                    seen.add(new)
+                    both.append(new)
                     limit(len(both), MOST_STEPS // 100, "states of several steps")
 
     # state 0 can't match any more, state 1 begins a word, then come all states of the later step, and of runs
@@ -424,14 +432,13 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
 
 
 def merge_states(rows: Rows) -> Rows:
-    """Merge equal states: those with equal marks are a group, which is divided as long as its states lead to others."""
+    """Merge equal states: those with equal marks are a group, which is divided if its states lead to different ones."""
     groups = numbered([tuple(mark for _, mark in row) for row in rows])
     following = [operator.itemgetter(*(state for state, _ in row)) for row in rows]
     n_groups = 0
     while n_groups < max(groups) + 1:
         n_groups = max(groups) + 1
-        sizes = collections.Counter(groups)  # a group of one state can't be divided
-        groups = numbered([(group, sizes[group] > 1 and read(groups)) for group, read in zip(groups, following)])
+        groups = numbered([(group, read(groups)) for group, read in zip(groups, following)])
     first = dict(zip(reversed(groups), reversed(rows)))  # {group: the row of its first state}
     return [[(groups[state], mark) for state, mark in first[group]] for group in range(n_groups)]
 

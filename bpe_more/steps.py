@@ -1,4 +1,4 @@
-"""Patterns in several steps, as models of other programs have them, and limits for patterns of strangers.
+"""Patterns of other programs: in several steps, with a normal form, from strangers, and written for Oniguruma.
 
 check_pattern(), compile_pattern(), find_words() and places_to_cut() take the places of those in bpe.py.
 """
@@ -89,7 +89,7 @@ def check_size(expression: str) -> None:
             last = sizes.pop()
         elif part[0] == "{" and len(part) > 1:
             times = int(part[1:-1].rpartition(",")[2].lstrip("0")[:7] or 0)  # 7 digits are too many anyway
-            last *= max(times - 1, 0)
+            last *= max(times - 1, 0)  # x is counted already
         else:
             last = 1
         sizes[-1] += last
@@ -121,7 +121,7 @@ def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) 
     engine, lacks = bpe.find_engine()
     if engine and not lacks and not named and not engine.pattern(pattern)[1]:
         yield from engine.cuts(pattern, text.encode("utf-8", "surrogateescape"))
-    normalized = getattr(pattern, "normalized", ()) if form else ()
+    normalized = getattr(pattern, "normalized", ()) if form else ()  # Steps have it, a tuple of str doesn't
     found_first = tuple(token for token in special_tokens if token not in normalized)
     margin = 3 + max(map(len, special_tokens), default=1)
     for place in places_for_step(text, steps[0] if named else "", found_first):

@@ -229,7 +229,7 @@ class Encoder:
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
         self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses))
-        functions: list[Any] = []
+        functions: list[Any] = []  # to which C adds three, by the address of the list
         engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
         if not self.numbers:
             functions[:2] = [lambda data: None, self.new_numbers]

@@ -19,7 +19,7 @@ from bpe_more.formats import WordsFirst
 from bpe_more.steps import Steps, steps_of
 
 
-class Tokenizer(bpe.Tokenizer):  # noqa: D101
+class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only by assignment
     __doc__ = f"""{bpe.Tokenizer.__doc__}
     Models of other programs have more:
 
@@ -48,19 +48,20 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101
             steps = Steps(self.pattern)
             steps.normalized = self._normalized
             self._options = self._options._replace(pattern=steps)
-        # {word that stays whole: its id}; the empty token, which Whisper has, isn't a word
-        tokens = [pair for pair in self._ids.items() if pair[0]] if self._ignore_merges else []
-        hidden = set(self._special_ids.values())
-        self._whole_words = {token: token_id for token, token_id in tokens if token_id not in hidden}
-        if not self._ignore_merges and not isinstance(merges, tuple):
+        self._whole_words: dict[bytes, int] = {}  # words that stay whole, and their ids
+        if self._ignore_merges:
+            specials = set(self._special_ids.values())
+            for token, token_id in self._ids.items():
+                if token and token_id not in specials:  # the empty token, which Whisper has, isn't a word
+                    self._whole_words[token] = token_id
+        elif not isinstance(merges, tuple):
             self._warn_of_unreachable_tokens()
 
     def _warn_of_unreachable_tokens(self) -> None:
         """Warn if tokens of several bytes are neither made by a merge nor special."""
         reachable = {new_id for _, _, new_id in self._merge_ids} | set(self._special_ids.values())
-        n_bytes = sum(map(self._ids.__contains__, [b"", *bpe.BYTES]))  # b"" is in Whisper's vocabulary
-        if len(self._vocab) > n_bytes + len(reachable):
-            others = [token for token, token_id in self._ids.items() if token_id not in reachable and len(token) > 1]
+        others = [token for token, token_id in self._ids.items() if len(token) > 1 and token_id not in reachable]
+        if others:
             tokens = bpe.plural(len(others), "token")
             text = f"encode() can't give {tokens} that no merge makes, such as {others[0]!r:.60}"
             ways = "special tokens are passed as special_tokens, ranks of tiktoken through read_tiktoken"
@@ -90,9 +91,10 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101
 
     def _with_only(self, special_tokens: Sequence[str], pattern: Any = None) -> Tokenizer:
         """Return the same tokenizer with only some of its special tokens, and perhaps with other steps."""
+        if pattern is None:  # (), after a normal form alone, means no steps
+            pattern = self.pattern
         vocab = self._vocab_with_only(special_tokens)
-        merges, pattern = tuple(self._merges), self.pattern if pattern is None else pattern  # (): no step is left
-        return Tokenizer(vocab, merges, special_tokens, pattern, ignore_merges=self._ignore_merges)
+        return Tokenizer(vocab, tuple(self._merges), special_tokens, pattern, ignore_merges=self._ignore_merges)
 
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""

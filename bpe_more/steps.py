@@ -22,9 +22,15 @@ Pattern = Any  # a str, or a tuple of str
 NORMAL_FORMS = ("NFC", "NFKC")
 ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
 
-# The plain forms of functions, of which those below take the place
+# The functions of bpe.py of which those below take the places, and which they call
 check_one_pattern, find_words_of_step, places_for_step = bpe.check_pattern, bpe.find_words, bpe.places_to_cut
 compile_any_size: Any = bpe.compile_pattern
+
+
+class Steps(tuple[str, ...]):
+    """The steps of a model's pattern, with the special tokens that are found only in normalized text."""
+
+    normalized: tuple[str, ...] = ()
 
 
 def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
@@ -50,12 +56,6 @@ def check_pattern(pattern: Pattern) -> Pattern:
     if not isinstance(pattern, str):
         raise ValueError(f"pattern must be a str, or a tuple of str, not {pattern!r:.200}")
     return check_one_pattern(pattern)
-
-
-class Steps(tuple[str, ...]):
-    """The steps of a model's pattern, with the special tokens that are found only in normalized text."""
-
-    normalized: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=256)

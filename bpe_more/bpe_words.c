@@ -27,9 +27,9 @@
 
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
-/* A pattern, which patterns.py makes from its text and explains. State 0 of the automaton can't match any more, and state
-   1 begins a word. A cell is 4 * the next state, + 1 if a word may end before this character, + 2 if it ends there in any
-   case; then the next state is that of the next word, of which this is the first character. */
+/* A pattern: patterns.py explains the automaton, and machine.py the machine. State 0 of the automaton can't match any
+   more, and state 1 begins a word. A cell is 4 * the next state, + 1 if a word may end before this character, + 2 if it
+   ends there in any case; then the next state is that of the next word, of which this is the first character. */
 typedef struct {
     const uint16_t *blocks; /* of 256 code points each: the number of their block of classes */
     const uint8_t *classes;

@@ -112,8 +112,8 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int],
         "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
     }
     # The class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5.
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", **defaults, **kept, **new}
-    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config = {"tokenizer_class": "", **defaults, **kept, **new}  # the first entry
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"  # whatever the folder had
     config.pop("auto_map", None)  # a class in a file of Python
     files = {
         "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
@@ -202,6 +202,7 @@ OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
 # difference is an error that names it, except for entries that change no id: trim_offsets is about places in text, and
 # decoding uses neither add_prefix_space nor use_regex. Such a file may come from anywhere, so reading it takes time and
 # memory in proportion to its size.
+# HARMLESS matches the names of these entries, as differences() gives them.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
 
@@ -238,7 +239,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     settings: dict[str, Any] = {"kept": kept, "normalized": normalized, "rest": rest, "ignore_merges": ignore_merges}
 
     expected = tokenizer_json({}, [], special_ids, pattern, settings)
-    entries["decoder"] = content.get("decoder") or expected["decoder"]
+    entries["decoder"] = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
     reasons += unsupported_tokens(special_ids, normalized, steps_of(pattern)[0])
     reasons += unsupported_templates(content)
     check_supported(content, entries, expected, reasons)

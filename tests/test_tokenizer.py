@@ -222,6 +222,14 @@ def test_pickles_of_earlier_versions_load():
     assert len(pickle.dumps(bpe.Tokenizer(*trained(2000)))) < 1.02 * len(pickle.dumps(trained(2000)))
 
 
+def test_a_pickle_of_0_7_loads_in_which_steps_are_in_models():
+    tokenizer = bpe.Tokenizer(*trained(300), (), ("NFC", "qwen2"))
+    of_0_7 = pickle.dumps(tokenizer, protocol=0).replace(b"bpe_more.steps", b"bpe_more.models")  # a line for each name
+    assert b"bpe_more.models\nSteps" in of_0_7
+    loaded = pickle.loads(of_0_7)
+    assert loaded.pattern == tokenizer.pattern and loaded.encode("e\u0301 lower") == tokenizer.encode("é lower")
+
+
 class Reduced:
     def __init__(self, model):
         self.model = model

@@ -135,11 +135,15 @@ def require(condition: object, message: str, *values: object) -> None:
 # frequent pairs would soon make pieces of phrases and punctuation ("e t", "in the", "dog."), and
 # each would take up an id.
 #
-# This is the pattern of GPT-2. A word includes the space before it, and no character is lost. Of ten
-# spaces before "the", `\s+(?!\S)` takes nine and leaves the last one to the word, which is " the", as
-# after one space. The last `\s+` takes other whitespace, such as "\n" before "the", as a word of its
-# own.
-GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+# This is the pattern of GPT-2. Each match is a word, and no character is lost.
+GPT2 = (
+    r"'(?:[sdmt]|ll|ve|re)"  # 's, 'll: the ends of English contractions
+    r"| ?\p{L}+"  # letters, with the space before them: " the"
+    r"| ?\p{N}+"  # digits
+    r"| ?[^\s\p{L}\p{N}]+"  # other characters, such as "..."
+    r"|\s+(?!\S)"  # whitespace: of ten spaces before "the", nine, since the last one belongs to " the"
+    r"|\s+"  # what is left: whitespace of one character that isn't a space, such as "\n" before "the"
+)
 
 
 def single_bytes(word: bytes) -> Word:
@@ -148,7 +152,7 @@ def single_bytes(word: bytes) -> Word:
 
 
 def words_of(text: str) -> dict[Word, int]:
-    """Split text into words; return each distinct word, in single bytes, with its count.
+    """Split text into words; return the count of each distinct word, written in single bytes.
 
     >>> words_of("hi hi hi")
     {(b'h', b'i'): 1, (b' ', b'h', b'i'): 2}
@@ -191,15 +195,17 @@ def merge_pair(word: Word, pair: Pair) -> Word:
 def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[Pair]:
     """Learn merges: count every pair, merge the best one everywhere, and repeat.
 
-    Training ends early when no pair is left, because every word is a single token by then.
+    There are fewer merges if no pair is left, because every word has become a single token.
     """
     merges: list[Pair] = []
-    while len(merges) < merges_wanted and (counts := count_pairs(words)):
+    for _ in range(merges_wanted):
+        counts = count_pairs(words)
+        if not counts:
+            break
         # The tie rule: of equal counts, the greater pair. Tuples compare left first, then right.
         best = max(counts, key=lambda pair: (counts[pair], pair))
-        # No two words become the same key: joined, the tokens of a word are still its bytes.
-        words = {merge_pair(word, best): count for word, count in words.items()}
         merges.append(best)
+        words = {merge_pair(word, best): count for word, count in words.items()}
     return merges
 
 
@@ -236,8 +242,8 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 def descending(token: bytes) -> str:
     """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
-    On a tie the greatest wins, but heapq pops the smallest first, so each byte is subtracted from 255.
-    chr(256), greater than any of these, ends the key, so that b"s" comes after b"st".
+    On a tie the greatest pair wins, but heapq pops the smallest entry first, so each byte is subtracted
+    from 255. chr(256), greater than all of these, ends the key: so b"st" comes before b"s".
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -245,26 +251,28 @@ def descending(token: bytes) -> str:
 def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
     """Yield (left, right, count, replaced) for each merge, best first, until no pair is left.
 
-    words   each a str in a private alphabet, where chr(i) stands for tokens[i]: if these are the 256
-            bytes, b"hi" is the str "hi". So a pair is a str of length 2, and a merge in one word is
-            word.replace(pair, new)
+    words   strings in which chr(i) stands for tokens[i]. So a pair is a string of two characters, and
+            merging is word.replace(pair, new), which is fast. (With lists of ids, it is a loop such as
+            the one in merge_pair.)
     counts  how often each word occurs
-    tokens  the first tokens, such as the 256 bytes; each merge appends one to a copy
+    tokens  the first tokens, such as the 256 bytes, with which b"hi" is the string "hi"
 
-    replaced is the number of replacements: fewer than count if the pair overlaps itself, as in "aaa".
+    count is the pair's count, and replaced how often it was replaced: less if it overlaps itself, as in
+    "aaa".
 
-    Pairs are counted once, before the loop. After that, a merge changes only the counts of its pair, of
-    pairs that overlapped it, and of new pairs. An index says which words may contain a pair, and a heap
-    finds the best pair.
+    All pairs are counted once, at the beginning. From then on, only the words that contain the merged
+    pair are looked at, and only counts that change are updated. A heap finds the best pair.
 
-    An entry of the heap may be out of date without harm, because the count of a pair never rises. When
-    `a b` becomes X in `a b c`, the old pair `b c` loses an occurrence, and the pair that gains one,
-    `X c`, is new. So an entry can come up too early, but not too late. The words here are abc and ab,
-    three times each, bc once, and cd twice:
+    An entry of the heap can be out of date: its pair has lost occurrences to other merges since. That
+    does no harm, because the count of a pair never rises. (When `a b` becomes X, pairs that lose
+    occurrences are old ones, such as `b c`, and pairs that gain some are new ones, such as `X c`.) So an
+    old entry comes up too early, never too late, and goes back with the right count. An example with
+    the words abc and ab, three times each, bc once, and cd twice:
 
-        a b 6, b c 4, c d 2    a b is merged. `b c` now occurs once, but its entry says 4
-        b c 4, X c 3, c d 2    b c comes up too early, and goes back with its count, 1
-        X c 3, c d 2, b c 1    X c has the right count, so it is merged
+        the heap               what happens
+        a b 6, b c 4, c d 2    a b is merged. b c now occurs once, but its entry still says 4
+        b c 4, X c 3, c d 2    b c comes up too early, and goes back with 1
+        X c 3, c d 2, b c 1    X c is merged
     """
     words = list(words)
     tokens = list(tokens)
@@ -272,21 +280,20 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> indexes of words
     for index, word in enumerate(words):
-        for pair in map(operator.add, word, word[1:]):
-            pair_counts[pair] += counts[index]
-            words_with[pair].add(index)
+        for left, right in zip(word, word[1:]):
+            pair_counts[left + right] += counts[index]
+            words_with[left + right].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        # In the order of the tie rule. Training makes no token twice (see check_merges), so no two pairs
-        # have the same two keys, and the last field is never compared.
+        """Return a tuple that is smaller than another one if its pair is merged first."""
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
     heapq.heapify(heap)
     while heap:
         negative_count, _, _, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)  # 0: an earlier round deleted it, but not its entry
-        if count != -negative_count:  # an old entry: the pair goes back with its count, if any is left
+        count = pair_counts.get(pair, 0)
+        if count != -negative_count:  # out of date
             if count:
                 heapq.heappush(heap, heap_entry(pair))
             continue
@@ -299,7 +306,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
         changes, replaced = merge_in_words(words, counts, words_with, pair, new)
         for changed_pair, change in changes.items():
             pair_counts[changed_pair] += change
-            if new in changed_pair:  # other entries are too high at most, so they can stay
+            if new in changed_pair:
                 heapq.heappush(heap, heap_entry(changed_pair))
             elif not pair_counts[changed_pair]:
                 del pair_counts[changed_pair], words_with[changed_pair]
@@ -310,13 +317,12 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                    pair: str, new: str) -> tuple[dict[str, int], int]:
     """Replace a pair by the new token in all words; return (changes of pairs' counts, replaced).
 
-    Each new token changes the pair on its left and the one on its right. The pair of two adjacent new
-    tokens is counted once, at the left one. Here `b c` becomes X in the word `a b c b c d`, which
-    occurs once:
+    Each new token changes the pair on its left and the pair on its right. Here `b c` becomes X in the
+    word `a b c b c d`, which occurs once, and so becomes `a X X d`:
 
         first X    on its left, `a b` (-1) became `a X` (+1); on its right, `c b` (-1) became `X X` (+1)
-        second X   its left is counted already; on its right, `c d` (-1) became `X d` (+1)
-        result     a X X d
+        second X   on its left is the first X, which has counted `X X`; on its right, `c d` (-1) became
+                   `X d` (+1)
 
     The index may still name words that have lost the pair to other merges: nothing is replaced there.
     """
@@ -337,17 +343,49 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[before + new].add(index)
             if at + 1 < len(word):
                 after = word[at + 1]
-                # two new tokens side by side: before the merge, the second one began with `left`
-                old_after = left if after == new else after
+                old_after = left if after == new else after  # a second X was `b c` before, which begins with b
                 changes[right + old_after] -= count
                 changes[new + after] += count
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # The loop subtracted neighbors, such as the second `a a` of `a a a`, which became `X a`. This
-    # subtracts the pairs that were replaced.
+    # The loop has subtracted the neighbors of the pair. (In `a a a`, one of them is the second `a a`.)
     changes[pair] -= replaced
     return changes, replaced
+
+
+# Encoding a word by definition tries all merges, perhaps 50,000. It is faster to look at the pairs that
+# the word has, and to merge the one of the lowest rank, again and again. Is that the same?
+
+
+def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
+    """Check that merging by rank is the same as replaying, for merges (left, right, what they make).
+
+    It isn't for these merges:
+
+        0  ab c
+        1  a b
+
+        replaying   a b c -> ab c     merge 0 finds no ab, and is not tried again
+        by rank     a b c -> abc      once merge 1 has made ab, the pair ab c has a rank
+
+    It is the same if no merge makes a token that an earlier merge uses: then a new token only forms
+    pairs of higher rank, so ranks come up in ascending order, as in replaying. Merges from training are
+    like that: a token is made before it is used, and only once. (Wherever no merge crosses the ends of
+    the bytes est, the same merges join them. So the merge that makes one est makes all.)
+
+    Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
+    one uses. Tokenizer accepts such merges, if none comes twice: other programs have them, and
+    merge by rank.
+    """
+    pairs: set[tuple[T, T]] = set()
+    used: set[T] = set()
+    for number, (left, right, made) in enumerate(merges):
+        pair = (left, right)
+        if pair in pairs or made in used:
+            raise ValueError(f"merge {number} (from 0), {pair}, repeats an earlier one or makes a token that one uses")
+        pairs.add(pair)
+        used.update(pair)
 
 
 def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Sequence[T]) -> list[T]:
@@ -358,14 +396,10 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
     >>> merge_by_rank(["n", "e", "w", "e", "s", "t"], {("s", "t"): 0, ("e", "st"): 1}, ["st", "est"])
     ['n', 'e', 'w', 'est']
 
-    This is fast encoding: it looks up the pairs of the word instead of trying 50,000 merges. It is the
-    same as replaying the merges if check_merges, below, accepts them: then no merge makes a token that
-    a merge of lower rank uses. So a new token only forms pairs of higher rank, and ranks come up in
-    ascending order, as in replaying.
-
-    A heap of (rank, index) finds the next pair, so n tokens take n log n steps. A token that was
-    merged into the one before it becomes None; links lead from each remaining token to its
-    neighbors. An entry of the heap is out of date if its two tokens no longer have its rank.
+    A heap of (rank, index of the left token) finds the next pair, so a word of n tokens takes n log n
+    steps. Tokens stay at their indexes: the new token takes the place of the left one, None that of the
+    right one, and links lead from each token to the ones before and after it. An entry of the heap is out
+    of date if the two tokens there no longer have its rank.
     """
     tokens: list[T | None] = list(word)
     following = list(range(1, len(tokens) + 1))
@@ -394,39 +428,13 @@ def encode_words(words: Iterable[Iterable[Token]],
                  merges: Iterable[tuple[Token, Token]]) -> Iterator[tuple[Token, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
     ranks = {pair: rank for rank, pair in enumerate(merges)}
-    new_tokens = [left + right for left, right in ranks]  # `merges`, if an iterator, is used up by now
+    new_tokens = [left + right for left, right in ranks]
     for word in words:
         yield tuple(merge_by_rank(word, ranks, new_tokens))
 
 
-def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
-    """Check that merging by rank equals replaying, for merges (left, right, the token that they make).
-
-    An example of merges for which it does not:
-
-        merges      (ab, c), then (a, b)
-        replaying   a b c -> ab c     the first merge finds no ab, and its turn is over
-        by rank     a b c -> abc      when a and b have become ab, the pair ab c has a rank
-
-    Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
-    one uses. Training gives no such merges. It uses a token only after making it, and makes each token
-    only once: where the bytes est became one token, no merge crossed their ends, so everywhere the same
-    merges were made of them, the last one included. (Other programs may make a token from two pairs,
-    which is accepted.)
-
-    Tokenizer merges by rank, as other programs do, even if a merge makes a token that an earlier one
-    uses. Many .tiktoken files give such merges: they list only tokens, and every split of a token into
-    two tokens is a merge.
-    """
-    pairs: set[tuple[T, T]] = set()
-    used: set[T] = set()
-    for number, (left, right, made) in enumerate(merges):
-        pair = (left, right)
-        if pair in pairs or made in used:
-            raise ValueError(f"merge {number} (from 0), {pair}, repeats an earlier one or makes a token that one uses")
-        pairs.add(pair)
-        used.add(left)
-        used.add(right)
+# This is all that an own trainer and an own encoder need. What follows makes a tool of it: text in files
+# of any size, special tokens, ids, and models that other programs load.
 
 
 # ------------------------------

@@ -235,7 +235,7 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 # II. The same, fast
 # ------------------------------
 
-# For fixtures/corpus.txt and a vocabulary of 500, train_by_definition takes 6 s, learn_merges
+# For fixtures/corpus.txt and a vocabulary of 500, train_by_definition takes 8 s, learn_merges
 # 0.1 s, and the same in C (bpe_fast.c) 0.003 s.
 
 
@@ -280,9 +280,9 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> indexes of words
     for index, word in enumerate(words):
-        for left, right in zip(word, word[1:]):
-            pair_counts[left + right] += counts[index]
-            words_with[left + right].add(index)
+        for first, second in zip(word, word[1:]):
+            pair_counts[first + second] += counts[index]
+            words_with[first + second].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
         """Return a tuple that is smaller than another one if its pair is merged first."""
@@ -512,9 +512,9 @@ PATTERNS = {
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
 
-# Other spellings, with the same matches. tokenizer.json has GPT-2's as it was published, which some
-# programs recognize. tiktoken has cl100k with possessive quantifiers (?+, ++, *+), which never give a
-# character back, and with $. Other programs read these differently, so our files have neither.
+# Other spellings of these patterns, with the same matches. Our tokenizer.json has GPT-2's as it was
+# published, which some programs recognize. tiktoken's cl100k has possessive quantifiers (?+, ++, *+),
+# which other programs read differently; so we have a spelling without them.
 JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"}
 TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
 TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
@@ -524,39 +524,38 @@ SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3
 
 
 def check_pattern(pattern: str) -> str:
-    """Check a pattern: a name, or an expression. Spellings of a named pattern become its name."""
-    if not isinstance(pattern, str):
-        raise ValueError(f"pattern must be a str, not {pattern!r:.200}")
-    if pattern not in PATTERNS and pattern not in SPELLINGS:
-        compile_pattern(pattern)
-    return SPELLINGS.get(pattern, pattern)
+    """Check a pattern: a name, or an expression. The expression of a named pattern becomes its name."""
+    require(isinstance(pattern, str), "pattern must be a str, not {!r:.200}", pattern)
+    pattern = SPELLINGS.get(pattern, pattern)
+    compile_pattern(pattern)
+    return pattern
 
 
 @functools.lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Any:
-    r"""Compile a named pattern or an expression, as version 1 of regex reads it, whatever its default version is.
+    r"""Compile a named pattern, or an expression.
 
-    There, [\p{L}&&[^\p{Han}]], [\w--\d] and [a-d~~c-f] are operations on sets, as in tiktoken. But version 1 also
-    finds "ß" for (?i:ss), unlike other programs: (?-f) turns that off.
+    Version 1 of regex has operations on sets, such as [\w--\d] and [\p{L}&&[^\p{Han}]], as tiktoken has
+    them. It also finds "ß" for (?i:ss), which other programs don't; (?-f) turns that off. An expression
+    without such operations may also be one of version 0, in which [[a] is a set of "[" and "a".
     """
-    # without any operator of regular expressions, it is a misspelled name
-    is_expression = set(pattern) & set(r"\.^$*+?{}[]()|")
-    known = f"the names are {', '.join(PATTERNS)}"
-    require(pattern in PATTERNS or is_expression, f"unknown pattern {pattern!r:.150}; {known}")
+    is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
+    names = ", ".join(PATTERNS)
+    require(pattern in PATTERNS or is_expression, "unknown pattern {!r:.150}; the names are {}", pattern, names)
     expression = PATTERNS.get(pattern, pattern)
-    expression.encode("utf-8")  # no lone surrogate
+    expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
     try:
         try:
             compiled = regex.compile("(?-f)" + expression, regex.V1)
         except (regex.error, KeyError, ValueError):  # the last two are for (?V0) in the expression
             if re.search("&&|--|~~", expression):
                 raise
-            compiled = regex.compile(expression, regex.V0)  # where [[a] is a set of "[" and "a"
+            compiled = regex.compile(expression, regex.V0)
     except (regex.error, ArithmeticError, LookupError, ValueError) as error:
         text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
         raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
     backward = "searches backward, so its matches are not in the order of the text: leave out (?r)"
-    require(not compiled.flags & regex.REVERSE, f"pattern {pattern!r:.150} {backward}")
+    require(not compiled.flags & regex.REVERSE, "pattern {!r:.150} {}", pattern, backward)
     return compiled
 
 
@@ -577,8 +576,8 @@ def find_words(text: str, pattern: str) -> list[str]:
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     """Check special tokens; return a tuple.
 
-    "a" can't be one, since all single bytes have ids already, nor can text with U+FFFD: invalid bytes
-    in a corpus may become that, and would then be part of a special token.
+    "a" can't be one, since all single bytes have ids already; nor can text with U+FFFD, which is what
+    errors="replace" makes of invalid bytes.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
@@ -1065,26 +1064,23 @@ class Tokenizer:
     [257, 101, 115, 116]
 
     encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
-    none may come twice. Two ids may have the same bytes if the second one is a special token's: if both
-    5 and 9 are b"<s>", 9 is the special token. Raises ValueError if vocabulary and merges contradict
-    each other.
+    none may come twice. Raises ValueError if vocabulary and merges contradict each other.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None,
                  pattern: str = "gpt2") -> None:
         self._options = Options(special_tokens, pattern).checked()
         self._merges = [(left, right) for left, right in merges]
-        ids, second_ids = ids_of(vocab, set(map(str.encode, self.special_tokens)))
-        self._ids = ids
-        self._special_ids: dict[str, int] = {}
-        free_ids = itertools.count(max([-1, *ids.values(), *second_ids.values()]) + 1)
+        ids = ids_of(vocab)
+        free_ids = itertools.count(max(ids.values(), default=-1) + 1)
         for special in self.special_tokens:
             token = special.encode("utf-8")
             if token not in ids:
                 ids[token] = next(free_ids)
-            self._special_ids[special] = second_ids.get(token, ids[token])
             require(ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
-        self._vocab = {token_id: token for known in (ids, second_ids) for token, token_id in known.items()}
+        self._ids = ids
+        self._vocab = {token_id: token for token, token_id in ids.items()}
+        self._special_ids = {special: ids[special.encode("utf-8")] for special in self.special_tokens}
         try:
             self._merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self._merges]
         except KeyError as error:
@@ -1096,8 +1092,10 @@ class Tokenizer:
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
+        # These are made when they are needed. (cached_property would do it, but has a lock until Python 3.12,
+        # which stops a process that was forked while another thread had it.)
         self._made_encoder: Any = None
-        self._made_ordinary: Any = None
+        self._made_ordinary: Tokenizer | None = None
 
     # What a tokenizer is made of can be read, but not changed.
 
@@ -1176,7 +1174,7 @@ class Tokenizer:
                 name = special if special in names else to_printable(special.encode("utf-8"))
                 if name in names:
                     names[special] = names.pop(name)
-            cls(to_bytes(names, [], specials)[0], [], specials, pattern)  # so its errors name this file
+            ids_of(to_bytes(names, [], specials)[0])  # its errors name this file
         with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath):
             vocab, merges = to_bytes(names, read_merges(file.read(), names), specials)
             return cls(vocab, merges, specials, pattern)
@@ -1195,7 +1193,6 @@ class Tokenizer:
 
     @property
     def _encoder(self) -> Any:
-        """The encoder, which is made at its first use."""
         if self._made_encoder is None:
             self._made_encoder = self._new_encoder()
         return self._made_encoder
@@ -1213,21 +1210,16 @@ class Tokenizer:
 
     @property
     def ordinary(self) -> Tokenizer:
-        """The same tokenizer without special tokens, which is made at its first use."""
+        """The same tokenizer without special tokens."""
         if self._made_ordinary is None:
-            self._made_ordinary = self._with_only(())
-        return self._made_ordinary  # type: ignore[no-any-return]
+            self._made_ordinary = self._without_special_tokens()
+        return self._made_ordinary
 
-    def _with_only(self, special_tokens: Sequence[str]) -> Tokenizer:
-        """Return the same tokenizer with only some of its special tokens."""
-        return Tokenizer(self._vocab_with_only(special_tokens), self._merges, special_tokens, self.pattern)
-
-    def _vocab_with_only(self, special_tokens: Sequence[str]) -> dict[int, bytes]:
-        """Return the vocabulary without special tokens other than these."""
-        hidden = {token_id for text, token_id in self._special_ids.items() if text not in special_tokens}
-        # an id that merges use, too, stays
-        hidden.difference_update(itertools.chain.from_iterable(self._merge_ids))
-        return {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
+    def _without_special_tokens(self) -> Tokenizer:
+        hidden = set(self._special_ids.values())
+        hidden.difference_update(*self._merge_ids)  # an id that merges use, too, stays
+        vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
+        return Tokenizer(vocab, self._merges, (), self.pattern)
 
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
@@ -1246,11 +1238,20 @@ class Tokenizer:
 
     def encode_arrays(self, texts: Iterable[str], workers: int | None = None,
                       errors: Errors = "strict") -> tuple[memoryview, memoryview]:
-        """Encode several texts as one array; return (ids, offsets). This needs bpe_more/corpora.py.
+        """Encode several texts as one array; return (ids, offsets): text i has ids[offsets[i] : offsets[i + 1]].
 
-        Text i has ids[offsets[i] : offsets[i + 1]].
+        numpy.asarray(ids) makes no copy. ids are uint16 if the whole vocabulary fits, else uint32, and the
+        len(texts) + 1 offsets are uint64.
         """
-        raise missing("encode_arrays", "corpora.py")
+        ids, offsets = self._new_array(), array("Q", [0])
+        for text_ids in self.encode_batch(texts, workers, errors):
+            ids.extend(text_ids)
+            offsets.append(len(ids))
+        return memoryview(ids), memoryview(offsets)
+
+    def _new_array(self) -> array[int]:
+        """Return an empty array for ids: of uint16 if the whole vocabulary fits, else of uint32."""
+        return array("H" if max(self._vocab, default=0) < 1 << 16 else "I")
 
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
@@ -1277,7 +1278,7 @@ class Tokenizer:
         name = os.fspath(output)
         require(name.endswith(".npy"), "the name of the output must end in .npy: {!r}", name)
         corpus = self._corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress)
-        ids = array("H" if max(self._vocab, default=0) < 1 << 16 else "I")
+        ids = self._new_array()
         n_ids = 0
         with open(name + ".tmp", "wb") as file:
             file.write(npy_header(ids.itemsize, 0))
@@ -1380,22 +1381,18 @@ class PythonEncoder:
         return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
 
 
-def ids_of(vocab: Mapping[int, bytes], special_tokens: set[bytes]) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """Return {token: id}, and the same for special tokens that have the bytes of an earlier token.
-
-    No other token may come twice, and ids are from 0 to MAX_ID.
-    """
+def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+    """Return {token: id}. Each token has one id, from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
-    second_ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
         if not isinstance(token, bytes) or not hasattr(token_id, "__index__") or not 0 <= token_id <= MAX_ID:
             hint = "" if isinstance(token, bytes) else "; for files, use from_files"
             entry = f"{token_id!r:.40} to {token!r:.40}"
             raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {entry}{hint}")
-        if token in ids and (token not in special_tokens or token in second_ids):
+        if token in ids:
             raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
-        (second_ids if token in ids else ids)[token] = operator.index(token_id)
-    return ids, second_ids
+        ids[token] = operator.index(token_id)
+    return ids
 
 
 def join_surrogates(strings: Iterable[str]) -> Iterator[str]:
@@ -1458,17 +1455,14 @@ def check_special_names(special_tokens: Iterable[str]) -> None:
 def is_clear_name(special: str) -> bool:
     """Tell if a special token, written as text, is no other token in printable characters."""
     token = to_token(special)
-    # all single bytes are tokens, and other tokens are parts of text
-    return token == special.encode("utf-8") or (len(token) > 1 and not is_part_of_text(token))
-
-
-def is_part_of_text(data: bytes) -> bool:
-    """Tell if data is UTF-8, except that it may begin and end inside a character, as tokens do."""
+    if token == special.encode("utf-8"):  # ASCII, or characters that stand for no byte
+        return True
+    inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a token of training may begin inside a character
     try:
-        codecs.utf_8_decode(re.sub(rb"^[\x80-\xbf]{1,3}", b"", data), "strict", False)
+        codecs.utf_8_decode(inner, "strict", False)  # or end inside one
     except UnicodeDecodeError:
-        return False
-    return True
+        return len(token) > 1  # all single bytes are tokens
+    return False
 
 
 def printable(vocab: Mapping[int, bytes], merges: Iterable[Pair],
@@ -1480,10 +1474,8 @@ def printable(vocab: Mapping[int, bytes], merges: Iterable[Pair],
     if len(ids) < len(names):
         check_special_names(special_ids)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
-    # If a special token has the bytes of another token, these bytes have two ids. Merges make the first.
-    first_names = {token: names[token_id] for token_id, token in reversed(list(vocab.items()))}
-    # no lists: the garbage collector would look through them again and again
-    return ids, [(first_names[left], first_names[right]) for left, right in merges]
+    text_of = {token: names[token_id] for token_id, token in vocab.items()}
+    return ids, [(text_of[left], text_of[right]) for left, right in merges]
 
 
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_ids: Mapping[str, int],

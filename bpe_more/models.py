@@ -33,6 +33,9 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     ignore_merges   a word that is a token stays whole: the same in tokenizer.json. It is so in tiktoken,
                     and for the merges that read_tiktoken returns (WordsFirst), in any case
 
+    Two ids may have the same bytes if the second one is a special token's: if both 5 and 9 are b"<s>",
+    9 is the special token.
+
     A token that encode() can never give is a warning, unless the merges are a tuple, as those of load()
     and of copies are: a model of another program has such tokens there, too.
     """
@@ -43,7 +46,14 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         self._kept, self._normalized = bpe.check_special_tokens(kept), bpe.check_special_tokens(normalized)
         self._rest = dict(rest or {})
         self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
-        super().__init__(vocab, merges, special_tokens, pattern)
+        specials = bpe.check_special_tokens(special_tokens)
+        vocab, second_ids = without_second_ids(vocab, specials)
+        super().__init__(vocab, merges, [special for special in specials if special not in second_ids], pattern)
+        if second_ids:
+            self._options = self._options._replace(special_tokens=specials)
+            self._special_ids |= second_ids
+            self._special_ids = {special: self._special_ids[special] for special in specials}
+            self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
         if not isinstance(self.pattern, str):
             steps = Steps(self.pattern)
             steps.normalized = self._normalized
@@ -93,8 +103,13 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         """Return the same tokenizer with only some of its special tokens, and perhaps with other steps."""
         if pattern is None:  # (), after a normal form alone, means no steps
             pattern = self.pattern
-        vocab = self._vocab_with_only(special_tokens)
+        hidden = {token_id for text, token_id in self._special_ids.items() if text not in special_tokens}
+        hidden.difference_update(*self._merge_ids)  # an id that merges use, too, stays
+        vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
         return Tokenizer(vocab, tuple(self._merges), special_tokens, pattern, ignore_merges=self._ignore_merges)
+
+    def _without_special_tokens(self) -> Tokenizer:
+        return self._with_only(())
 
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
@@ -125,7 +140,8 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
-        model = self._vocab, self._merges, self._special_ids, self.pattern
+        vocab = dict(reversed(self._vocab.items()))  # of two ids, the first one comes last, and merges make it
+        model = vocab, self._merges, self._special_ids, self.pattern
         if note := formats.save_model(*model, folder, self._settings(), roles):
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
@@ -221,6 +237,27 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
                 way = "; pass integers, as ids.tolist() gives them" if is_array else ""
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}") from None
             yield b"" if token_id in skipped else token
+
+
+def without_second_ids(vocab: Mapping[int, bytes],
+                       special_tokens: Sequence[str]) -> tuple[Mapping[int, bytes], dict[str, int]]:
+    """Take the special tokens that have the bytes of an earlier token out of a vocabulary; return it, and their ids.
+
+    If there are any, special tokens without an id get theirs, after the greatest one.
+    """
+    if len(set(vocab.values())) == len(vocab):
+        return vocab, {}
+    texts = {special.encode("utf-8"): special for special in special_tokens}
+    first: set[bytes] = set()
+    second_ids: dict[str, int] = {}
+    for token_id, token in vocab.items():
+        if token in first and token in texts:
+            second_ids.setdefault(texts[token], token_id)  # ids_of() refuses a third one
+        first.add(token)
+    free_ids = itertools.count(max(vocab) + 1)
+    more = {next(free_ids): token for token in texts if token not in first}
+    hidden = set(second_ids.values())
+    return {token_id: token for token_id, token in vocab.items() if token_id not in hidden} | more, second_ids
 
 
 class Encoder(bpe.PythonEncoder):

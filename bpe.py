@@ -29,9 +29,9 @@ b"s" > b"e". Two things to get right:
 
 Glossary, with values from the example below (but for the last row, which is not in it):
 
-    word, pre-token  b" newest"       a piece of text, split by a pattern; no token crosses its ends
+    word, pre-token  b" newest"       a piece of text, as a pattern splits it; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number: bytes come first, then special tokens, then merges
+    token id         257              its number; bytes come first, then special tokens, then merges
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -64,11 +64,10 @@ The parts of this file:
     IX    The command line
     X     Optional parts        the engine in C, and the folder bpe_more
 
-This file works on its own. Two things can be next to it. `python build_ffi.py` compiles bpe_fast.c, the
-merge loop of Part II in C, which training then uses. And if the folder bpe_more is there, the last lines
-of this file replace some functions with those of the folder. The results are the same. In addition they
-use C for all steps, show progress, read the models of other programs, and leave whole files after a full
-disk, Ctrl-C, or the end of a worker process.
+This file works on its own. Two things can be next to it: bpe_fast.c, the merge loop of Part II in C, which
+`python build_ffi.py` compiles, and the folder bpe_more, with whose functions the last lines of this file
+replace some of the plain ones here. They have the same results. In addition they use C for all steps,
+show progress, read the models of other programs, and leave whole files after Ctrl-C or a full disk.
 """
 
 from __future__ import annotations
@@ -512,15 +511,9 @@ PATTERNS = {
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
 
-# Other spellings of these patterns, with the same matches. Our tokenizer.json has GPT-2's as it was
-# published, which some programs recognize. tiktoken's cl100k has possessive quantifiers (?+, ++, *+),
-# which other programs read differently; so we have a spelling without them.
+# tokenizer.json has GPT-2's pattern as it was published, which some programs recognize.
 JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"}
-TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
-TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]}
-# tiktoken's, and the same with {1,3} instead of {1,3}+, as we wrote it before version 0.5.0
-SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
 def check_pattern(pattern: str) -> str:
@@ -600,17 +593,16 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
 
 
-# Files and streams are counted and encoded in pieces. A cut must not change a word or a special token.
-# Here <|end|> is a special token; a cut is safe just before the character above each ^, and not above x,
-# where it would divide <|end|>:
+# Files and streams are counted and encoded in pieces. A cut must not change a word, and must not divide a
+# special token, such as <|end|> here. It is safe just before the character above each ^:
 #
 #     two cats<|end|> and it's 12 o'clock
-#        ^    ^    x     ^    ^  ^
+#        ^    ^          ^    ^  ^
 #
 # In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit,
-# mark or apostrophe, whatever follows. "it" may continue: "it's" is one word in some of them. In or
-# after whitespace, no place is safe: gpt2 splits " \n\nb" into " \n", "\n", "b", but " \n\n" before a
-# cut is one word. With a custom pattern, only the place before a special token is.
+# mark or apostrophe ("it's" is one word in some of them). Next to whitespace it depends on what follows:
+# gpt2 splits " \n\nb" into " \n", "\n" and "b", but " \n\n" alone is one word. With a custom pattern,
+# only the place before a special token is safe.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
@@ -627,13 +619,11 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     If no special token crosses the cut, the two parts have the same special tokens as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
-    # After "... cats<|e", "nd|>" may follow, and a character may be divided. So no cut is made near the
-    # ends of the window, in characters: 3 for a divided one, n - 1 for a special token of n characters,
-    # and 1 for the character after the cut.
+    # The ends of the window may divide a character, which is up to 3 bytes then, or a special token.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
-        # "cats<|e" and "nd|>": the token has at least one character on each side
+        # "cats<|e" and "nd|>": at least one character of the token is on each side
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
     for place in places_to_cut(text, pattern, special_tokens):
@@ -661,7 +651,7 @@ def cut_stream(blocks: Iterable[bytes], pattern: str, special_tokens: tuple[str,
             del data[:cut]
             wanted = min(2 * wanted, most)
         else:
-            # "aaaa...", 10 bytes at a time: a search after each block would take quadratic time
+            # a text without any such place: searching after each small block would take quadratic time
             wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
         yield bytes(data)
@@ -721,14 +711,9 @@ def plural(n: int, noun: str) -> str:
 # VI. Training
 # ------------------------------
 
-# From files to a model:
-#
-#     Corpus      files or texts, cut into slices, whose words are counted on all cores
-#     WordTable   the words and their counts
-#     learn       the table -> merges, by learn_merges of Part II, or in C
-#     model_of    merges -> (vocab, merges)
-#
-# count_words ends with the table, and train_from_counts begins with one.
+# From files to a model: a Corpus is cut into slices, whose words are counted on all cores, in a WordTable.
+# learn() makes merges of it, with learn_merges of Part II, or in C, and model_of() the vocabulary.
+# count_words() ends with the table, and train_from_counts() begins with one.
 
 BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
@@ -748,9 +733,8 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
                       and so do lone surrogates in texts
     min_word_count    words that occur less often are left out of learning, to save memory
     min_frequency     the lowest count at which a pair is still merged
-    workers           the maximum number of processes, or of threads if C counts: by default one per core,
-                      and 61 at most. Except on Linux, processes need `if __name__ == "__main__":` in a
-                      script
+    workers           the maximum number of processes, or of threads if C counts; by default one per core.
+                      Except on Linux, processes need `if __name__ == "__main__":` in a script
     engine            "python", "c", or "auto": C if it is built. The result is the same
     progress          show progress on standard error, in one line, if bpe_more is here
 
@@ -785,9 +769,8 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
                       progress: bool = False) -> Model:
     """Learn from counts of words: the second half of bpe.train_bpe, with the same result.
 
-    The counts of several corpora can be added up first. words is a mapping, or an iterable of pairs
-    (word, count), which takes less memory; the counts of a word that comes twice are added. train_bpe's
-    docstring explains the other arguments. Raises ValueError if a word isn't bytes, or a count is
+    So the counts of several corpora can be added up. words is a mapping, or an iterable of pairs (word,
+    count), in which a word may come twice. Raises ValueError if a word isn't bytes, or a count is
     negative, and TypeError for what is not a pair.
 
     >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
@@ -799,7 +782,6 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
         raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     table = new_table(options)
     table.add(checked_counts(words))
-    # learn() drops words with a count of 0 as rare ones
     return learn_model(table, options)
 
 
@@ -943,7 +925,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     """Yield task(slice) for each slice, in order, from several processes."""
     first_slices = list(itertools.islice(slices, 2))
     slices = itertools.chain(first_slices, slices)
-    # Processes find run_in_worker by the name of this module, if it has one. For one slice, none is started.
+    # Processes find run_in_worker by the name of this module, if it has one.
     named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
     if workers < 2 or len(first_slices) < 2 or not named:
         yield from map(task, slices)
@@ -952,7 +934,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     import concurrent.futures
     import multiprocessing
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    # A process gets the task once, at its start, because the vocabulary in it may be large.
+    # A process gets the task once, at its start, since a vocabulary in it may be large.
     pool = concurrent.futures.ProcessPoolExecutor(min(workers, MOST_WORKERS), context, start_worker, (task,))
     waiting: collections.deque[concurrent.futures.Future[T]] = collections.deque()
     try:
@@ -1256,8 +1238,7 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
-        Memory for some 64 KB of text is enough for prose. A stream of letters or whitespace alone can't
-        be cut (see WORD_END), so all of it is held.
+        Some 64 KB of text are held at a time; a text without a place to cut (see WORD_END) is held whole.
         """
         options = self._options._replace(errors=errors).checked()
         strings = join_surrogates(iterable) if errors == "replace" else iterable
@@ -1270,8 +1251,7 @@ class Tokenizer:
                      progress: bool = False, end: str | None = None) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
-        numpy.load reads it: uint16 if the whole vocabulary fits, else uint32. The docstring of
-        bpe.train_bpe explains the options, and errors.
+        numpy.load reads it. The docstring of bpe.train_bpe explains the options, and errors.
         """
         if end is not None:
             raise missing("encode_files(end=...)", "corpora.py")
@@ -1301,10 +1281,9 @@ class Tokenizer:
         return data.decode("utf-8", errors="replace")
 
     def decode_iterable(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[str]:
-        """Decode ids as they come, and yield text as soon as its characters are complete.
+        """Decode ids as they come: a token with half of an "é" waits for the other half.
 
-        Joined, it is decode(ids). A token that is half of an "é" is U+FFFD in decode([token_id]); here
-        it waits for the other half.
+        Joined, the texts are decode(ids).
         """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for token in self._tokens(ids, skip_special_tokens):

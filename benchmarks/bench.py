@@ -39,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from encoders import CAN_ENCODE, ENCODERS, END, SLOW_ENCODERS, pieces, save_model
 
 import bpe
+from bpe_more.steps import TIKTOKEN_CL100K
 
 PART = 32_000_000  # bytes of the corpus that are encoded on one core
 SMALL = 3_000_000  # ... by the slow tools
@@ -46,7 +47,7 @@ LARGE = 100_000_000  # bytes of the largest file that the slow tools encode
 TEXTS = {5: 100, 100: 100, 1_000: 100, 100_000: 10}  # characters of a short text -> how many of them
 WARM_UP = " a" * 500  # encoded before the clock starts: some tools import modules or start threads with the first text
 DEFAULT_PATTERNS = ["gpt2", "cl100k", "o200k"]
-SPELLED = bpe.PATTERNS | {"cl100k": bpe.TIKTOKEN_CL100K}  # as tiktoken spells them, for tools that take an expression
+SPELLED = bpe.PATTERNS | {"cl100k": TIKTOKEN_CL100K}  # as tiktoken spells them, for tools that take an expression
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import bpe  # bench.py puts its folder into sys.path
 from bpe_more import models
+from bpe_more.steps import TIKTOKEN_CL100K
 
 END = "<|endoftext|>"
 KNOWN = "known.json"  # tokenizer.json with the pattern spelled as the tools know it
@@ -122,7 +123,7 @@ def load_tiktoken(folder: str) -> Encoder:
     import tiktoken
 
     vocab, name = bpe.Tokenizer.load(folder).vocab, Path(folder).name
-    pattern = bpe.TIKTOKEN_CL100K if name == "cl100k" else bpe.PATTERNS[name]  # as tiktoken spells it
+    pattern = TIKTOKEN_CL100K if name == "cl100k" else bpe.PATTERNS[name]  # as tiktoken spells it
     ranks = {token: token_id for token_id, token in vocab.items() if token != END.encode()}
     encoding = tiktoken.Encoding("ours", pat_str=pattern, mergeable_ranks=ranks, special_tokens={END: 256})
 

@@ -40,6 +40,13 @@ def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
     return (steps[0], steps[1:]) if has_form else ("", steps)
 
 
+# tiktoken's cl100k has possessive quantifiers (?+, ++, *+), which other programs read differently, and $;
+# its matches are the same. Before version 0.5.0, our files had it with {1,3} instead of {1,3}+.
+TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+bpe.SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
+
+
 def check_pattern(pattern: Pattern) -> Pattern:
     """Check a pattern: a name, an expression, or steps. Spellings of a named pattern become its name."""
     if isinstance(pattern, Steps):

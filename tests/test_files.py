@@ -25,6 +25,7 @@ import regex
 
 import bpe
 from bpe_more import explain, formats, outputs
+from bpe_more.steps import TIKTOKEN_CL100K
 from shared import FORMS, MANY, edit, read_ids, split_anywhere
 from test_bpe import (
     CORPORA,
@@ -135,9 +136,9 @@ def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tm
     split = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]
     assert not regex.search(r"[+*?]\+|\d}\+|\$", split["Regex"])
     for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
-        assert regex.findall(split["Regex"], text) == regex.findall(bpe.TIKTOKEN_CL100K, text)
+        assert regex.findall(split["Regex"], text) == regex.findall(TIKTOKEN_CL100K, text)
     assert bpe.Tokenizer.load(tmp_path).pattern == "cl100k"
-    before = bpe.TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}")  # in files of version 0.4.0
+    before = TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}")  # in files of version 0.4.0
     assert bpe.Tokenizer({0: b"a"}, [], pattern=before).pattern == "cl100k"
 
 
@@ -998,7 +999,7 @@ def test_entries_may_be_missing_if_no_id_depends_on_them(tmp_path):
 @only_python
 @pytest.mark.parametrize("expression, part", [
     (r"\p{N}{1,3}+|.", "{1,3}+"), ("^a|.", "^a"), (r"a$|\s", "$"), ("(?m:.)|a", "(?m:.)"), (r"\pL+|.", r"\\pL"), (r"\w+|.", r"\\w"),
-    ("[a-z--[b]]|.", "[a-z--"), ("(?i:st)|.", "(?i:st"), (r"\h|.", r"\\h"), ("a{2}?|.", "{2}?"), (r"a*|\s+", "a*"), (bpe.TIKTOKEN_CL100K, "{1,3}+"),
+    ("[a-z--[b]]|.", "[a-z--"), ("(?i:st)|.", "(?i:st"), (r"\h|.", r"\\h"), ("a{2}?|.", "{2}?"), (r"a*|\s+", "a*"), (TIKTOKEN_CL100K, "{1,3}+"),
 ])  # fmt: skip
 def test_an_expression_that_tokenizers_reads_differently_is_an_error_unless_the_file_is_our_own(tmp_path, expression, part):
     bpe.Tokenizer(*trained(300), pattern=expression).save(tmp_path)

@@ -17,6 +17,7 @@ import regex
 import bpe
 from bpe_more.machine import pairs_to_cut
 from bpe_more.patterns import automaton_of
+from bpe_more.steps import TIKTOKEN_CL100K
 
 ENGINE, _ = bpe.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
@@ -139,7 +140,7 @@ def test_several_steps_are_one_automaton_with_the_words_of_one_step_after_anothe
 
 
 
-NAMED = {"gpt2": bpe.PATTERNS["gpt2"], "cl100k": bpe.TIKTOKEN_CL100K, **{n: bpe.PATTERNS[n] for n in ("o200k", "llama3", "qwen2")}}
+NAMED = {"gpt2": bpe.PATTERNS["gpt2"], "cl100k": TIKTOKEN_CL100K, **{n: bpe.PATTERNS[n] for n in ("o200k", "llama3", "qwen2")}}
 
 
 @pytest.mark.parametrize("pattern", [*NAMED.values(), bpe.PATTERNS["cl100k"].replace("{1,3}", "{1,2}"), r"\w+", r"\S+|\s", "."])

@@ -31,6 +31,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import bpe  # noqa: E402
+from bpe_more.steps import TIKTOKEN_CL100K  # noqa: E402
 
 PYTHON_CLIENTS = ["transformers", "tokenizers", "tiktoken", "gigatoken"]
 NODE_CLIENTS = ["@huggingface/tokenizers", "@huggingface/transformers"]
@@ -125,7 +126,7 @@ def load_client(client: str, folder: str) -> Callable[[str], list[int]]:
     if client == "tiktoken":
         model = bpe.Tokenizer.load(folder)
         special_ids = model.special_ids
-        pattern = {**bpe.PATTERNS, "cl100k": bpe.TIKTOKEN_CL100K}[model.pattern]  # as tiktoken spells it
+        pattern = {**bpe.PATTERNS, "cl100k": TIKTOKEN_CL100K}[model.pattern]  # as tiktoken spells it
         ranks = {token: token_id for token_id, token in model.vocab.items() if token_id not in special_ids.values()}
         encoding = package.Encoding("ours", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_ids)
         return lambda text: encoding.encode(text, allowed_special="all")

@@ -27,7 +27,7 @@ b"s" > b"e". Two things to get right:
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
-Glossary, with values from the example below (but for the last row, which is not in it):
+Glossary, with values from the example below, in which b"st" gets the id 256 and b"est" 257:
 
     word, pre-token  b" newest"       a piece of text, as a pattern splits it; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
@@ -36,8 +36,8 @@ Glossary, with values from the example below (but for the last row, which is not
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
     count            9                how often a pair, or a word, occurs in the whole corpus
-    special token    "<|endoftext|>"  text that is never split and never learned; the text before it
-                                      and the text after it are separate texts
+    special token    "<|endoftext|>"  (not in the example) text that is never split and never learned; the
+                                      text before it and the text after it are separate texts
 
 >>> words = words_of("low low low low low lower lower widest widest widest" + 6 * " newest")
 >>> for left, right in train_by_definition(words, 4):
@@ -64,10 +64,14 @@ The parts of this file:
     IX    The command line
     X     Optional parts        the engine in C, and the folder bpe_more
 
-This file works on its own. Two things can be next to it: bpe_fast.c, the merge loop of Part II in C, which
-`python build_ffi.py` compiles, and the folder bpe_more, with whose functions the last lines of this file
-replace some of the plain ones here. They have the same results. In addition they use C for all steps,
-show progress, read the models of other programs, and leave whole files after Ctrl-C or a full disk.
+This file works on its own. It can have more beside it:
+
+    bpe_fast.c, build_ffi.py   the merge loop of Part II in C. `python build_ffi.py` compiles it; after
+                               that, training uses it.
+    bpe_more/                  strong forms of some functions, which the last lines of this file put in the
+                               place of the plain ones. The results are the same. They use C for all steps,
+                               show progress, read the models of other programs, and leave whole files
+                               after a full disk, Ctrl-C, or `kill -9`.
 """
 
 from __future__ import annotations
@@ -90,7 +94,7 @@ import types
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py requires Python 3.10 or later; this is " + sys.version.split()[0])
@@ -121,7 +125,7 @@ Token = TypeVar("Token", bytes, str)
 
 
 def require(condition: object, message: str, *values: object) -> None:
-    """Raise ValueError if a condition does not hold. In loops, pass values: only an error formats them."""
+    """Raise ValueError if a condition does not hold. The message may have {} for values."""
     if not condition:
         raise ValueError(message.format(*values) if values else message)
 
@@ -204,6 +208,7 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
         # The tie rule: of equal counts, the greater pair. Tuples compare left first, then right.
         best = max(counts, key=lambda pair: (counts[pair], pair))
         merges.append(best)
+        # Different words stay different, because merging does not change their bytes.
         words = {merge_pair(word, best): count for word, count in words.items()}
     return merges
 
@@ -234,8 +239,11 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 # II. The same, fast
 # ------------------------------
 
-# For fixtures/corpus.txt and a vocabulary of 500, train_by_definition takes 8 s, learn_merges
-# 0.1 s, and the same in C (bpe_fast.c) 0.003 s.
+# For a vocabulary of 500 from 107 KB of text (fixtures/corpus.txt), train_by_definition takes 8 s,
+# learn_merges 0.1 s, and the same in C (bpe_fast.c) 0.003 s.
+
+
+BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
 
 def descending(token: bytes) -> str:
@@ -257,7 +265,10 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     tokens  the first tokens, such as the 256 bytes, with which b"hi" is the string "hi"
 
     count is the pair's count, and replaced how often it was replaced: less if it overlaps itself, as in
-    "aaa".
+    "aaa". Here `o w` occurs 5 + 2 times:
+
+    >>> list(itertools.islice(learn_merges(["low", "lower"], [5, 2], BYTES), 2))
+    [(b'o', b'w', 7, 7), (b'l', b'ow', 7, 7)]
 
     All pairs are counted once, at the beginning. From then on, only the words that contain the merged
     pair are looked at, and only counts that change are updated. A heap finds the best pair.
@@ -298,7 +309,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             continue
 
         left, right = tokens[ord(pair[0])], tokens[ord(pair[1])]
-        new = chr(len(tokens))
+        new = chr(len(tokens))  # a lone surrogate works as well: these strings are never encoded
         tokens.append(left + right)
         keys.append(descending(left + right))
 
@@ -348,7 +359,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # The loop has subtracted the neighbors of the pair. (In `a a a`, one of them is the second `a a`.)
+    # So far, only pairs beside an X have changed (in `a a a`, also the second `a a`). The pairs that were
+    # replaced are still to be subtracted.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -370,12 +382,13 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
 
     It is the same if no merge makes a token that an earlier merge uses: then a new token only forms
     pairs of higher rank, so ranks come up in ascending order, as in replaying. Merges from training are
-    like that: a token is made before it is used, and only once. (Wherever no merge crosses the ends of
-    the bytes est, the same merges join them. So the merge that makes one est makes all.)
+    like that: a token is made before it is used, and only once. (Take two places with the bytes est
+    whose ends no merge has crossed. Inside them, the same pairs were merged in each round. So they are
+    always divided alike, and become the token est in the same round.)
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
-    one uses. Tokenizer accepts such merges, if none comes twice: other programs have them, and
-    merge by rank.
+    one uses. The Tokenizer of Part VII refuses only repeated ones: merges of other programs may come in
+    any order, and these programs merge by rank.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -426,14 +439,16 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
 def encode_words(words: Iterable[Iterable[Token]],
                  merges: Iterable[tuple[Token, Token]]) -> Iterator[tuple[Token, ...]]:
     """Yield each word, which is a sequence of tokens (bytes or str), after all merges."""
+    merges = list(merges)
     ranks = {pair: rank for rank, pair in enumerate(merges)}
-    new_tokens = [left + right for left, right in ranks]
+    new_tokens = [left + right for left, right in merges]
     for word in words:
         yield tuple(merge_by_rank(word, ranks, new_tokens))
 
 
-# This is all that an own trainer and an own encoder need. What follows makes a tool of it: text in files
-# of any size, special tokens, ids, and models that other programs load.
+# If a trainer and an encoder of words are all that you need, stop reading, and copying, here: Parts I and
+# II import collections, heapq, regex and typing. What follows makes a tool of them, with files of any
+# size, special tokens, ids, and models that other programs load.
 
 
 # ------------------------------
@@ -448,7 +463,11 @@ END_OF_WORD = "</w>"
 
 
 def split_at_spaces(text: str) -> list[str]:
-    r"""Split at spaces and \n, and trim \r: "low  low\r\nlower" -> ["low", "low", "lower"]."""
+    r"""Split at spaces and \n, and trim \r, as subword-nmt does; a tab is part of a word.
+
+    >>> split_at_spaces("low  low\r\nlower")
+    ['low', 'low', 'lower']
+    """
     return [word for line in text.split("\n") for word in line.strip("\r ").split(" ") if word]
 
 
@@ -469,13 +488,13 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
         require(operator.index(count) >= 0, "counts must not be negative: {!r:.60} has {}", word, count)
     words = {word: count for word, count in words.items() if word and count}
     spelled = [spell(word) for word in words]
-    alphabet = sorted({character for word in spelled for character in word})
-    ids = {character: chr(number) for number, character in enumerate(alphabet)}
-    numbered = ["".join(ids[character] for character in word) for word in spelled]
+    symbols = sorted({symbol for word in spelled for symbol in word})  # the first tokens: "l", "w</w>"
+    stand_in = {symbol: chr(number) for number, symbol in enumerate(symbols)}  # see learn_merges
+    strings = ["".join(stand_in[symbol] for symbol in word) for word in spelled]
 
-    tokens = [character.encode("utf-8") for character in alphabet]  # bytes sort as the characters do
+    tokens = [symbol.encode("utf-8") for symbol in symbols]  # in UTF-8, bytes sort as the characters do
     counts = list(map(operator.index, words.values()))  # sums of numpy's integers would wrap around
-    merges = itertools.islice(learn_merges(numbered, counts, tokens), merges_wanted)
+    merges = itertools.islice(learn_merges(strings, counts, tokens), merges_wanted)
     return [(left.decode("utf-8"), right.decode("utf-8")) for left, right, _, _ in merges]
 
 
@@ -495,7 +514,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 # IV. Words: patterns, special tokens, and where text may be cut
 # ------------------------------
 
-# The named patterns. Each one
+# The named patterns; (?![\s\S]) in cl100k is the end of the text. Each pattern
 #   - matches all of any text, and never the empty string: its matches are the words
 #   - has no capturing groups, which findall would return instead of the words
 #   - ends a word where WORD_END, below, matches
@@ -528,23 +547,24 @@ def check_pattern(pattern: str) -> str:
 def compile_pattern(pattern: str) -> Any:
     r"""Compile a named pattern, or an expression.
 
-    Version 1 of regex has operations on sets, such as [\w--\d] and [\p{L}&&[^\p{Han}]], as tiktoken has
-    them. It also finds "ß" for (?i:ss), which other programs don't; (?-f) turns that off. An expression
-    without such operations may also be one of version 0, in which [[a] is a set of "[" and "a".
+    First as version 1 of regex, in which [\w--\d], [\p{L}&&[^\p{Han}]] and [a-d~~c-f] are operations on
+    sets, as in tiktoken. If that fails, and there are no such operations, as version 0, in which [[a] is a
+    set of "[" and "a". With (?-f), as in other programs, (?i:ss) does not match "ß".
     """
     is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
     names = ", ".join(PATTERNS)
     require(pattern in PATTERNS or is_expression, "unknown pattern {!r:.150}; the names are {}", pattern, names)
     expression = PATTERNS.get(pattern, pattern)
     expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
+    bad_expression = regex.error, ArithmeticError, LookupError, ValueError  # all come from compile()
     try:
         try:
             compiled = regex.compile("(?-f)" + expression, regex.V1)
-        except (regex.error, KeyError, ValueError):  # the last two are for (?V0) in the expression
+        except bad_expression:
             if re.search("&&|--|~~", expression):
                 raise
             compiled = regex.compile(expression, regex.V0)
-    except (regex.error, ArithmeticError, LookupError, ValueError) as error:
+    except bad_expression as error:
         text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
         raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
     backward = "searches backward, so its matches are not in the order of the text: leave out (?r)"
@@ -600,7 +620,7 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^          ^    ^  ^
 #
 # In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit,
-# mark or apostrophe ("it's" is one word in some of them). Next to whitespace it depends on what follows:
+# mark or apostrophe ("it's" is one word in some of them). Inside or after whitespace, no place is safe:
 # gpt2 splits " \n\nb" into " \n", "\n" and "b", but " \n\n" alone is one word. With a custom pattern,
 # only the place before a special token is safe.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
@@ -609,6 +629,7 @@ WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
 def places_to_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[int]:
     """Yield the places at which no word goes on, as indexes of text, the last one first."""
+    # with a custom pattern, before each special token; if there is none, this finds nothing
     finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
     return (match.start() for match in regex.finditer(finder, text, regex.V0))
 
@@ -619,7 +640,8 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     If no special token crosses the cut, the two parts have the same special tokens as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
-    # The ends of the window may divide a character, which is up to 3 bytes then, or a special token.
+    # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a special
+    # token. So cuts keep away from its ends.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
@@ -668,13 +690,13 @@ EngineName = Literal["auto", "python", "c"]
 class Options(NamedTuple):
     """The options of a call. Each is also an argument of the functions that take it."""
 
-    special_tokens: Any = ()  # any iterable of strings; checked() makes it a tuple
+    special_tokens: Any = ()  # strings in an order, such as a list; checked() makes it a tuple
     pattern: str = "gpt2"
     errors: Errors = "strict"
     workers: int | None = None
     engine: EngineName = "auto"
     progress: bool = False
-    vocab_size: Any = sys.maxsize  # for calls that learn nothing; None is an error
+    vocab_size: Any = sys.maxsize  # as it is in calls that learn nothing
     min_word_count: int = 1
     min_frequency: int = 1
 
@@ -715,9 +737,6 @@ def plural(n: int, noun: str) -> str:
 # learn() makes merges of it, with learn_merges of Part II, or in C, and model_of() the vocabulary.
 # count_words() ends with the table, and train_from_counts() begins with one.
 
-BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
-
-
 def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
               texts: Strings = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
               min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
@@ -747,7 +766,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     options = Options(special_tokens, pattern, errors, workers, engine, progress, vocab_size, min_word_count,
                       min_frequency).checked()
     corpus = Corpus(input_path, texts, options)
-    table = corpus.count()
+    table = corpus.count()  # which counts slices, too
     require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
     return learn_model(table, options)
 
@@ -761,7 +780,7 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     options = Options(special_tokens, pattern, errors, workers, engine, progress).checked()
-    return dict(Corpus(paths, texts, options).count().copy())  # copy(): a table in C is no mapping
+    return dict(Corpus(paths, texts, options).count().copy())  # a table of bpe_more is no mapping; its copy() is
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -829,8 +848,8 @@ class Corpus:
         for path in self.paths:
             if path != "-":
                 os.stat(path)  # a missing file is an error before the first one is read
-            pattern = os.path.join(path, "*.txt")
-            require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, pattern)
+            files = os.path.join(path, "*.txt")
+            require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, files)
         self.texts = () if texts is None else texts
         self.options = options
         self.n_slices = 0  # how many have been read; 0 means that there was no text
@@ -925,7 +944,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     """Yield task(slice) for each slice, in order, from several processes."""
     first_slices = list(itertools.islice(slices, 2))
     slices = itertools.chain(first_slices, slices)
-    # Processes find run_in_worker by the name of this module, if it has one.
+    # Processes import run_in_worker by its name, which fails if no module has it: in exec(), for instance.
     named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
     if workers < 2 or len(first_slices) < 2 or not named:
         yield from map(task, slices)
@@ -933,6 +952,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
 
     import concurrent.futures
     import multiprocessing
+    # with "fork", which is not the default everywhere, a script needs no `if __name__ == "__main__":`
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     # A process gets the task once, at its start, since a vocabulary in it may be large.
     pool = concurrent.futures.ProcessPoolExecutor(min(workers, MOST_WORKERS), context, start_worker, (task,))
@@ -980,7 +1000,7 @@ class WordTable(collections.Counter[bytes]):
 
 
 def new_table(options: Options) -> WordTable:
-    """Return an empty table of words."""
+    """Return an empty table of words; bpe_more returns one in C."""
     return WordTable()
 
 
@@ -1068,8 +1088,8 @@ class Tokenizer:
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self._merge_ids)) < len(self._merge_ids):
-            # one comes twice; with None as the token made, this refuses nothing else
-            check_merges((left, right, None) for left, right in self._merges)
+            number, pair = next((n, pair) for n, pair in enumerate(self._merges) if pair in self._merges[:n])
+            raise ValueError(f"merge {number} (from 0), {pair}, repeats an earlier one")
         made = {new_id for _, _, new_id in self._merge_ids}
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
@@ -1156,7 +1176,7 @@ class Tokenizer:
                 name = special if special in names else to_printable(special.encode("utf-8"))
                 if name in names:
                     names[special] = names.pop(name)
-            ids_of(to_bytes(names, [], specials)[0])  # its errors name this file
+            ids_of(to_bytes(names, [], specials)[0])  # called for its errors, which should name this file
         with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath):
             vocab, merges = to_bytes(names, read_merges(file.read(), names), specials)
             return cls(vocab, merges, specials, pattern)
@@ -1180,7 +1200,7 @@ class Tokenizer:
         return self._made_encoder
 
     def _new_encoder(self) -> Any:
-        return PythonEncoder(self)
+        return PythonEncoder(self)  # bpe_more has others
 
     def encode(self, text: str) -> list[int]:
         """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
@@ -1198,8 +1218,8 @@ class Tokenizer:
         return self._made_ordinary
 
     def _without_special_tokens(self) -> Tokenizer:
-        hidden = set(self._special_ids.values())
-        hidden.difference_update(*self._merge_ids)  # an id that merges use, too, stays
+        used = set(itertools.chain.from_iterable(self._merge_ids))
+        hidden = set(self._special_ids.values()) - used
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
         return Tokenizer(vocab, self._merges, (), self.pattern)
 
@@ -1212,7 +1232,8 @@ class Tokenizer:
                      errors: Errors = "strict") -> list[list[int]]:
         """Encode several texts; return a list of ids for each. An error names the text.
 
-        workers is for C, which encodes on all cores; here, texts are encoded in turn.
+        workers is for C, which encodes on all cores. In Python, texts are encoded in turn: processes would
+        lose time on handing over lists.
         """
         corpus = self._corpus(None, texts, workers=workers, errors=errors)
         lists = (run_task(self._encoder.encode_texts, errors, part) for part in corpus.slices())
@@ -1242,6 +1263,7 @@ class Tokenizer:
         """
         options = self._options._replace(errors=errors).checked()
         strings = join_surrogates(iterable) if errors == "replace" else iterable
+        # "strict", because all surrogates are replaced by now, if they may be
         blocks = (b"".join(part.texts) for part in slices_of_texts(strings, 1 << 10, "strict"))
         pieces = cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, WINDOW_BYTES)
         return itertools.chain.from_iterable(map(self._encoder.encode, pieces))
@@ -1251,7 +1273,8 @@ class Tokenizer:
                      progress: bool = False, end: str | None = None) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
-        numpy.load reads it. The docstring of bpe.train_bpe explains the options, and errors.
+        output is required. numpy.load reads it. The docstring of bpe.train_bpe explains the options, and
+        errors; end= needs bpe_more.
         """
         if end is not None:
             raise missing("encode_files(end=...)", "corpora.py")
@@ -1404,7 +1427,8 @@ CHARACTERS = "".join(
     chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte))
     for byte in range(256)
 )  # fmt: skip
-BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte} for charmap_encode, the fastest way back
+# Functions of codecs that the standard encodings use; they are faster than a dict and join().
+BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte}
 
 
 def to_printable(token: bytes) -> str:
@@ -1413,7 +1437,7 @@ def to_printable(token: bytes) -> str:
 
 
 def to_token(text: str) -> bytes:
-    """Read a token of a file: "Ġthe" is b" the". "<a b>", which has a space, is text."""
+    """Read a token of a file: "Ġthe" is b" the". "<a b>" is text, since no byte is written as a space."""
     try:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
@@ -1421,26 +1445,28 @@ def to_token(text: str) -> bytes:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Refuse special tokens, written as text, that could be another token in printable characters.
-
-    "é" is also the byte E9, and "Ġlow" is " low". "<début>" is fine: with é as the byte E9 it isn't
-    UTF-8, so that no training can make such a token.
-    """
+    """Refuse special tokens that a file could not tell from another token, because it has them as text."""
     for special in special_tokens:
         text = "special token {!r:.99} can't be saved: it looks like bytes in printable characters"
         require(is_clear_name(special), text, special)
 
 
 def is_clear_name(special: str) -> bool:
-    """Tell if a special token, written as text, is no other token in printable characters."""
+    """Tell if a special token, written as text, can only be read as this special token.
+
+    "é" can be the byte E9, too, and "Ġlow" can be " low". But "<début>" is clear: with é as the byte E9, it
+    is no part of any text in UTF-8, and training makes only tokens that are.
+    """
     token = to_token(special)
-    if token == special.encode("utf-8"):  # ASCII, or characters that stand for no byte
+    if token == special.encode("utf-8"):
         return True
-    inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a token of training may begin inside a character
+    if len(token) == 1:  # all single bytes are tokens
+        return False
+    inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a part of a text may begin inside a character
     try:
-        codecs.utf_8_decode(inner, "strict", False)  # or end inside one
+        codecs.utf_8_decode(inner, "strict", False)  # False: or end inside one
     except UnicodeDecodeError:
-        return len(token) > 1  # all single bytes are tokens
+        return True
     return False
 
 
@@ -1496,7 +1522,10 @@ def to_json(content: Any) -> str:
 
 
 def write_files(folder: FilePath, texts: Mapping[str, str]) -> None:
-    """Write files into a folder. All are complete before the first one replaces an earlier one."""
+    """Write files into a folder. All are complete before the first one replaces an earlier one.
+
+    (If this is interrupted, .tmp files stay, or only some files are new. bpe_more avoids both.)
+    """
     os.makedirs(folder or ".", exist_ok=True)
     paths = [os.path.join(folder, name) for name in texts]
     for path, text in zip(paths, texts.values()):
@@ -1511,7 +1540,10 @@ def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
     content = json.loads(data)
     ids, pairs = content["model"]["vocab"], content["model"]["merges"]
     special_ids = {token["content"]: token["id"] for token in content["added_tokens"]}
-    expression = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+    try:
+        expression = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+    except (KeyError, IndexError, TypeError):
+        expression = ""  # so it isn't ours
     # any other difference could change ids: nothing is guessed
     if content != tokenizer_json(ids, pairs, special_ids, expression):
         raise missing("a model that save() did not write", "formats.py")
@@ -1535,7 +1567,7 @@ def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_tok
 
 
 def read_tiktoken(path: FilePath) -> Model:
-    """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges)."""
+    """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges). This needs bpe_more."""
     raise missing("read_tiktoken", "formats.py")
 
 
@@ -1548,8 +1580,10 @@ def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[
     for number, pair in pairs.items():
         if len(pair) != 2:
             raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r}")
-        for token in (*pair, "".join(pair)) if vocab is not None else ():
-            if token not in vocab:  # type: ignore[operator]
+        if vocab is None:
+            continue
+        for token in (*pair, "".join(pair)):
+            if token not in vocab:
                 raise ValueError(f"line {number}: {token!r} is not in vocab.json")
             if token not in made and len(to_token(token)) > 1:
                 hint = "these are not merges of bytes (CLIP's have </w> at the end of words, others @@ inside)"
@@ -1586,11 +1620,15 @@ def make_parser() -> tuple[ArgumentParser, Any]:
     import argparse
 
     parser = argparse.ArgumentParser(usage=USAGE)
-    parser.error = functools.partial(require, False)  # type: ignore  # raises ValueError
+    def error(message: str) -> NoReturn:
+        raise ValueError(message)
+
+    parser.error = error  # type: ignore[method-assign]
     add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
     more = f"a special token in addition to {END_OF_TEXT}; repeat the option for each"
     add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=more)
+    # --special-token appends a text to a list, and this appends None, which special_tokens_of() looks for
     none = f"no {END_OF_TEXT}: only those of --special-token"
     add("--no-special-tokens", action="append_const", const=None, dest="special_tokens", help=none)
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
@@ -1685,14 +1723,14 @@ def show(text: str, tokenizer: Tokenizer) -> None:
 
 @functools.lru_cache(maxsize=1)
 def find_engine() -> tuple[Any, str]:
-    """Return (the C engine, ""), or (None, why it can't be used); build_ffi.py builds it next to this file.
+    """Return the C engine, and what it lacks, mostly ""; or None, and why it can't be used.
 
-    Without the folder bpe_more, the engine only learns: then the second item says so.
+    build_ffi.py, next to this file, has built it, and loads it here. Without bpe_more, it only learns.
     """
     path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")
     try:
         with open(path, encoding="utf-8") as file:
-            is_ours = "of bpe.py" in file.readline()  # a file of another project is not run
+            is_ours = "of bpe.py" in file.readline()  # as its first line says
         require(is_ours, "build_ffi.py is another project's")
         spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
         module = importlib.util.module_from_spec(spec)
@@ -1732,8 +1770,9 @@ def more_is_here() -> bool:
     return __version__ == version
 
 
-# The functions and classes above are the plain forms. If the folder is here, these take their places, with
-# the same results. A type checker sees the plain forms.
+# The functions and classes above are the plain forms. If the folder is here, its own take their places,
+# with the same results, here at the end, because the folder imports what is above. A name in a function is
+# looked up when the function runs, so everything above uses the new ones. A type checker sees the plain forms.
 if not TYPE_CHECKING and more_is_here():
     from bpe_more import command, corpora, formats, models, outputs, steps
 
@@ -1746,7 +1785,8 @@ if not TYPE_CHECKING and more_is_here():
 if __name__ == "__main__" and "__file__" in globals():  # a cell of a notebook has none
     own_name = os.path.splitext(os.path.basename(__file__))[0]
     if own_name.isidentifier():
-        # This file imports itself under its own name, so that each class exists once.
+        # Worker processes, bpe_more and pickles import this file by its name, which is `__main__` so far. So
+        # it imports itself under its name, too, and uses only that copy.
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
         main = importlib.import_module(own_name).main
     sys.exit(main())

@@ -264,14 +264,14 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     counts  how often each word occurs
     tokens  the first tokens, such as the 256 bytes, with which b"hi" is the string "hi"
 
-    count is the pair's count, and replaced how often it was replaced: less if it overlaps itself, as in
-    "aaa". Here `o w` occurs 5 + 2 times:
+    count is the pair's count, and replaced, for reports, how often it was replaced: less if it overlaps
+    itself, as in "aaa". Here `o w` occurs 5 + 2 times:
 
     >>> list(itertools.islice(learn_merges(["low", "lower"], [5, 2], BYTES), 2))
     [(b'o', b'w', 7, 7), (b'l', b'ow', 7, 7)]
 
-    All pairs are counted once, at the beginning. From then on, only the words that contain the merged
-    pair are looked at, and only counts that change are updated. A heap finds the best pair.
+    All pairs are counted once, at the beginning. From then on, only words that contain the merged pair, or
+    did so once, are looked at, and only counts that change are updated. A heap finds the best pair.
 
     An entry of the heap can be out of date: its pair has lost occurrences to other merges since. That
     does no harm, because the count of a pair never rises. (When `a b` becomes X, pairs that lose
@@ -359,7 +359,7 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # So far, only pairs beside an X have changed (in `a a a`, also the second `a a`). The pairs that were
+    # So far, only pairs beside an X have changed (in `a a a`, the second `a a` is one). The pairs that were
     # replaced are still to be subtracted.
     changes[pair] -= replaced
     return changes, replaced
@@ -382,9 +382,9 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
 
     It is the same if no merge makes a token that an earlier merge uses: then a new token only forms
     pairs of higher rank, so ranks come up in ascending order, as in replaying. Merges from training are
-    like that: a token is made before it is used, and only once. (Take two places with the bytes est
-    whose ends no merge has crossed. Inside them, the same pairs were merged in each round. So they are
-    always divided alike, and become the token est in the same round.)
+    like that: a token is made before it is used, and only once. (At two places with the bytes est, the
+    same pairs are merged in each round, unless a merge crosses an end of one; and there, est can't become
+    a token any more. So all that become the token est do so in the same round.)
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
     one uses. The Tokenizer of Part VII refuses only repeated ones: merges of other programs may come in
@@ -446,9 +446,21 @@ def encode_words(words: Iterable[Iterable[Token]],
         yield tuple(merge_by_rank(word, ranks, new_tokens))
 
 
-# If a trainer and an encoder of words are all that you need, stop reading, and copying, here: Parts I and
-# II import collections, heapq, regex and typing. What follows makes a tool of them, with files of any
-# size, special tokens, ids, and models that other programs load.
+def learn_from_bytes(words: Mapping[bytes, int]) -> Iterator[Learned]:
+    """Do learn_merges for words of bytes and their counts: the byte n becomes the character chr(n).
+
+    >>> words = words_of("low low lower lowest newest newest")
+    >>> learned = learn_from_bytes({b"".join(word): count for word, count in words.items()})
+    >>> [(left, right) for left, right, _, _ in itertools.islice(learned, 5)] == train_by_definition(words, 5)
+    True
+    """
+    strings = [word.decode("latin-1") for word in words]
+    return learn_merges(strings, list(words.values()), BYTES)
+
+
+# If a trainer and an encoder of words are all that you need, stop reading here, and copy the imports, the
+# names of types, and Parts I and II. What follows makes a tool of them, with files of any size, special
+# tokens, ids, and models that other programs load.
 
 
 # ------------------------------
@@ -547,9 +559,9 @@ def check_pattern(pattern: str) -> str:
 def compile_pattern(pattern: str) -> Any:
     r"""Compile a named pattern, or an expression.
 
-    First as version 1 of regex, in which [\w--\d], [\p{L}&&[^\p{Han}]] and [a-d~~c-f] are operations on
-    sets, as in tiktoken. If that fails, and there are no such operations, as version 0, in which [[a] is a
-    set of "[" and "a". With (?-f), as in other programs, (?i:ss) does not match "ß".
+    regex reads two dialects. V1 has operations on sets, such as [\w--\d], [\p{L}&&[^\p{Han}]] and
+    [a-d~~c-f], as tiktoken has them; but (?i:ss) also finds "ß" there, which (?-f) turns off. V0 has
+    neither, and reads [[a] as a set of "[" and "a". An expression is read as V1 if it can be.
     """
     is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
     names = ", ".join(PATTERNS)
@@ -620,9 +632,9 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^          ^    ^  ^
 #
 # In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit,
-# mark or apostrophe ("it's" is one word in some of them). Inside or after whitespace, no place is safe:
-# gpt2 splits " \n\nb" into " \n", "\n" and "b", but " \n\n" alone is one word. With a custom pattern,
-# only the place before a special token is safe.
+# mark or apostrophe ("it's" is one word in some of them). Whitespace depends on what follows: gpt2
+# splits " \n\nb" into " \n", "\n" and "b", but " \n\n" alone is one word. Of a custom pattern, nothing
+# is known, so cuts are only made before special tokens.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
@@ -673,7 +685,7 @@ def cut_stream(blocks: Iterable[bytes], pattern: str, special_tokens: tuple[str,
             del data[:cut]
             wanted = min(2 * wanted, most)
         else:
-            # a text without any such place: searching after each small block would take quadratic time
+            # don't search the same text again after each small block
             wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
     if data:
         yield bytes(data)
@@ -701,7 +713,10 @@ class Options(NamedTuple):
     min_frequency: int = 1
 
     def checked(self) -> Options:
-        """Return the same options, with special tokens as a tuple. Raises ValueError for a bad one."""
+        """Return the same options, with special tokens as a tuple, and the pattern as check_pattern returns it.
+
+        Raises ValueError for a bad one, and TypeError for special tokens that aren't in an order.
+        """
         special_tokens = check_special_tokens(self.special_tokens)
         for name in ("workers", "vocab_size", "min_word_count", "min_frequency"):
             value = getattr(self, name)
@@ -761,7 +776,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     [(b'o', b'w'), (b'l', b'ow')]
 
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
-    RuntimeError if a worker process is killed, OverflowError if C would count 2**63 bytes.
+    RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63 in C.
     """
     options = Options(special_tokens, pattern, errors, workers, engine, progress, vocab_size, min_word_count,
                       min_frequency).checked()
@@ -780,7 +795,7 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     options = Options(special_tokens, pattern, errors, workers, engine, progress).checked()
-    return dict(Corpus(paths, texts, options).count().copy())  # a table of bpe_more is no mapping; its copy() is
+    return dict(Corpus(paths, texts, options).count().copy())  # a table in C is no mapping, but has copy()
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -869,7 +884,7 @@ class Corpus:
 
     def count(self) -> WordTable:
         """Count the words."""
-        table = WordTable()
+        table = new_table(self.options)
         for counts in self.map(functools.partial(count_texts, options=self.options)):
             table.add(counts.items())
         return table
@@ -969,7 +984,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
 
 
 def start_worker(task: Callable[[Slice], object]) -> None:
-    """Prepare a worker process. Ctrl-C and `kill` are for the parent, which ends its workers."""
+    """Prepare a worker process. After Ctrl-C, the parent ends it; `kill` does, too, whatever main() has set."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     run_in_worker.task = task  # type: ignore[attr-defined]
@@ -991,7 +1006,7 @@ def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
 
 
 class WordTable(collections.Counter[bytes]):
-    """Words and their counts; the C engine has a table with the same methods."""
+    """Words and their counts. Tables in C have add(), copy(), which returns a dict, and len() as well."""
 
     def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
         """Add the counts of words."""
@@ -1015,10 +1030,9 @@ def learn(table: WordTable, options: Options) -> Iterator[Learned]:
 def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int,
                     min_word_count: int = 1) -> Iterator[Learned]:
     """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
-    # a word of bytes is a word of tokens: the byte n becomes chr(n)
-    words = {word.decode("latin-1"): count for word, count in table.items() if count >= min_word_count}
+    words = {word: count for word, count in table.items() if count >= min_word_count}
     table.clear()  # the learner needs the memory
-    merges = itertools.islice(learn_merges(words, list(words.values()), BYTES), merges_wanted)
+    merges = itertools.islice(learn_from_bytes(words), merges_wanted)
     # no merge has a higher count than the one before it
     return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)
 
@@ -1156,7 +1170,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: FilePath) -> Tokenizer:
-        """Load a tokenizer.json, or the one in a folder. Raises ValueError if it isn't supported."""
+        """Load a tokenizer.json, or the one in a folder, that save() wrote. Others need bpe_more."""
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
             return cls(*read_tokenizer_json(file.read()))
@@ -1218,6 +1232,7 @@ class Tokenizer:
         return self._made_ordinary
 
     def _without_special_tokens(self) -> Tokenizer:
+        # Their ids are unknown to it, unless merges of another program use them as parts.
         used = set(itertools.chain.from_iterable(self._merge_ids))
         hidden = set(self._special_ids.values()) - used
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
@@ -1263,7 +1278,7 @@ class Tokenizer:
         """
         options = self._options._replace(errors=errors).checked()
         strings = join_surrogates(iterable) if errors == "replace" else iterable
-        # "strict", because all surrogates are replaced by now, if they may be
+        # "strict": join_surrogates has replaced all surrogates, or they are an error
         blocks = (b"".join(part.texts) for part in slices_of_texts(strings, 1 << 10, "strict"))
         pieces = cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, WINDOW_BYTES)
         return itertools.chain.from_iterable(map(self._encoder.encode, pieces))
@@ -1419,7 +1434,7 @@ def npy_header(id_bytes: int, n_ids: int) -> bytes:
 # ------------------------------
 
 # tokenizer.json, in Hugging Face's format, is the model. GPT-2's two files, vocab.json and merges.txt,
-# have no pattern and no special tokens. All write each byte as a printable character: bytes that are
+# have no pattern, and don't say which tokens are special. All write each byte as a printable character: bytes that are
 # printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a newline "Ċ").
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
@@ -1427,7 +1442,7 @@ CHARACTERS = "".join(
     chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte))
     for byte in range(256)
 )  # fmt: skip
-# Functions of codecs that the standard encodings use; they are faster than a dict and join().
+# Python's own encodings, such as cp1252, are made with these functions of codecs, which return (result, length).
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte}
 
 
@@ -1445,17 +1460,17 @@ def to_token(text: str) -> bytes:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Refuse special tokens that a file could not tell from another token, because it has them as text."""
+    """Refuse special tokens that could not be told from other tokens in a file."""
     for special in special_tokens:
         text = "special token {!r:.99} can't be saved: it looks like bytes in printable characters"
         require(is_clear_name(special), text, special)
 
 
 def is_clear_name(special: str) -> bool:
-    """Tell if a special token, written as text, can only be read as this special token.
+    """Tell if a special token, which a file has as text, can't be another token in printable characters.
 
-    "é" can be the byte E9, too, and "Ġlow" can be " low". But "<début>" is clear: with é as the byte E9, it
-    is no part of any text in UTF-8, and training makes only tokens that are.
+    "Ġlow" could be the learned token " low", and "é" the byte E9. "<début>" is clear: with the byte E9 for
+    é, it is no part of any text in UTF-8, and training learns only such parts.
     """
     token = to_token(special)
     if token == special.encode("utf-8"):
@@ -1723,9 +1738,9 @@ def show(text: str, tokenizer: Tokenizer) -> None:
 
 @functools.lru_cache(maxsize=1)
 def find_engine() -> tuple[Any, str]:
-    """Return the C engine, and what it lacks, mostly ""; or None, and why it can't be used.
+    """Return (the C engine, ""), or (the C engine, why it only learns), or (None, why there is none).
 
-    build_ffi.py, next to this file, has built it, and loads it here. Without bpe_more, it only learns.
+    build_ffi.py, next to this file, has built it, and loads it here.
     """
     path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")
     try:
@@ -1735,7 +1750,7 @@ def find_engine() -> tuple[Any, str]:
         spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        engine = module.load_engine(PATTERNS, __version__)
+        engine = module.load_engine(PATTERNS, __version__)  # with bpe_more, it also splits text
         return engine, engine.lacks
     except MemoryError:
         raise

@@ -60,9 +60,9 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             self._options = self._options._replace(pattern=steps)
         self._whole_words: dict[bytes, int] = {}  # words that stay whole, and their ids
         if self._ignore_merges:
-            specials = set(self._special_ids.values())
+            special_ids = set(self._special_ids.values())
             for token, token_id in self._ids.items():
-                if token and token_id not in specials:  # the empty token, which Whisper has, isn't a word
+                if token and token_id not in special_ids:  # the empty token, which Whisper has, isn't a word
                     self._whole_words[token] = token_id
         elif not isinstance(merges, tuple):
             self._warn_of_unreachable_tokens()

@@ -110,7 +110,7 @@ __all__ = [
     "train_bpe", "train_from_counts",
 ]  # fmt: skip
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 
 Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]

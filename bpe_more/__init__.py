@@ -14,7 +14,7 @@ bpe.py defines the results; this folder must give the same.
     machine     the automaton as tables for C, and a machine that is faster
 """
 
-VERSION = "0.7.0"  # that of bpe.py: versions can mix, and then this folder is not used
+VERSION = "0.8.0"  # that of bpe.py: versions can mix, and then this folder is not used
 
 # bpe.py checks VERSION at its end, and then imports the modules of this folder, which use its names. So bpe.py
 # comes first, even for `import bpe_more.models`.

@@ -64,7 +64,7 @@ The parts of this file:
     IX    The command line
     X     Optional parts        the engine in C, and the folder bpe_more
 
-This file works on its own. It can have more beside it:
+This file works on its own. Two things can be next to it:
 
     bpe_fast.c, build_ffi.py   the merge loop of Part II in C. `python build_ffi.py` compiles it; after
                                that, training uses it.
@@ -145,7 +145,7 @@ GPT2 = (
     r"| ?\p{N}+"  # digits
     r"| ?[^\s\p{L}\p{N}]+"  # other characters, such as "..."
     r"|\s+(?!\S)"  # whitespace: of ten spaces before "the", nine, since the last one belongs to " the"
-    r"|\s+"  # what is left: whitespace of one character that isn't a space, such as "\n" before "the"
+    r"|\s+"  # other whitespace, such as one "\n" before "the"
 )
 
 
@@ -359,8 +359,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # So far, only pairs beside an X have changed (in `a a a`, the second `a a` is one). The pairs that were
-    # replaced are still to be subtracted.
+    # Up to here, only neighbors of an X were updated (in `a a a`, the second `a a` is one). The pairs that
+    # became X are subtracted here.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -370,7 +370,7 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
 
 
 def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
-    """Check that merging by rank is the same as replaying, for merges (left, right, what they make).
+    """Check that merging by rank is the same as replaying, for merges (left, right, made).
 
     It isn't for these merges:
 
@@ -409,9 +409,9 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
     ['n', 'e', 'w', 'est']
 
     A heap of (rank, index of the left token) finds the next pair, so a word of n tokens takes n log n
-    steps. Tokens stay at their indexes: the new token takes the place of the left one, None that of the
-    right one, and links lead from each token to the ones before and after it. An entry of the heap is out
-    of date if the two tokens there no longer have its rank.
+    steps. Tokens keep their indexes: the new token replaces the left one, and None the right one. Links
+    lead from each token to the ones before and after it. An entry of the heap is out of date if the two
+    tokens there no longer have its rank.
     """
     tokens: list[T | None] = list(word)
     following = list(range(1, len(tokens) + 1))
@@ -459,8 +459,8 @@ def learn_from_bytes(words: Mapping[bytes, int]) -> Iterator[Learned]:
 
 
 # If a trainer and an encoder of words are all that you need, stop reading here, and copy the imports, the
-# names of types, and Parts I and II. What follows makes a tool of them, with files of any size, special
-# tokens, ids, and models that other programs load.
+# names of types, and Parts I and II. The rest of this file makes a tool of them, with files of any size,
+# special tokens, ids, and models that other programs load.
 
 
 # ------------------------------
@@ -640,8 +640,8 @@ WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 
 
 def places_to_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[int]:
-    """Yield the places at which no word goes on, as indexes of text, the last one first."""
-    # with a custom pattern, before each special token; if there is none, this finds nothing
+    """Yield the indexes of text at which a cut changes no word, in descending order."""
+    # special_token_finder matches nothing if there are no special tokens
     finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
     return (match.start() for match in regex.finditer(finder, text, regex.V0))
 
@@ -668,7 +668,7 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
 
 def cut_stream(blocks: Iterable[bytes], pattern: str, special_tokens: tuple[str, ...],
                first: int, most: int) -> Iterator[bytes]:
-    """Join blocks of text, and cut where no word changes.
+    """Join blocks of text, and cut them again without changing a word.
 
     The first part has about `first` bytes, each later one twice as many as the one before, up to `most`.
     """
@@ -795,7 +795,7 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     options = Options(special_tokens, pattern, errors, workers, engine, progress).checked()
-    return dict(Corpus(paths, texts, options).count().copy())  # a table in C is no mapping, but has copy()
+    return dict(Corpus(paths, texts, options).count().copy())  # a table in C isn't a mapping, but has copy()
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -1065,7 +1065,7 @@ class Tokenizer:
 
     vocab           {token id: token}; a byte without an id can't be encoded
     merges          [(left, right), ...] in the order of their ranks
-    special_tokens  the longest match wins; those that are not in vocab get ids after the greatest one
+    special_tokens  the longest match wins; tokens that vocab lacks get ids after the greatest one
     pattern         the pattern that the vocabulary was trained with
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
@@ -1113,7 +1113,7 @@ class Tokenizer:
         self._made_encoder: Any = None
         self._made_ordinary: Tokenizer | None = None
 
-    # What a tokenizer is made of can be read, but not changed.
+    # The parts of a tokenizer are read-only.
 
     @property
     def vocab(self) -> Mapping[int, bytes]:
@@ -1274,7 +1274,7 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
-        Some 64 KB of text are held at a time; a text without a place to cut (see WORD_END) is held whole.
+        It keeps some 64 KB of text in memory, or more if there is no place to cut (see WORD_END).
         """
         options = self._options._replace(errors=errors).checked()
         strings = join_surrogates(iterable) if errors == "replace" else iterable
@@ -1470,16 +1470,16 @@ def is_clear_name(special: str) -> bool:
     """Tell if a special token, which a file has as text, can't be another token in printable characters.
 
     "Ġlow" could be the learned token " low", and "é" the byte E9. "<début>" is clear: with the byte E9 for
-    é, it is no part of any text in UTF-8, and training learns only such parts.
+    é, it can't occur in UTF-8, and training learns only bytes that do.
     """
     token = to_token(special)
     if token == special.encode("utf-8"):
         return True
     if len(token) == 1:  # all single bytes are tokens
         return False
-    inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a part of a text may begin inside a character
+    inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a token may begin inside a character
     try:
-        codecs.utf_8_decode(inner, "strict", False)  # False: or end inside one
+        codecs.utf_8_decode(inner, "strict", False)  # False: it may end inside one
     except UnicodeDecodeError:
         return True
     return False
@@ -1539,7 +1539,7 @@ def to_json(content: Any) -> str:
 def write_files(folder: FilePath, texts: Mapping[str, str]) -> None:
     """Write files into a folder. All are complete before the first one replaces an earlier one.
 
-    (If this is interrupted, .tmp files stay, or only some files are new. bpe_more avoids both.)
+    Ctrl-C can leave .tmp files, or replace only some files; bpe_more avoids both.
     """
     os.makedirs(folder or ".", exist_ok=True)
     paths = [os.path.join(folder, name) for name in texts]
@@ -1643,7 +1643,7 @@ def make_parser() -> tuple[ArgumentParser, Any]:
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
     more = f"a special token in addition to {END_OF_TEXT}; repeat the option for each"
     add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=more)
-    # --special-token appends a text to a list, and this appends None, which special_tokens_of() looks for
+    # --special-token appends its TEXT to the list, and this option None; see special_tokens_of()
     none = f"no {END_OF_TEXT}: only those of --special-token"
     add("--no-special-tokens", action="append_const", const=None, dest="special_tokens", help=none)
     add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
@@ -1738,7 +1738,7 @@ def show(text: str, tokenizer: Tokenizer) -> None:
 
 @functools.lru_cache(maxsize=1)
 def find_engine() -> tuple[Any, str]:
-    """Return (the C engine, ""), or (the C engine, why it only learns), or (None, why there is none).
+    """Return (the C engine, ""), or (the C engine, why it only learns), or (None, why it is unavailable).
 
     build_ffi.py, next to this file, has built it, and loads it here.
     """
@@ -1785,9 +1785,9 @@ def more_is_here() -> bool:
     return __version__ == version
 
 
-# The functions and classes above are the plain forms. If the folder is here, its own take their places,
-# with the same results, here at the end, because the folder imports what is above. A name in a function is
-# looked up when the function runs, so everything above uses the new ones. A type checker sees the plain forms.
+# The functions and classes above are the plain forms. If the folder is here, its own replace them, with the
+# same results. This comes last, because the folder imports this file. Python looks names up when a function
+# runs, so the functions above use the new ones.
 if not TYPE_CHECKING and more_is_here():
     from bpe_more import command, corpora, formats, models, outputs, steps
 

@@ -71,7 +71,7 @@ def machine_of(rows: Rows) -> Rows:
                 pairs.append(new)
             row.append((numbers[new], marks))
         cells.append(row)
-    return merge_states(cells)
+    return merge_states(cells, apart=None)
 
 
 def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:

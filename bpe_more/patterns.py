@@ -371,8 +371,10 @@ def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
     if can_be_empty(tree):
         raise UnsupportedError("a way to match nothing")
     reader = Reader(tree)
-    numbers: dict[Any, int] = {(): 0, (reader.start,): 1}
-    states = list(numbers)
+    states: list[tuple[int, ...]] = [(), (reader.start,)]
+    # Not in numbers: a match that can continue as from its beginning, as with (?:xz)*x after "xz", is in another
+    # state, because it has a beginning already, and perhaps an end.
+    numbers: dict[Any, int] = {(): 0}
     rows: Rows = []
     for state in states:  # which grows
         row: list[tuple[int, int]] = []
@@ -384,7 +386,7 @@ def automaton_of_step(pattern: str) -> tuple[bytes, Rows]:
         rows.append(row)
         limit(len(states), MOST_STATES, "states")
     rows = merge_states(rows)
-    if len(rows) == 1:
+    if not any(state for state, _ in rows[1]):
         raise UnsupportedError("no way to match anything")
     return reader.classes, rows
 
@@ -431,9 +433,12 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
     return combined, merge_states(together)
 
 
-def merge_states(rows: Rows) -> Rows:
-    """Merge equal states: those with equal marks are a group, which is divided if its states lead to different ones."""
-    groups = numbered([tuple(mark for _, mark in row) for row in rows])
+def merge_states(rows: Rows, apart: int | None = 1) -> Rows:
+    """Merge equal states: those with equal marks are a group, which is divided if its states lead to different ones.
+
+    State 1 stays apart, because it begins a word.
+    """
+    groups = numbered([(state == apart, *(mark for _, mark in row)) for state, row in enumerate(rows)])
     following = [operator.itemgetter(*(state for state, _ in row)) for row in rows]
     n_groups = 0
     while n_groups < max(groups) + 1:

@@ -26,6 +26,9 @@ def random_choice(rng: random.Random, depth: int) -> str:
 
 
 def random_pattern(rng: random.Random) -> str:
+    if rng.random() < 0.1:  # after each turn, a match can continue as from its beginning
+        first, second, other = rng.choices(CHARACTERS, k=3)
+        return rng.choice(["(?:%s%s)*(?:%s|%s)", "(?:%s%s)*%s?%s"]) % (first, second, other, first)
     ends = [r"|\s+(?!\S)|\s+", r"|[\s\S]", r"|\s", "|.", r"|\s+$", r"|\s++$|\s", "$", "", ""]
     return random_choice(rng, 2) + rng.choice(ends)
 

@@ -109,6 +109,14 @@ def test_random_patterns_find_the_words_that_regex_finds_and_cuts_change_none():
 FIRST_STEPS = [r"\p{N}", r"\p{N}+", r"\d{1,3}", r"[A-Z]", r"[\r\n]+", r"(?i:s)+?", r"\s", "[^a-z]+", "a{2}", "[a-c]+(?!d)"]
 
 
+@pytest.mark.parametrize("pattern", ["(?:xz)*(?:y|x)", r"(?:\d{3},)*\d{1,3}", r"(?:\p{L}\p{N})*\p{L}", "(?:ab)*a|."])
+def test_a_match_that_can_continue_as_from_its_beginning_ends_where_python_ends_it(pattern):
+    rng = random.Random(3)
+    for _ in range(500):
+        text = "".join(rng.choices(rng.choice(["xyz a", "12,3 ", "ab1"]), k=rng.randint(0, 14)))
+        assert bpe.count_words(texts=[text], pattern=pattern, engine="c") == bpe.count_words(texts=[text], pattern=pattern, engine="python")
+
+
 def test_several_steps_are_one_automaton_with_the_words_of_one_step_after_another():
     rng, n_supported, n_cuts = random.Random(2), 0, 0
     for _ in range(TRIALS // 4):

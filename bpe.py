@@ -711,6 +711,7 @@ class Options(NamedTuple):
     vocab_size: Any = sys.maxsize  # as it is in calls that learn nothing
     min_word_count: int = 1
     min_frequency: int = 1
+    column: str | None = "text"  # of Parquet and JSON Lines
 
     def checked(self) -> Options:
         """Return the same options, with special tokens as a tuple, and the pattern as check_pattern returns it.
@@ -727,6 +728,7 @@ class Options(NamedTuple):
         for name, values in allowed.items():
             value = getattr(self, name)
             require(value in values, "{} must be one of {}, not {!r}", name, values, value)
+        require(isinstance(self.column, (str, type(None))), "column must be a str or None, not {!r:.60}", self.column)
 
         size, n_special = self.vocab_size, len(special_tokens)
         too_small = "vocabulary size {} is too small; the minimum is {} (256 bytes + {})"
@@ -755,13 +757,14 @@ def plural(n: int, noun: str) -> str:
 def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
               texts: Strings = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
               min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
-              progress: bool = False) -> Model:
+              progress: bool = False, column: str | None = "text") -> Model:
     """Train byte-level BPE; return vocab {id: token} and merges [(left, right), ...] in order.
 
     input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
     vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
-    texts             instead of input_path, an iterable of strings, each a separate text
+    texts             instead of input_path, an iterable of strings, each a separate text; with bpe_more also
+                      a column of Arrow, or an iterable of them
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for regex
     errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
                       and so do lone surrogates in texts
@@ -771,6 +774,8 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
                       Except on Linux, processes need `if __name__ == "__main__":` in a script
     engine            "python", "c", or "auto": C if it is built. The result is the same
     progress          show progress on standard error, in one line, if bpe_more is here
+    column            the column of .parquet, .jsonl and .json files that has the texts, if bpe_more is here;
+                      None reads JSON as plain text
 
     >>> train_bpe(texts=["low lower lowest"], vocab_size=258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
@@ -779,7 +784,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63 in C.
     """
     options = Options(special_tokens, pattern, errors, workers, engine, progress, vocab_size, min_word_count,
-                      min_frequency).checked()
+                      min_frequency, column).checked()
     corpus = Corpus(input_path, texts, options)
     table = corpus.count()  # which counts slices, too
     require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
@@ -788,13 +793,14 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
 
 def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None,
                 pattern: str = "gpt2", errors: Errors = "strict", workers: int | None = None,
-                engine: EngineName = "auto", progress: bool = False) -> dict[bytes, int]:
+                engine: EngineName = "auto", progress: bool = False,
+                column: str | None = "text") -> dict[bytes, int]:
     """Count words: the first half of bpe.train_bpe, whose docstring explains the arguments and errors.
 
     >>> count_words(texts=["hi hi"], engine="python")
     {b'hi': 1, b' hi': 1}
     """
-    options = Options(special_tokens, pattern, errors, workers, engine, progress).checked()
+    options = Options(special_tokens, pattern, errors, workers, engine, progress, column=column).checked()
     return dict(Corpus(paths, texts, options).count().copy())  # a table in C isn't a mapping, but has copy()
 
 
@@ -865,13 +871,17 @@ class Corpus:
                 os.stat(path)  # a missing file is an error before the first one is read
             files = os.path.join(path, "*.txt")
             require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, files)
-        self.texts = () if texts is None else texts
+        self.texts: Iterable[Any] = () if texts is None else texts
+        if is_arrow(texts) and not hasattr(type(texts), "dtype"):  # a Series, which has one, also yields strings
+            self.texts = [texts]
         self.options = options
         self.n_slices = 0  # how many have been read; 0 means that there was no text
 
     def slices(self) -> Iterator[Slice]:
         """Cut files into slices of about SLICE_BYTES, and collect texts into such slices."""
         for path in self.paths:
+            if is_data(path, self.options):
+                raise missing(f"reading {path}", "data.py")
             yield from slices_of_file(path, SLICE_BYTES, self.options)
         yield from slices_of_texts(self.texts, SLICE_BYTES, self.options.errors)
 
@@ -888,6 +898,12 @@ class Corpus:
         for counts in self.map(functools.partial(count_texts, options=self.options)):
             table.add(counts.items())
         return table
+
+
+def is_data(path: str, options: Options) -> bool:
+    """Tell if a file is compressed, or has texts in its rows, as bpe_more/data.py reads them."""
+    rows = () if options.column is None else (".jsonl", ".ndjson", ".json")
+    return path.lower().endswith((".parquet", ".gz", ".zst", *rows))
 
 
 def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
@@ -907,12 +923,16 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
         encode = functools.partial(to_utf8, errors=errors)
     collected: list[bytes] = []
     n_bytes = 0
+    texts = iter(texts)
     for number, text in enumerate(texts):
         try:
             utf8 = encode(text)
         except UnicodeEncodeError as error:
             raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
         except TypeError:
+            if number == 0 and is_arrow(text):
+                yield from slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
+                return
             raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
         collected.append(utf8)
         n_bytes += len(utf8)
@@ -922,6 +942,16 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
             n_bytes = 0
     if collected:
         yield Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+
+
+def is_arrow(value: object) -> bool:
+    """Tell if a value gives access to Arrow's memory."""
+    return hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__")
+
+
+def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Slice]:
+    """Cut columns of Arrow into slices. This needs bpe_more/data.py."""
+    raise missing("text in Arrow's memory", "data.py")
 
 
 def to_utf8(text: str, errors: str = "strict") -> bytes:
@@ -1159,13 +1189,13 @@ class Tokenizer:
     def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
               texts: Strings = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
               min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
-              progress: bool = False) -> Tokenizer:
+              progress: bool = False, column: str | None = "text") -> Tokenizer:
         """Train a tokenizer. The docstring of bpe.train_bpe explains all arguments, and errors."""
         specials = check_special_tokens(special_tokens)
         check_special_names(specials)  # save() will be able to write them
         vocab, merges = train_bpe(input_path, vocab_size, specials, texts=texts, pattern=pattern, errors=errors,
                                   min_word_count=min_word_count, min_frequency=min_frequency, workers=workers,
-                                  engine=engine, progress=progress)
+                                  engine=engine, progress=progress, column=column)
         return cls(vocab, merges, specials, pattern)
 
     @classmethod
@@ -1285,7 +1315,7 @@ class Tokenizer:
 
     def encode_files(self, paths: Paths = None, output: FilePath = "", *, texts: Strings = None,
                      errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
-                     progress: bool = False, end: str | None = None) -> int:
+                     progress: bool = False, end: str | None = None, column: str | None = "text") -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
         output is required. numpy.load reads it. The docstring of bpe.train_bpe explains the options, and
@@ -1295,7 +1325,8 @@ class Tokenizer:
             raise missing("encode_files(end=...)", "corpora.py")
         name = os.fspath(output)
         require(name.endswith(".npy"), "the name of the output must end in .npy: {!r}", name)
-        corpus = self._corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress)
+        corpus = self._corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress,
+                              column=column)
         ids = self._new_array()
         n_ids = 0
         with open(name + ".tmp", "wb") as file:
@@ -1794,6 +1825,7 @@ if not TYPE_CHECKING and more_is_here():
     check_pattern, compile_pattern = steps.check_pattern, steps.compile_pattern
     find_words, places_to_cut = steps.find_words, steps.places_to_cut
     Corpus, new_table, learn = corpora.Corpus, corpora.new_table, corpora.learn
+    slices_of_arrow = corpora.slices_of_arrow
     Tokenizer, read_tiktoken, error_prefix = models.Tokenizer, formats.read_tiktoken, formats.error_prefix
     write_files, main = outputs.write_files, command.main
 

@@ -24,7 +24,6 @@ NOT_UTF8_HINT = (
     "; if it is compressed: zcat FILE | bpe.py - ...; in another encoding, such as GB18030 or Latin-1: "
     "iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"
 )
-TEXT_FILES = "write each text to a file, and give --encode the option --end TOKEN (in Python: texts= and end=)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except KeyboardInterrupt as interruption:
         status, text = (143, "terminated") if interruption.args else (130, "interrupted")
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, ImportError) as error:
         hint = NOT_UTF8_HINT if "not valid UTF-8 at" in str(error) else ""
         message = re.sub(r"\[\w+ \d+\] ", "", str(error))  # without [Errno 2]
         status, text = 2, f"error: {message}{hint}"
@@ -73,6 +72,9 @@ def make_parser() -> ArgumentParser:
     add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
     end = "with --encode: this special token ends each file, and is plain text in it"
     parser.add_argument("--end", metavar="TOKEN", help=end)
+    column = "the column of Parquet and JSON Lines (.parquet, .jsonl, .json) that has the texts (default: text)"
+    parser.add_argument("--column", metavar="NAME", help=column)
+    parser.add_argument("--as", choices=["text"], dest="as_text", help="text: read JSON as plain text")
     return parser
 
 
@@ -82,6 +84,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
     try:
         args = parser.parse_intermixed_args(arguments)
         args.show, args.pattern, args.end = map(text_in_utf8, (args.show, args.pattern, args.end))
+        args.column = text_in_utf8(args.column)
         args.special_tokens = args.special_tokens and list(map(text_in_utf8, args.special_tokens))
         return args
     except ValueError as error:
@@ -109,14 +112,17 @@ def text_in_utf8(argument: str | None) -> str | None:
     return argument
 
 
-TRAINING = ("special_tokens", "pattern", "errors", "min_word_count", "min_frequency", "workers", "engine")
-ENCODING = ("errors", "workers", "engine", "end")
+TRAINING = ("special_tokens", "pattern", "errors", "min_word_count", "min_frequency", "workers", "engine", "column")
+ENCODING = ("errors", "workers", "engine", "column", "end")
 
 
 def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
     """Return the options that were given. Raises TypeError for one that isn't taken."""
     options = dict.fromkeys((*TRAINING, *ENCODING))
     given = {name: value for name in options if (value := getattr(args, name)) is not None}
+    if args.as_text:
+        bpe.require(args.column is None, "--as text reads no column: leave out --column, or --as")
+        given["column"] = None
     for name in given.keys() - set(taken):
         names = ", ".join(name for name in options if name in taken)
         raise TypeError(f"{name!r} is not an option here; the options are {names}")
@@ -142,8 +148,6 @@ def run(args: Namespace) -> int:
         if size is not None:
             args.corpus.pop()
     bpe.require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
-    if note := corpora.json_note(args.corpus, TEXT_FILES):
-        report(args, "note", note)
     progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     same, encoder = True, None
     if args.encode is not None:
@@ -206,7 +210,7 @@ def description(tokenizer: models.Tokenizer, args: Namespace) -> str:
 def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
     """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
     check_names(args.corpus)
-    corpus = corpora.Corpus(args.corpus, None, options, with_warning=False)
+    corpus = corpora.Corpus(args.corpus, None, options)
     rounds = explain.rounds_of(args.explain) if args.explain is not None else range(0)
     kind, theirs = explain.read_pairs(args.compare) if args.compare is not None else ("", [])
     # --explain and --compare alone save no model

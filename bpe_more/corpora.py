@@ -10,13 +10,13 @@ import collections
 import contextlib
 import errno
 import functools
+import importlib.util
 import itertools
 import os
 import signal
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -39,7 +39,6 @@ class SmallFiles(NamedTuple):
 
     end_byte: int
     files: tuple[bpe.Slice, ...]
-    start_byte: int = 0  # run() counts bytes as in a bpe.Slice
 
 
 class Corpus(bpe.Corpus):
@@ -48,8 +47,7 @@ class Corpus(bpe.Corpus):
     run() takes the place of map() and in_processes(), which don't read such slices.
     """
 
-    def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: bpe.Options, end: str | None = None,
-                 with_warning: bool = True) -> None:
+    def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: bpe.Options, end: str | None = None) -> None:
         try:
             super().__init__(paths, texts, options)
         except OSError as error:
@@ -57,13 +55,23 @@ class Corpus(bpe.Corpus):
                 error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
                 error.filename = f"{error.filename:.100}"
             raise
-        if with_warning and (note := json_note(self.paths)):
-            warnings.warn(note, stacklevel=3)
+        way = 'pass its dataset.with_format("arrow").iter(1000)'  # select() and shuffle() leave this table as it is
+        bpe.require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
+        if texts is self.texts and bpe.is_arrow(texts):  # a Series, whose strings may be in Arrow's memory
+            dtype: Any = getattr(texts, "dtype", None)
+            storage = getattr(dtype, "storage", str(dtype))
+            if storage not in ("object", "python") and importlib.util.find_spec("pyarrow"):
+                self.texts = [texts]
+        if any(bpe.is_data(path, options) for path in self.paths):
+            from bpe_more import data  # only now: few calls need it
+
+            data.check_files(self.paths, options)
         if options.engine == "c" and not bpe.find_engine()[1]:  # else C only learns
             lacks = lacking_in_c(options.pattern)
             bpe.require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
-        # 0 for pipes, files in /proc, and empty files
-        self.sizes = [0 if path == "-" else os.stat(path).st_size for path in self.paths]
+        # 0 for pipes, files in /proc, empty files, and files that have another size than their text
+        no_size = [path == "-" or bpe.is_data(path, options) for path in self.paths]
+        self.sizes = [0 if none else os.stat(path).st_size for path, none in zip(self.paths, no_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.end = end  # the special token that ends each encoded document
         self.bytes_read = 0
@@ -83,8 +91,8 @@ class Corpus(bpe.Corpus):
         # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
         # would live on if they weren't closed, here and by those that call run().
         with contextlib.closing(results):
-            for part, result in with_progress(results, self.options.progress, describe):
-                self.bytes_read += part.end_byte - part.start_byte
+            for part, (n_bytes, result) in with_progress(results, self.options.progress, describe):
+                self.bytes_read += n_bytes
                 self.n_slices += 1
                 yield part, result
 
@@ -98,6 +106,11 @@ class Corpus(bpe.Corpus):
                 yield from slices_of_small_files((path for path, _ in group), small)
                 continue
             for path, size in group:
+                if bpe.is_data(path, self.options):
+                    from bpe_more import data
+
+                    yield from data.slices_of_file(path, slice_bytes, self.options, self.end)
+                    continue
                 slices_of = slices_of_file if size else bpe.slices_of_file  # a pipe is read here
                 with file_in_errors(path):
                     yield from slices_of(path, slice_bytes, self.options)
@@ -115,7 +128,7 @@ class Corpus(bpe.Corpus):
             most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else bpe.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else bpe.SLICE_BYTES // 2
-            results = self.run(lambda texts: table.scan(*texts), True, "counting words", slice_bytes, most_workers)
+            results = self.run(table.scan_all, True, "counting words", slice_bytes, most_workers)
         else:
             if options.engine == "c":
                 only_learns = bpe.find_engine()[1]  # the reason, or ""
@@ -129,13 +142,11 @@ class Corpus(bpe.Corpus):
         return table
 
 
-TEXTS_OF_JSON = 'pass its texts=(json.loads(line)["text"] for line in open(path)); encode_files(end=...) ends each one'
+def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
+    """Cut columns of Arrow into slices."""
+    from bpe_more import data
 
-
-def json_note(paths: Iterable[str], way: str = TEXTS_OF_JSON) -> str:
-    """Return a note on files whose names say that they are JSON, with a way to read its texts, else ""."""
-    is_json = any(path.endswith((".jsonl", ".json")) for path in paths)
-    return f"JSON is read as plain text, with its braces; {way}" if is_json else ""
+    return data.slices_of_arrow(columns, slice_bytes, errors)
 
 
 def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[bpe.Slice]:
@@ -320,17 +331,23 @@ def start_worker(task: Callable[[bpe.Slice], object]) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> T:
-    """Read the texts of a slice, if it has none, and return work(texts); add the file and the place to errors."""
+def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T]:
+    """Read the texts of a slice, if it has none; return how many bytes they have, and work(texts).
+
+    Errors get the file and the place.
+    """
+    if hasattr(part, "run"):  # a slice of data.py
+        return part.run(work, errors)  # type: ignore[no-any-return]
     if isinstance(part, SmallFiles):
         try:
             texts = tuple(map(read_part, part.files))
-            return bpe.run_task(work, errors, bpe.Slice("", 0, part.end_byte, texts))
+            return part.end_byte, bpe.run_task(work, errors, bpe.Slice("", 0, part.end_byte, texts))
         except (OSError, ValueError):
             for file in part.files:
                 run_task(work, errors, file)  # the first one with an error raises it, with its place
             raise
-    return bpe.run_task(work, errors, part if part.texts else part._replace(texts=(read_part(part),)))
+    texts = part.texts or (read_part(part),)
+    return part.end_byte - part.start_byte, bpe.run_task(work, errors, part._replace(texts=texts))
 
 
 def read_part(part: bpe.Slice) -> bytes:

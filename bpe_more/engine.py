@@ -100,6 +100,12 @@ class Engine(build_ffi.Engine):
         """Return an array as a pointer for C, which keeps it alive."""
         return self.ffi.from_buffer(f"{c_type(numbers)}[]", numbers)
 
+    def joined(self, texts: Sequence[bytes]) -> tuple[Any, array[int]]:
+        """Return texts as C takes them, and a new array of their ends; those of data.py need no copy."""
+        if hasattr(texts, "ends"):
+            return self.ffi.from_buffer("uint8_t[]", texts.data), texts.ends[:]  # type: ignore[attr-defined]
+        return b"".join(texts), array("Q", itertools.accumulate(map(len, texts)))
+
     def encoder(self, tokenizer: Any) -> Encoder | None:
         """Create an encoder for a bpe.Tokenizer; None if C can't hold it (2**21 tokens, ids of 2**32)."""
         with contextlib.suppress(OverflowError):
@@ -141,6 +147,10 @@ class Words:
         return self.engine.create("words", build_ffi.new_seed())
 
     def scan(self, *texts: bytes) -> None:
+        """Count the words of texts."""
+        self.scan_all(texts)
+
+    def scan_all(self, texts: Sequence[bytes]) -> None:
         """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8.
 
         After an error, the table stays in `tables`, but is no longer free: handle() reports it as used up.
@@ -151,8 +161,8 @@ class Words:
             self.check_tables()
             table = self.new_table()
             self.tables.append(table)
-        ends = self.engine.in_memory(array("Q", itertools.accumulate(map(len, texts))))
-        status = self.engine.lib.bpe_words_scan(table, self.rules, b"".join(texts), ends, len(texts))
+        data, ends = self.engine.joined(texts)
+        status = self.engine.lib.bpe_words_scan(table, self.rules, data, self.engine.in_memory(ends), len(texts))
         if status == self.engine.lib.BPE_BAD_UTF8:
             for data in texts:
                 data.decode("utf-8")  # one of them raises the error
@@ -266,9 +276,8 @@ class Encoder:
         if len(texts) == 1 and not kind and (ids := self.encode_short(texts[0])) is not None:
             return [ids]
         ffi, lib = self.engine.ffi, self.engine.lib
-        ends = array("Q", itertools.accumulate(map(len, texts)))  # C makes them the ends of ids
-        ends_in_c = ffi.from_buffer("uint64_t[]", ends)
-        data = b"".join(texts)
+        data, ends = self.engine.joined(texts)
+        ends_in_c = ffi.from_buffer("uint64_t[]", ends)  # C makes them the ends of ids
         try:
             call = self.free.pop()
         except IndexError:

@@ -195,7 +195,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
     def encode_files(self, paths: bpe.Paths = None, output: bpe.FilePath = "", *, texts: bpe.Strings = None,
                      errors: bpe.Errors = "strict", workers: int | None = None, engine: bpe.EngineName = "auto",
-                     progress: bool = False, end: str | None = None) -> int:
+                     progress: bool = False, end: str | None = None, column: str | None = "text") -> int:
         """Encode files, or texts, as one array of token ids in the file `output`; return how many there are.
 
         numpy.load reads a .npy file: uint16 if the whole vocabulary fits, else uint32. A .bin file is the
@@ -204,9 +204,8 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         is added. The folder of the output must exist. The docstring of bpe.train_bpe explains the options,
         and errors.
         """
-        corpus = self._corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress)
-        if note := corpora.json_note(corpus.paths):
-            warnings.warn(note, stacklevel=2)
+        corpus = self._corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress,
+                              column=column)
         return corpora.encode_corpus(self, corpus, output)
 
     def _corpus(self, paths: bpe.Paths, texts: bpe.Strings, end: str | None = None, **given: Any) -> corpora.Corpus:
@@ -218,7 +217,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         # encode_batch(["a short text"]) would take much longer if its options were checked again
         if any(getattr(options, name) != value for name, value in given.items()):
             options = options._replace(**given).checked()
-        return corpora.Corpus(paths, texts, options, end, with_warning=False)
+        return corpora.Corpus(paths, texts, options, end)
 
     def _tokens(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, and b"" for special tokens that are skipped."""

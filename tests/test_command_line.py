@@ -147,16 +147,6 @@ def test_a_special_token_that_was_learned_as_text_is_a_note(main, recwarn, patte
     assert "note" not in summary(main(*arguments)[2])
 
 
-def test_a_note_about_json_comes_before_the_work(main):
-    Path("rows.jsonl").write_text('{"text": "low lower"}\n')
-    for arguments in (["rows.jsonl", 270], ["words.txt", "rows.jsonl", 270], ["rows.jsonl", "--encode", "ids.npy"]):
-        status, _, stderr = main(*arguments)
-        # a shell's `jq` can't mark the ends: a text may quote <|endoftext|>
-        assert status == 0 and "JSON is read as plain text" in stderr.splitlines()[0] and "--end TOKEN" in stderr
-        assert stderr.count("JSON") == 1
-    assert "JSON" not in main("words.txt", 270)[2]
-
-
 # --- explain and compare ---------------------------------------------------------------------------------------------
 
 

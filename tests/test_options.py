@@ -54,13 +54,14 @@ def test_bad_arguments_are_errors_that_show_them(arguments, text):
 TRAINING = {"vocab_size": 300, "min_word_count": 2, "min_frequency": 3}
 RUNNING = {"engine": "python", "progress": True}
 READING = {"errors": "replace", "workers": 2}
+FILES = {"column": "body"}
 SPECIAL = {"special_tokens": ("<x>",)}
 PASSED_ON = {  # call -> what it works on; its options, with values that aren't the defaults
-    "train_bpe": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIAL, "pattern": "o200k"}),
-    "Tokenizer.train": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIAL, "pattern": "o200k"}),
-    "count_words": ({"paths": "words.txt"}, {**RUNNING, **READING, **SPECIAL, "pattern": "o200k"}),
+    "train_bpe": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIAL, **FILES, "pattern": "o200k"}),
+    "Tokenizer.train": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIAL, **FILES, "pattern": "o200k"}),
+    "count_words": ({"paths": "words.txt"}, {**RUNNING, **READING, **SPECIAL, **FILES, "pattern": "o200k"}),
     "train_from_counts": ({"words": {b"ab": 9}}, {**TRAINING, **RUNNING, **SPECIAL}),
-    "tokenizer.encode_files": ({"paths": "words.txt", "output": "ids.npy"}, {**RUNNING, **READING, "end": "<t>"}),
+    "tokenizer.encode_files": ({"paths": "words.txt", "output": "ids.npy"}, {**RUNNING, **READING, **FILES, "end": "<t>"}),
     "tokenizer.encode_batch": ({"texts": ["a"]}, READING),
     "tokenizer.encode_arrays": ({"texts": ["a"]}, READING),
     "tokenizer.encode_iterable": ({"iterable": ["a"]}, {"errors": "replace"}),

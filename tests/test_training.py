@@ -92,17 +92,6 @@ def test_a_string_in_the_place_of_a_path_is_an_error_that_names_texts(words_txt)
             call(".")
 
 
-def test_json_is_a_warning_in_python_too(words_txt):
-    Path("rows.jsonl").write_text('{"text": "low"}')
-    for call in (lambda path: bpe.train_bpe(["words.txt", path], 257), bpe.count_words,
-                 lambda path: bpe.Tokenizer(*bpe.train_bpe(texts=["low"], vocab_size=256)).encode_files(path, "ids.npy")):  # fmt: skip
-        with pytest.warns(UserWarning) as caught:
-            call("rows.jsonl")
-        told = [str(warning.message) for warning in caught if "JSON" in str(warning.message)]
-        assert len(told) == 1 and "JSON is read as plain text, with its braces; " in told[0]
-        assert "texts=" in told[0] and "end=" in told[0] and caught[0].filename == __file__
-
-
 @pytest.mark.parametrize("least", [1, 2, 3, 100, 2**80])
 def test_rare_words_are_left_out_of_learning(main, least):
     text, size = FIXTURE[:8000], 400

@@ -17,7 +17,7 @@ import pytest
 import regex
 
 import bpe
-from test_bpe import END, FIXTURE, HERE
+from test_bpe import END, FIXTURE, HERE, need
 
 
 def train_with_smaller_pairs(words, n_merges):
@@ -221,16 +221,17 @@ def test_the_tables_of_samples_show_the_words_of_each_pattern(page):
     assert len(samples) == 4 and found >= 16
 
 
-def test_the_blocks_of_the_recipes_run_and_print_their_comments(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["recipes", "data"])
+def test_the_blocks_of_the_recipes_run_and_print_their_comments(tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fixtures").symlink_to(HERE / "fixtures")
-    text, variables = (HERE / "docs/recipes.md").read_text(encoding="utf-8"), {}
+    text, variables = (HERE / f"docs/{page}.md").read_text(encoding="utf-8"), {}
     for package, language, code in regex.findall(r"(?ms)^(?:<!-- needs (\w+) -->\n)?```(\w+)\n(.*?)^```$", text):
         if package:
-            pytest.importorskip(package)
-        if language == "sh":
+            need(package)
+        if language == "sh" and page == "recipes":
             subprocess.run(["sh", "-ec", code], check=True)
-        else:
+        elif language == "python":
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 exec(code, variables)
             assert printed.getvalue().splitlines() == regex.findall(r"(?m)^print.*\)\s+# (.*)$", code)

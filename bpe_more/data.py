@@ -1,0 +1,337 @@
+"""Text from where people keep it: Arrow's memory, Parquet, JSON Lines, and compressed files.
+
+In Arrow's memory, a column of strings is a block of UTF-8, and the places at which texts end. C takes the same, so it
+reads them where they are. Nobody may change that memory meanwhile: C checks it, and then relies on it.
+
+Packages are imported when a text or a file needs them: pyarrow for Arrow and Parquet, zstandard for .zst.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import gzip
+import importlib
+import itertools
+import json
+import re
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import bpe
+
+fast_json: Callable[[bytes], Any] = json.loads
+with contextlib.suppress(ImportError):
+    fast_json = importlib.import_module("orjson").loads
+
+# the types of text in Arrow, and those of bytes with the same layout
+LAYOUTS = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view", "null": "null"}
+LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
+GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
+ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
+WAY = "errors='replace' makes it"
+
+
+class Texts(Sequence[bytes]):
+    """Texts as C takes them: a block of UTF-8, and the place at which each one ends."""
+
+    def __init__(self, data: Any, ends: array[int]) -> None:
+        self.data, self.ends = data, ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: Any) -> Any:
+        return bytes(self.data[self.ends[number - 1] if number else 0 : self.ends[number]])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Texts, (bytes(self.data), self.ends)  # for a worker process: without the rest of Arrow's memory
+
+
+def block_of(texts: Sequence[bytes]) -> Texts:
+    """Make a block of a list of texts."""
+    return Texts(b"".join(texts), array("Q", itertools.accumulate(map(len, texts))))
+
+
+class Rows(NamedTuple):
+    """A slice of rows, each a text, which a worker reads."""
+
+    place: Callable[[int], str]  # of a text, for errors
+    texts: Texts | Callable[[str], Texts]  # or a function that reads them; it takes "strict" or "replace"
+    first_text: int
+
+    def run(self, work: Callable[[Any], Any], errors: str) -> tuple[int, Any]:
+        """Return how many bytes the texts have, and work(texts); add the place to errors."""
+        texts = self.texts(errors) if callable(self.texts) else self.texts
+        if errors == "replace":
+            texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
+        try:
+            return len(texts.data), work(texts)
+        except UnicodeDecodeError as error:
+            number = next(n for n, text in enumerate(texts) if text.decode("utf-8", "ignore").encode() != text)
+            raise ValueError(f"{self.place(self.first_text + number)}: {error}; {WAY} U+FFFD") from None
+        except ValueError as error:
+            raise ValueError(f"{self.place(self.first_text + getattr(error, 'number', 0))}: {error}") from None
+
+
+@contextlib.contextmanager
+def errors_in(place: str) -> Iterator[None]:
+    """Put a place before errors of other packages. Those of the system have a number, and stay."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (MemoryError, ImportError)) or type(error) is ValueError or getattr(error, "errno", None):
+            raise
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{place}: {line:.200}") from None
+
+
+def package(name: str, what: str) -> Any:
+    """Import a package. Raises ImportError with the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        name = name.partition(".")[0]
+        raise ImportError(f"{what} needs the package {name}: pip install {name}") from None
+
+
+def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Rows]:
+    """Cut columns of Arrow, and tables and streams with one column, into slices."""
+    arrays = itertools.chain.from_iterable(map(arrays_of, columns))
+    return slices_of_arrays("texts", arrays, slice_bytes, errors)
+
+
+def arrays_of(column: Any) -> Iterator[Any]:
+    """Yield the arrays of a column, a table or a stream."""
+    pyarrow = package("pyarrow", "text in Arrow's memory")
+    bpe.require(bpe.is_arrow(column), "after a column of Arrow, texts has a {}", type(column).__name__)
+    if not hasattr(column, "__arrow_c_stream__"):
+        arrays: Any = [pyarrow.array(column)]
+    else:
+        try:
+            arrays = (batch.to_struct_array() for batch in pyarrow.RecordBatchReader.from_stream(column))
+        except pyarrow.ArrowInvalid:  # not a table
+            arrays = pyarrow.chunked_array(column).chunks
+    for rows in arrays:
+        if not pyarrow.types.is_struct(rows.type):
+            yield rows
+            continue
+        names = ", ".join(field.name for field in rows.type)
+        way = "select one of them, as in texts=table['text']"
+        bpe.require(len(rows.type) == 1, "texts must be one column, not {:.200}; {}", names or "none", way)
+        yield rows.flatten()[0]
+
+
+def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors: str, row: int = 0) -> Iterator[Rows]:
+    """Cut arrays into slices; `row` is the number of the first text."""
+    place = functools.partial("{}[{}]".format, name)
+    for column in filter(len, arrays):
+        bpe.require(is_text(column.type), "{}: text must be a str, not {}", place(row), column.type)
+        with errors_in(place(row)):
+            for block in blocks_of(column, slice_bytes):
+                if block.null_count and errors != "replace":
+                    null = place(row + block.is_valid().index(False).as_py())
+                    raise ValueError(f"{null}: text must be a str, not null; {WAY} an empty one")
+                for texts in cut(block.fill_null(b"") if block.null_count else block, slice_bytes):
+                    yield Rows(place, texts, row)
+                    row += len(texts)
+
+
+def is_text(kind: Any) -> bool:
+    """Tell if an Arrow type is one of strings or bytes."""
+    return str(kind.value_type if str(kind).startswith("dictionary<") else kind) in LAYOUTS
+
+
+def blocks_of(column: Any, slice_bytes: int) -> Iterator[Any]:
+    """Yield an array as arrays of bytes. What has another layout than in C is copied, some texts at a time."""
+    indices = getattr(column, "indices", None)  # of a dictionary
+    words = column if indices is None else column.dictionary
+    words = words.view(LAYOUTS[str(words.type)])
+    # C trusts the places of texts, which other programs may have made. It checks UTF-8 itself, so these are bytes.
+    words.validate(full=True)
+    if indices is not None:
+        words = words.cast("large_binary")
+    elif str(words.type) in ("binary", "large_binary"):
+        yield words
+        return
+    step = max(1, slice_bytes >> 10)  # as many texts as make a slice if each has 1 KB
+    for start in range(0, len(column), step):
+        if indices is not None:
+            yield words.take(indices.slice(start, step))
+        else:
+            yield words.slice(start, step).cast("large_binary")
+
+
+def cut(block: Any, slice_bytes: int) -> Iterator[Texts]:
+    """Cut an array of bytes into texts of about slice_bytes."""
+    _, places, data = block.buffers()
+    data = data or b""
+    # No memoryview: before Python 3.12.4, one in the traceback of an error crashes the garbage collector.
+    ends = array("i" if str(block.type) == "binary" else "q")
+    first = block.offset * ends.itemsize
+    ends.frombytes(places[first : first + (len(block) + 1) * ends.itemsize])
+    row = 0
+    while row < len(block):
+        start = ends[row]
+        stop = bisect.bisect_left(ends, start + slice_bytes, row + 1, min(row + bpe.SLICE_TEXTS, len(block)))
+        yield Texts(data[start : ends[stop]], array("Q", map((-start).__add__, ends[row + 1 : stop + 1])))
+        row = stop
+
+
+def kind_of(path: str, options: bpe.Options) -> tuple[str, str]:
+    """Return two endings of a path, or "" for each: that of Parquet or JSON, and that of a compressed file."""
+    match = re.fullmatch(r"(?s).*?(\.parquet|\.jsonl|\.ndjson|\.json)?(\.gz|\.zst)?", path.lower())
+    kind, packing = match.groups("") if match and bpe.is_data(path, options) else ("", "")
+    return ("" if options.column is None and kind != ".parquet" else kind), packing
+
+
+def check_files(paths: Iterable[str], options: bpe.Options) -> None:
+    """Raise an error for a missing package, or a Parquet file without the column, before the first file is read."""
+    for path in paths:
+        kind, packing = kind_of(path, options)
+        if packing == ".zst":
+            package("zstandard", path)
+        if kind == ".parquet":
+            open_parquet(path, options.column).close()
+
+
+def slices_of_file(path: str, slice_bytes: int, options: bpe.Options, end: str | None) -> Iterator[Any]:
+    """Cut a file into slices."""
+    kind, packing = kind_of(path, options)
+    with errors_in(path):
+        if kind == ".parquet":
+            yield from slices_of_parquet(path, slice_bytes, options)
+        elif kind:
+            yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options.column)
+        else:
+            start = 0
+            blocks = unpacked(path, packing, bpe.WINDOW_BYTES // 2)
+            for data in bpe.cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
+                yield bpe.Slice(path, start, start + len(data), (data,))
+                start += len(data)
+            if end is not None:
+                yield bpe.Slice(path, start, start, (b"",), 0)  # as in Corpus.slices
+
+
+def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked. Zstandard may have any number of frames, and windows of any size."""
+    with open(path, "rb") as file:
+        if packing != ".zst":
+            source: Any = gzip.GzipFile(fileobj=file) if packing else file
+            yield from iter(functools.partial(source.read, n_bytes), b"")
+            return
+        zstandard = package("zstandard", path)
+        frame = None
+        while rest := file.read(ZST_BYTES):
+            while rest:
+                frame = frame or zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+                if block := frame.decompress(rest):
+                    yield block
+                rest = frame.unused_data
+                frame = None if frame.eof else frame
+        bpe.require(frame is None, "{}: the file ends too early", path)
+
+
+def open_parquet(path: str, column: str | None, metadata: Any = None) -> Any:
+    """Open a Parquet file, of which blocks are read, not whole columns. Raises ValueError without the column."""
+    parquet = package("pyarrow.parquet", path)
+    with errors_in(path):
+        file = parquet.ParquetFile(path, metadata=metadata, pre_buffer=False, buffer_size=1 << 20,
+                                   page_checksum_verification=True)
+        strings = [field.name for field in file.schema_arrow if is_text(field.type)]
+        bpe.require(column in strings, "{}: {}", path, no_strings(column, strings))
+        return file
+
+
+def no_strings(column: str | None, strings: Iterable[str]) -> str:
+    """Say which columns have texts, if one has none."""
+    others = ", ".join(strings) or "none"
+    return f"no column of strings {column!r:.60}; there are: {others:.200} (choose with column=, or --column)"
+
+
+def slices_of_parquet(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[Rows]:
+    """Cut a Parquet file into slices: row groups, which workers read, and parts of large ones, which are read here."""
+    column = options.column
+    with open_parquet(path, column) as file:
+        leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
+        row = 0
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            size, n_rows = group.column(leaf).total_uncompressed_size, group.num_rows
+            if size > GROUP_BYTES or n_rows > bpe.SLICE_TEXTS:
+                most = max(1, min(n_rows * slice_bytes // max(size, 1), bpe.SLICE_TEXTS))
+                batches = file.iter_batches(most, [number], [column], use_threads=False)
+                arrays = (batch.column(column) for batch in batches)
+                yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
+            elif n_rows:
+                read = functools.partial(read_group, path, column, file.metadata, number, row)
+                yield Rows(functools.partial("{}[{}]".format, path), read, row)
+            row += n_rows
+
+
+def read_group(path: str, column: Any, metadata: Any, number: int, row: int, errors: str) -> Any:
+    """Return the texts of a row group."""
+    with errors_in(f"{path}[{row}] or later"), open_parquet(path, column, metadata) as file:
+        texts = file.read_row_group(number, [column], use_threads=False).column(column)
+        array = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
+    [rows] = slices_of_arrays(path, [array], sys.maxsize, errors, row)
+    return rows.texts
+
+
+def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column: str | None) -> Iterator[Rows]:
+    """Cut JSON Lines into slices of whole lines, which workers read."""
+    first = 1
+    data = bytearray()
+    for block in itertools.chain(blocks, [b""]):  # an empty one at the end
+        end = block.rfind(b"\n") + 1 if block else 0
+        data += block[:end]
+        if data and (not block or (end and len(data) >= slice_bytes)):
+            lines = bytes(data)
+            place = functools.partial(place_of_line, path, lines, first)
+            yield Rows(place, functools.partial(read_lines, path, lines, first, column), first)
+            first += lines.count(b"\n")
+            data = bytearray()
+        data += block[end:]
+
+
+def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
+    """Return the place of a row for an error; blank lines are no rows."""
+    numbers = [number for number, line in enumerate(lines.split(b"\n"), first) if line.strip()]
+    return f"{path}, line {numbers[row - first]}"
+
+
+def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
+    """Return the texts of lines of JSON."""
+    texts = []
+    for number, line in enumerate(lines.split(b"\n"), first):
+        if line and not line.isspace():
+            try:
+                texts.append(text_of_line(line, column, errors))
+            except UnicodeError as error:
+                raise ValueError(f"{path}, line {number}: {error}; {WAY} U+FFFD") from None
+            except (json.JSONDecodeError, RecursionError) as error:
+                way = "column=None, or --as text, reads the file as plain text"
+                text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}; {way}"
+                raise ValueError(f"{path}, line {number}: {text}") from None
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+    return block_of(texts)
+
+
+def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
+    """Return the text of a line of JSON."""
+    try:
+        row = fast_json(line)
+    except (ValueError, RecursionError):  # orjson refuses halves of surrogates, and doesn't say where UTF-8 is invalid
+        row = json.loads(line.decode("utf-8", errors))
+    bpe.require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
+    text = row.get(column)
+    if text is None and (errors == "replace" or column in row):
+        bpe.require(errors == "replace", "text must be a str, not null; {} an empty one", WAY)
+        return b""
+    strings = [name for name, value in row.items() if isinstance(value, str)]
+    bpe.require(isinstance(text, str), "{}", no_strings(column, strings))
+    return bpe.to_utf8(text, errors)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
-import operator
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -434,24 +433,43 @@ def after_step(earlier: tuple[bytes, Rows], later: tuple[bytes, Rows]) -> tuple[
 
 
 def merge_states(rows: Rows, apart: int | None = 1) -> Rows:
-    """Merge equal states: those with equal marks are a group, which is divided if its states lead to different ones.
+    """Merge equal states, but keep one apart, mostly state 1, which begins a word.
 
-    State 1 stays apart, because it begins a word.
+    At first, all others are a group. Then those with different rows get different groups, and states that lead to one
+    whose group has changed are looked at again.
     """
-    groups = numbered([(state == apart, *(mark for _, mark in row)) for state, row in enumerate(rows)])
-    following = [operator.itemgetter(*(state for state, _ in row)) for row in rows]
-    n_groups = 0
-    while n_groups < max(groups) + 1:
-        n_groups = max(groups) + 1
-        groups = numbered([(group, read(groups)) for group, read in zip(groups, following)])
+    before: list[set[int]] = [set() for _ in rows]
+    for state, row in enumerate(rows):
+        for following, _ in row:
+            before[following].add(state)
+    groups = [int(state == apart) for state in range(len(rows))]
+    members = [{state for state in range(len(rows)) if groups[state] == group} for group in (0, 1)]
+    changed = set(range(len(rows)))
+    while changed:
+        by_group = collections.defaultdict(set)
+        for state in changed:
+            by_group[groups[state]].add(state)
+        moves: list[tuple[set[int], int]] = []
+        for group, states in by_group.items():
+            parts: dict[Any, set[int]] = collections.defaultdict(set)
+            for state in states:
+                parts[tuple([(groups[following], mark) for following, mark in rows[state]])].add(state)
+            if others := members[group] - states:  # which are like each other: one says what all are like
+                row = rows[min(others)]
+                parts[tuple([(groups[following], mark) for following, mark in row])] |= others
+            largest, *rest = sorted(parts.values(), key=len, reverse=True)
+            members[group] = largest
+            for part in rest:
+                moves.append((part, len(members)))
+                members.append(part)
+        changed = set()
+        for part, group in moves:
+            for state in part:
+                groups[state] = group
+                changed |= before[state]
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
     first = dict(zip(reversed(groups), reversed(rows)))  # {group: the row of its first state}
-    return [[(groups[state], mark) for state, mark in first[group]] for group in range(n_groups)]
-
-
-def numbered(keys: Iterable[Any]) -> list[int]:
-    """Number keys in the order in which they first occur: "xyx" -> [0, 1, 0]."""
-    numbers: dict[Any, int] = {}
-    return [numbers.setdefault(key, len(numbers)) for key in keys]
+    return [[(numbers[groups[state]], mark) for state, mark in first[group]] for group in numbers]
 
 
 def with_gaps(rows: Rows) -> Rows:

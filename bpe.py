@@ -262,7 +262,8 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             merging is word.replace(pair, new), which is fast. (With lists of ids, it is a loop such as
             the one in merge_pair.)
     counts  how often each word occurs
-    tokens  the first tokens, such as the 256 bytes, with which b"hi" is the string "hi"
+    tokens  the first tokens, such as the 256 bytes, with which b"hi" is the string "hi". A pair with the
+            bytes of one of them is never merged; of bytes and characters, there is no such pair
 
     count is the pair's count, and replaced, for reports, how often it was replaced: less if it overlaps
     itself, as in "aaa". Here `o w` occurs 5 + 2 times:
@@ -286,6 +287,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     """
     words = list(words)
     tokens = list(tokens)
+    first_tokens = set(tokens)
     keys = list(map(descending, tokens))
     pair_counts: dict[str, int] = collections.defaultdict(int)
     words_with: dict[str, set[int]] = collections.defaultdict(set)  # pair -> indexes of words
@@ -309,6 +311,8 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             continue
 
         left, right = tokens[ord(pair[0])], tokens[ord(pair[1])]
+        if left + right in first_tokens:
+            continue
         new = chr(len(tokens))  # a lone surrogate works as well: these strings are never encoded
         tokens.append(left + right)
         keys.append(descending(left + right))
@@ -1273,6 +1277,34 @@ class Tokenizer:
         new = check_special_tokens(special_tokens)
         return type(self)(self._vocab, self._merges, (*self.special_tokens, *new), self.pattern)
 
+    def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:
+        """Return a tokenizer in which special tokens have other names: {old name: new name}; ids stay."""
+        return change("rename_special_tokens", self, names)  # type: ignore[no-any-return]
+
+    def extend(self, input_path: Paths = None, n_tokens: int | None = None, *, texts: Strings = None,
+               words: Counts | Iterable[tuple[bytes, int]] | None = None, **options: Any) -> Tokenizer:
+        """Return a tokenizer that has learned n_tokens more from new text; old ids stay.
+
+        Text is split and encoded as by this tokenizer, and its tokens are merged further, by the rule of
+        training; a pair with the bytes of an old token is never merged. Instead of text, `words` has
+        counts, as train_from_counts takes them; then n_tokens may be None: learn until each word is one
+        token. Other options are those of train_bpe: min_word_count, min_frequency, errors, workers, engine,
+        progress.
+        """
+        return change("extend", self, input_path, n_tokens, texts=texts, words=words, **options)  # type: ignore[no-any-return]
+
+    def prune(self, vocab_size: int, input_path: Paths = None, *, texts: Strings = None) -> Tokenizer:
+        """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
+
+        Without a text, the tokens with the greatest ids go first. Single bytes, special tokens and tokens
+        that merges use stay, so words without the others keep their tokens.
+        """
+        return change("prune", self, vocab_size, input_path, texts=texts)  # type: ignore[no-any-return]
+
+    def sources(self, old: Tokenizer) -> dict[int, list[int]]:
+        """Return, for each id, the ids of a tokenizer that became this one: embeddings to copy or average."""
+        return change("sources", self, old)  # type: ignore[no-any-return]
+
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: Errors = "strict") -> list[list[int]]:
         """Encode several texts; return a list of ids for each. An error names the text.
@@ -1799,6 +1831,13 @@ def engine_for(options: Options) -> Any:
 def missing(what: str, file: str) -> ImportError:
     """Return the error for something that only the folder bpe_more has."""
     return ImportError(f"{what} needs bpe_more/{file}, which is not next to bpe.py")
+
+
+def change(name: str, *arguments: Any, **options: Any) -> Any:
+    """Return what a function of bpe_more/changes.py makes of a tokenizer."""
+    if not more_is_here():
+        raise missing(name, "changes.py")
+    return getattr(importlib.import_module("bpe_more.changes"), name)(*arguments, **options)
 
 
 def more_is_here() -> bool:

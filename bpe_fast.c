@@ -2,7 +2,8 @@
  * bpe_fast.c: the merge loop. Words and their counts go in, merges come out, the same as in Part II of bpe.py.
  *
  * Read Part II first, then the interface below, then the rest in order. The C files of bpe_more count words and
- * encode; they use this file up to the end of its table. An example, with `low` 5 times and `newest` 6 times:
+ * encode; they use this file up to the end of its table. Its bpe_extend.c makes learners whose words begin with longer
+ * tokens. An example, with `low` 5 times and `newest` 6 times:
  *
  *     bpe_learner_new("lownewest", (uint64_t[]){3, 6}, (uint64_t[]){5, 6}, 2, 32000, 1, seed, &learner);
  *     while (bpe_learner_run(learner, merges, 1000, &made) == BPE_OK)
@@ -295,6 +296,7 @@ struct bpe_learner {
     new_pair *byte_pairs; /* a matrix of ROWS rows; used until the pairs of bytes are in the table */
     token_info *tokens;
     size_t n_tokens, token_capacity;
+    size_t n_first;       /* of these, first tokens: ROWS, or more for an old vocabulary, whose longer ones are sorted */
     uint8_t *bytes;       /* of all tokens */
     size_t n_bytes, bytes_capacity;
     neighbor *met;        /* the distinct neighbors of the pairs that this merge has replaced */
@@ -603,7 +605,21 @@ static void list_new_pairs(bpe_learner *l, size_t n)
     l->n_met = 0;
 }
 
-/* Merge a pair, which leaves the table. */
+/* Tell if a token has the bytes of a longer first token. */
+static int is_known(const bpe_learner *l, uint32_t token)
+{
+    size_t low = ROWS, high = l->n_first;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (compare_tokens(l, (uint32_t)middle, token) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < l->n_first && !compare_tokens(l, (uint32_t)low, token);
+}
+
+/* Merge a pair, which leaves the table. That is all if its bytes are a first token: such a pair is never merged. */
 static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
 {
     const uint32_t a = left_of(pair->key[0]), b = right_of(pair->key[0]), c = (uint32_t)l->n_tokens;
@@ -616,6 +632,11 @@ static int make_merge(bpe_learner *l, slot *pair, bpe_merge *merge)
     memcpy(l->bytes + end, l->bytes + left->where, left->length);
     memcpy(l->bytes + end + left->length, l->bytes + right->where, right->length);
     TRY(add_token(l, length));
+    if (is_known(l, c)) {
+        l->n_tokens--;
+        l->n_bytes = end;
+        return BPE_OK;
+    }
     TRY(grow(&l->replaced, &l->replaced_capacity, n, sizeof *l->replaced));
     TRY(grow(&l->met, &l->met_capacity, 2 * l->n_tokens, sizeof *l->met));
     n = replace_pairs(l, l->lists + list + PLACES, n, a, b, c, &merge->replaced);
@@ -664,13 +685,14 @@ int bpe_learner_run(bpe_learner *l, bpe_merge *merges, size_t most, size_t *made
     if (l->byte_pairs && l->status == BPE_OK) /* only now: the caller may have freed the words */
         l->status = index_byte_pairs(l);
     for (size_t work = 0; *made < most && work < WORK_PER_CALL && l->status == BPE_OK;) {
+        const size_t n_tokens = l->n_tokens;
         l->status = l->wanted ? next_pair(l, &pair) : BPE_DONE;
         if (l->status == BPE_OK) {
             work += l->lists[pair->where + N_PLACES];
             l->status = make_merge(l, pair, merges + *made);
-            l->wanted--;
+            l->wanted -= l->n_tokens - n_tokens;
         }
-        *made += l->status == BPE_OK;
+        *made += l->status == BPE_OK && l->n_tokens > n_tokens;
     }
     return l->status;
 }
@@ -703,6 +725,7 @@ static int add_first_tokens(bpe_learner *l)
         l->bytes[byte] = (uint8_t)byte;
         TRY(add_token(l, 1));
     }
+    l->n_first = l->n_tokens;
     return BPE_OK;
 }
 

@@ -16,12 +16,12 @@ import sys
 import warnings
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COMMAND = "python -m build_ffi" if HERE.endswith("-packages") else "python build_ffi.py"  # -m if pip installed it
-VERSION = 27  # of the interface: a module built for another version is not used
+VERSION = 28  # of the interface: a module built for another version is not used
 
 
 # ------------------------------
@@ -42,13 +42,17 @@ class Engine:
     def learn(self, words: Any, merges_wanted: int, min_frequency: int,
               min_word_count: int = 1) -> Iterator[tuple[bytes, bytes, int, int]]:
         """Yield what bpe.learn_merges yields."""
-        ffi, lib = self.ffi, self.lib
         arrays = self.arrays(words, min_word_count)
         limits = (min(n, 2**64 - 1) for n in (merges_wanted, min_frequency))
         learner = self.create("learner", *arrays, len(arrays[1]), *limits, new_seed())
         del arrays  # C has copied them
+        yield from self.run(learner, (bytes([byte]) for byte in range(256)))
+
+    def run(self, learner: Any, first_tokens: Iterable[bytes]) -> Iterator[tuple[bytes, bytes, int, int]]:
+        """Yield the merges of a learner."""
+        ffi, lib = self.ffi, self.lib
         made, batch = ffi.new("size_t *"), ffi.new("bpe_merge[]", 1000)
-        tokens = [bytes([byte]) for byte in range(256)]
+        tokens = list(first_tokens)
         status = lib.BPE_OK
         while status != lib.BPE_DONE:
             status = lib.bpe_learner_run(learner, batch, len(batch), made)
@@ -74,11 +78,11 @@ class Engine:
             raise OverflowError(f"2**64 occurrences of a word or more: {pair!r:.60}") from None
         return b"".join(words), *(self.ffi.from_buffer("uint64_t[]", each) for each in numbers)
 
-    def create(self, kind: str, *arguments: Any) -> Any:
+    def create(self, kind: str, *arguments: Any, by: str = "new") -> Any:
         """Create something in C that is freed when Python no longer uses it."""
         new = self.ffi.new(f"bpe_{kind} **")
         try:
-            status = getattr(self.lib, f"bpe_{kind}_new")(*arguments, new)
+            status = getattr(self.lib, f"bpe_{kind}_{by}")(*arguments, new)
         finally:  # Ctrl-C while C makes a learner, of a million words, say, is raised here
             handle = self.ffi.gc(new[0], getattr(self.lib, f"bpe_{kind}_free"))
         self.check(status)

@@ -2,8 +2,8 @@
  * bpe_shared.c: what counting (bpe_words.c) and encoding (bpe_encode.c) have in common: words as keys, and how words get
  * from the scanner to those who want them.
  *
- * build_ffi.py compiles the C files in the order bpe_fast.c, bpe_shared.c, bpe_words.c, bpe_encode.c, bpe_lists.c, as one
- * source. This one uses the first part of bpe_fast.c, up to its table, and has nothing of learning.
+ * build_ffi.py compiles the C files in the order bpe_fast.c, bpe_extend.c, bpe_shared.c, bpe_words.c, bpe_encode.c,
+ * bpe_lists.c, as one source. This one uses the first part of bpe_fast.c, up to its table, and has nothing of learning.
  *
  * THE TABLE  Words, special tokens and cached words are keys of 16 bytes in a slot of 32:
  *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length

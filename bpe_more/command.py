@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import operator
 import os
 import re
 import sys
 import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import bpe
@@ -18,6 +19,7 @@ from bpe_more.corpora import say
 from bpe_more.explain import visible
 
 USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and write a model
+       %(prog)s CORPUS [CORPUS ...] +N --extend MODEL [options]  learn N more tokens for a model
        %(prog)s CORPUS [CORPUS ...] --encode FILE [options]  write token ids
        %(prog)s --show TEXT [options]                        show how the model splits TEXT"""
 NOT_UTF8_HINT = (
@@ -70,6 +72,8 @@ def make_parser() -> ArgumentParser:
     add_task("--encode", metavar="FILE", help="write the token ids of the corpus to a .npy or .bin file")
     add_task("--explain", metavar="N or A-B", help="say why the first N merges, or merges A to B, are made")
     add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
+    extend = "learn more tokens for the model in a folder: CORPUS ... +10000, or +10k; old ids stay"
+    add_task("--extend", metavar="MODEL", help=extend)
     end = "with --encode: this special token ends each file, and is plain text in it"
     parser.add_argument("--end", metavar="TOKEN", help=end)
     column = "the column of Parquet and JSON Lines (.parquet, .jsonl, .json) that has the texts (default: text)"
@@ -113,6 +117,7 @@ def text_in_utf8(argument: str | None) -> str | None:
 
 
 TRAINING = ("special_tokens", "pattern", "errors", "min_word_count", "min_frequency", "workers", "engine", "column")
+EXTENDING = ("errors", "min_word_count", "min_frequency", "workers", "engine", "column")
 ENCODING = ("errors", "workers", "engine", "column", "end")
 
 
@@ -144,7 +149,7 @@ def run(args: Namespace) -> int:
     size = None
     # with --encode, the last file may be named 2024
     if args.encode is None or not os.path.exists(last):
-        size = bpe.vocab_size_of(last)
+        size = bpe.vocab_size_of(last.removeprefix("+"))
         if size is not None:
             args.corpus.pop()
     bpe.require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
@@ -157,14 +162,21 @@ def run(args: Namespace) -> int:
         check_names(args.corpus)
         corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
         n_ids = corpora.encode_corpus(tokenizer, corpus, args.encode)
-        report(args, "model", description(tokenizer, args))
+        report(args, "model", description(tokenizer, args.model or "bpeModel"))
         report(args, "encoded", f"{bpe.plural(corpus.bytes_read, 'byte')} as {bpe.plural(n_ids, 'token')}")
         report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
         used = tokenizer.ordinary if args.end else tokenizer
         encoder = used._encoder if corpus.options.engine != "python" else None
+    elif args.extend is not None:
+        bpe.require(args.pattern is None and args.special_tokens is None,
+                    "--extend takes neither --pattern nor --special-token: the model has them")
+        text = "with --extend, the last argument must be the number of new tokens, such as +10000 or +10k, not {!r}"
+        bpe.require(last.startswith("+") and size, text, last)
+        corpus = extend(args, size or 0, given_options(args, EXTENDING), progress)
     else:
         text = "the last argument must be the vocabulary size, such as 10000 or 10k, not {!r}"
-        bpe.require(size is not None, text, last)
+        text += "; +N is for --extend MODEL" if last.startswith("+") else ""
+        bpe.require(size is not None and not last.startswith("+"), text, last)
         given = given_options(args, TRAINING)
         given["special_tokens"] = bpe.special_tokens_of(args)
         corpus, same = train(args, bpe.Options(**given, vocab_size=size, progress=progress).checked())
@@ -200,11 +212,11 @@ def load_model(args: Namespace) -> models.Tokenizer:
     return models.Tokenizer.load(folder)
 
 
-def description(tokenizer: models.Tokenizer, args: Namespace) -> str:
+def description(tokenizer: models.Tokenizer, name: str) -> str:
     """Say which model a run uses: its folder, its size and its pattern."""
     pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)
     shown = pattern if len(pattern) <= 60 else pattern[:60] + "..."
-    return f"{args.model or 'bpeModel'}: {bpe.plural(len(tokenizer), 'token')}, pattern {shown}"
+    return f"{name}: {bpe.plural(len(tokenizer), 'token')}, pattern {shown}"
 
 
 def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
@@ -217,21 +229,10 @@ def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
     folder = "bpeModel" if args.model is None and not rounds and not theirs else args.model
     if folder is not None:  # fail before an hour of training
         bpe.check_special_names(options.special_tokens)
-        bpe.require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
-        outputs.check_outputs(formats.model_files(folder), corpus.paths)
-
-    table = corpus.count()
+        check_folder(folder, corpus.paths)
+    special_ids = dict(zip(options.special_tokens, itertools.count(256)))
+    table, n_bytes = count(args, corpus, special_ids)
     least = options.min_word_count
-    all_distinct, all_words, _ = table.totals()
-    distinct, n_words, n_bytes = table.totals(least)
-    bpe.require(n_words, "no words are left to learn from; nothing was saved")
-    report(args, "read", bpe.plural(corpus.bytes_read, "byte"))
-    if options.special_tokens:
-        ids = zip(options.special_tokens, itertools.count(256))
-        report(args, "special tokens", ", ".join(f"{token} {token_id}" for token, token_id in ids))
-    if rare := all_distinct - distinct:
-        report(args, "left out", f"{bpe.plural(rare, 'word')}, {(all_words - n_words) / all_words:.2%} of pre-tokens")
-    report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
 
     words: dict[bytes, int] = {}
     if rounds or theirs:  # learn() uses up the table
@@ -254,11 +255,86 @@ def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
     report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     if note := forgotten_note(learned):
         report(args, "note", note)
-    if folder is not None and (note := save_somewhere((vocab, merges), options, folder)):
+    model = vocab, merges, special_ids, options.pattern
+    if folder is not None and (note := save_somewhere(model, folder)):
         report(args, "note", note)
     task = "--explain" if rounds else "--compare"
     report(args, "saved", f"nothing: {task} saves a model only with --model FOLDER" if folder is None else folder)
     return corpus, same
+
+
+def check_folder(folder: str, inputs: Sequence[str]) -> None:
+    """Refuse a folder in which no model can be saved."""
+    bpe.require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
+    outputs.check_outputs(formats.model_files(folder), inputs)
+
+
+def count(args: Namespace, corpus: corpora.Corpus, special_ids: Mapping[str, int]) -> tuple[Any, int]:
+    """Count words, and say how many; return the table, and the bytes in words that are frequent enough."""
+    table = corpus.count()
+    all_distinct, all_words, _ = table.totals()
+    distinct, n_words, n_bytes = table.totals(corpus.options.min_word_count)
+    bpe.require(n_words, "no words are left to learn from; nothing was saved")
+    report(args, "read", bpe.plural(corpus.bytes_read, "byte"))
+    if special_ids:
+        report(args, "special tokens", ", ".join(f"{token} {token_id}" for token, token_id in special_ids.items()))
+    if rare := all_distinct - distinct:
+        report(args, "left out", f"{bpe.plural(rare, 'word')}, {(all_words - n_words) / all_words:.2%} of pre-tokens")
+    report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
+    return table, n_bytes
+
+
+def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: bool) -> corpora.Corpus:
+    """Learn more tokens for a model; save it, with its settings for transformers, elsewhere; return the corpus."""
+    from bpe_more import changes
+
+    tokenizer = models.Tokenizer.load(args.extend)
+    source = os.path.dirname(os.path.realpath(models.model_path(args.extend)))
+    folder = "bpeModel" if args.model is None else args.model
+    check_names(args.corpus)
+    corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
+    bpe.require(os.path.realpath(folder) != source, "--model must name another folder than that of the old model")
+    check_folder(folder, corpus.paths)
+    for name in ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
+        path = os.path.join(folder, name)
+        is_stale = os.path.exists(path) and not os.path.exists(os.path.join(source, name))
+        bpe.require(not is_stale, "{} is of another model: remove it, or name another folder with --model", path)
+
+    table, n_bytes = count(args, corpus, {})
+    words = changes.encode_words(tokenizer, table, corpus.options)
+    learned = list(changes.learn(words, n_tokens, corpus.options))
+    new = changes.with_merges(tokenizer, learned)
+    n_before = sum(map(operator.mul, words.n_ids, words.counts))
+    n_after = n_before - sum(replaced for _, _, _, replaced in learned)
+    parts = f"{len(tokenizer):,} + {bpe.plural(len(learned), 'new token')}"
+    if len(learned) < n_tokens:
+        parts += f"; {n_tokens:,} requested, but no other pair has a count of {corpus.options.min_frequency} or more"
+    report(args, "old model", description(tokenizer, args.extend))
+    report(args, "vocabulary", f"{len(new):,} = {parts}")
+    text = f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before"
+    report(args, "compression", text)
+    notes = [separators_note(args.corpus, tokenizer.special_ids)]
+    if new._id_bytes > tokenizer._id_bytes:
+        notes.append("ids beyond 65,535: arrays of them are uint32 now")
+    model = new._vocab, new._merges, new._special_ids, new.pattern
+    notes.append(save_somewhere(model, folder, new._settings(), source))
+    for note in filter(None, notes):
+        report(args, "note", note)
+    report(args, "saved", folder)
+    return corpus
+
+
+def separators_note(paths: Iterable[str], special_tokens: Container[str]) -> str:
+    """Return a note on what looks like special tokens in the beginning of files, but isn't in the model, else ""."""
+    found: dict[str, None] = {}
+    for path in filter(os.path.isfile, paths):
+        with open(path, "rb") as file:
+            start = file.read(1 << 20).decode("utf-8", "replace")
+        found |= dict.fromkeys(re.findall(r"<\|[^<>|\s]{1,60}\|>", start))
+    unknown = [text for text in found if text not in special_tokens]
+    more = f" and {len(unknown) - 3:,} more" if len(unknown) > 3 else ""
+    way = "not special tokens of this model, so learned as text; with_special_tokens adds them"
+    return f"{', '.join(unknown[:3])}{more}: {way}" if unknown else ""
 
 
 def forgotten_note(learned: Iterable[bpe.Learned]) -> str:
@@ -270,22 +346,21 @@ def forgotten_note(learned: Iterable[bpe.Learned]) -> str:
     return f'{times}; if they belong to special tokens, name each one: --special-token "<|user|>"'
 
 
-def save_somewhere(model: bpe.Model, options: bpe.Options, folder: str) -> str:
+def save_somewhere(model: tuple[Any, Any, Any, Any], folder: str, settings: Any = None,
+                   source: str | None = None) -> str:
     """Save a model; if that fails, save it in a temporary folder, so that no training is lost.
 
     Return the note of save_model().
     """
-    vocab, merges = model
-    special_ids = dict(zip(options.special_tokens, itertools.count(256)))
-    content = vocab, merges, special_ids, options.pattern
+    settings = settings or {}
     try:
-        return formats.save_model(*content, folder, {}, {})
+        return formats.save_model(*model, folder, settings, {}, source=source)
     except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
         import tempfile
 
         try:
             elsewhere = tempfile.mkdtemp(prefix="bpeModel-")
-            formats.save_model(*content, elsewhere, {}, {})
+            formats.save_model(*model, elsewhere, settings, {}, source=source)
         except (OSError, ValueError) as second:
             raise OSError(f"{error}; the model is lost, because there, too: {second}") from None
         raise OSError(f"{error}; the model is in {elsewhere}") from None

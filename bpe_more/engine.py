@@ -17,7 +17,8 @@ import regex
 
 import build_ffi
 
-C_FILES = ("bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")  # each after those that it uses
+# each after those that it uses
+C_FILES = ("bpe_extend.c", "bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")
 
 
 class Engine(build_ffi.Engine):
@@ -111,6 +112,28 @@ class Engine(build_ffi.Engine):
         with contextlib.suppress(OverflowError):
             return Encoder(self, tokenizer)
         return None
+
+    def extend(self, tokens: Sequence[bytes], ids: array[int], n_ids: array[int], lengths: Any, counts: Any,
+               merges_wanted: int, min_frequency: int) -> Iterator[tuple[bytes, bytes, int, int]]:
+        """Yield what bpe.learn_merges yields for words of `tokens`: the 256 bytes, then longer ones in ascending order.
+
+        ids are those of all words, concatenated. A word has n_ids tokens, and `lengths` bytes.
+        """
+        in_c = self.ffi.from_buffer
+        n_words, longer = len(counts), tokens[256:]
+        words = in_c("uint32_t[]", ids), in_c("uint64_t[]", n_ids), lengths, counts, n_words
+        old = b"".join(longer), in_c("uint64_t[]", array("Q", map(len, longer))), len(longer)
+        made = 0
+        # A word may stay divided for ever. Then C, which expects that each merge completes a word at most, may not find
+        # all pairs; with more merges than words, it does.
+        for wanted in (merges_wanted, n_words + 1):
+            limits = (min(n, 2**64 - 1) for n in (wanted, min_frequency))
+            learner = self.create("learner", *words, *old, *limits, build_ffi.new_seed(), by="extend")
+            for merge in itertools.islice(self.run(learner, tokens), made, merges_wanted):
+                made += 1
+                yield merge
+            if made == merges_wanted or wanted > n_words:
+                return
 
     def arrays(self, words: Words | Mapping[bytes, int], least: int) -> tuple[Any, Any, Any]:
         """Return the words that occur at least `least` times, as a learner takes them.

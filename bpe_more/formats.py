@@ -32,10 +32,12 @@ def model_files(folder: bpe.FilePath) -> list[str]:
 
 
 def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_ids: Mapping[str, int], pattern: Pattern,
-               folder: bpe.FilePath, settings: Mapping[str, Any], roles: Mapping[str, str | None]) -> str:
+               folder: bpe.FilePath, settings: Mapping[str, Any], roles: Mapping[str, str | None],
+               source: bpe.FilePath | None = None) -> str:
     """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
 
-    settings are those of Tokenizer for models of other programs, and roles are for transformers.
+    settings are those of Tokenizer for models of other programs, and roles are for transformers, as are the
+    files that come along from the folder `source`, instead of those in `folder`.
     """
     ids, pairs = bpe.printable(vocab, merges, special_ids)
     left_out = special_tokens_left_out(ids, special_ids)
@@ -45,7 +47,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_i
     bpe.require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
     if left_out:  # merges use none of them
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
-    for_transformers, note = transformers_files(folder, special_ids, roles)
+    for_transformers, note = transformers_files(folder if source is None else source, special_ids, roles)
     texts = bpe.model_texts(tokenizer_json(ids, pairs, special_ids, pattern, settings))
     outputs.write_files(folder, {"tokenizer.json": texts.pop("tokenizer.json"), **for_transformers, **texts})
     return note
@@ -412,6 +414,19 @@ def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
         texts = [part["Sequence"]["id"] for part in template if "SpecialToken" not in part]
         if texts != ["A"]:
             yield f"a template of {json.dumps(template):.99} is not supported: text A must be in it once"
+
+
+def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], key: str = "") -> Any:
+    """Return an entry of a tokenizer.json such as "post_processor" with other names and ids of special tokens."""
+    if isinstance(tree, dict):
+        new_names = names if key == "special_tokens" else {}
+        return {new_names.get(name, name): in_templates(value, names, ids, name) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [in_templates(value, names, ids, key) for value in tree]
+    if key in ("id", "tokens", "pad_token", "cls", "sep") and isinstance(tree, str):  # "cls": ["<s>", 0]
+        return names.get(tree, tree)
+    return ids.get(tree, tree) if key in ("ids", "pad_id", "cls", "sep") else tree
+
 
 
 # ------------------------------

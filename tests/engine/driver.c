@@ -123,31 +123,39 @@ static int train(bpe_words *words, size_t merges, merge_list *list)
     return status;
 }
 
+/* the bytes of all tokens longer than a byte, each made of its two parts, concatenated; token[i] points to those of i */
+static uint8_t *bytes_of_tokens(const merge_list *list, const uint8_t **token, uint64_t *lengths)
+{
+    uint64_t room = 0;
+    for (unsigned i = 0; i < 256 + list->n; i++) {
+        lengths[i] = i < 256 ? 1 : lengths[list->rows[3 * (i - 256)]] + lengths[list->rows[3 * (i - 256) + 1]];
+        room += lengths[i];
+    }
+    uint8_t *const all = (malloc)(room), *next = all;
+    CHECK(all);
+    for (unsigned i = 0; i < 256 + list->n; next += lengths[i++]) {
+        token[i] = next;
+        if (i < 256) {
+            *next = (uint8_t)i;
+            continue;
+        }
+        const uint32_t left = list->rows[3 * (i - 256)], right = list->rows[3 * (i - 256) + 1];
+        memcpy(next, token[left], lengths[left]);
+        memcpy(next + lengths[left], token[right], lengths[right]);
+    }
+    return all;
+}
+
 static int new_encoder(const merge_list *list, const bpe_rules *rules, bpe_encoder **encoder)
 {
     static const uint32_t special_ids[] = {70000, 70001};
     uint32_t ids[256 + MOST];
-    uint64_t lengths[256 + MOST], room = 0;
-    uint8_t *tokens;
-    int status;
-    for (unsigned i = 0; i < 256 + list->n; i++) {
-        ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
-        lengths[i] = i < 256 ? 1 : lengths[list->rows[3 * (i - 256)]] + lengths[list->rows[3 * (i - 256) + 1]];
-        room += lengths[i];
-    }
-    uint8_t *const all = tokens = (malloc)(room); /* the bytes of all tokens, each made of its two parts */
+    uint64_t lengths[256 + MOST];
     const uint8_t *token[256 + MOST];
-    CHECK(tokens);
-    for (unsigned i = 0; i < 256 + list->n; tokens += lengths[i++]) {
-        token[i] = tokens;
-        if (i < 256) {
-            *tokens = (uint8_t)i;
-            continue;
-        }
-        const uint32_t left = list->rows[3 * (i - 256)], right = list->rows[3 * (i - 256) + 1];
-        memcpy(tokens, token[left], lengths[left]);
-        memcpy(tokens + lengths[left], token[right], lengths[right]);
-    }
+    int status;
+    for (unsigned i = 0; i < 256 + list->n; i++)
+        ids[i] = i == 1 ? UINT32_MAX : i; /* a byte without a token; the texts have none */
+    uint8_t *const all = bytes_of_tokens(list, token, lengths);
     status = bpe_encoder_new(ids, 256 + list->n, all + 256, lengths + 256, list->rows, list->n, rules,
                              special_ids, seed, encoder);
     if (status == BPE_OK) /* each token is made by its merges, so that staying whole changes nothing */
@@ -217,6 +225,96 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
     return status;
 }
 
+static const uint8_t *token_of_number[MOST]; /* for by_bytes() */
+static uint64_t length_of_number[MOST];
+
+static int by_bytes(const void *a, const void *b)
+{
+    const size_t i = *(const size_t *)a, k = *(const size_t *)b;
+    const size_t length = length_of_number[i] < length_of_number[k] ? length_of_number[i] : length_of_number[k];
+    const int order = memcmp(token_of_number[i], token_of_number[k], length);
+    return order ? order : (length_of_number[i] > length_of_number[k]) - (length_of_number[i] < length_of_number[k]);
+}
+
+/* learn more tokens from pieces of the text, as the encoder encodes them; a checksum of the merges. Every fifth piece is
+   given as bytes, as if the vocabulary could not merge it: then pairs have the bytes of an old token */
+static int extend(const bpe_encoder *e, const merge_list *list, const uint8_t *text, size_t length, uint64_t *sum)
+{
+    enum { N = 1000 };
+    static const uint8_t *token[256 + MOST];
+    static uint64_t lengths[256 + MOST], sorted_lengths[MOST], n_ids[N], word_lengths[N], counts[N];
+    static uint32_t number[256 + MOST];
+    static size_t order[MOST];
+    uint8_t *const all = bytes_of_tokens(list, token, lengths), *sorted = (malloc)(64 + list->n * 4096), *next = sorted;
+    uint32_t *ids = (malloc)((length + 64) * sizeof *ids);
+    bpe_cache *c;
+    bpe_learner *learner = NULL;
+    bpe_merge batch[64];
+    size_t n = 0, n_all = 0, made;
+    const long from = fail_from;
+    CHECK(sorted && ids);
+    fail_from = -1;
+    for (size_t i = 0; i < list->n; i++) {
+        token_of_number[i] = token[256 + i];
+        length_of_number[i] = lengths[256 + i];
+        order[i] = i;
+    }
+    qsort(order, list->n, sizeof *order, by_bytes);
+    for (uint32_t i = 0; i < 256; i++)
+        number[i] = i;
+    for (size_t i = 0; i < list->n; next += sorted_lengths[i++]) {
+        number[256 + order[i]] = 256 + (uint32_t)i;
+        sorted_lengths[i] = length_of_number[order[i]];
+        CHECK((size_t)(next - sorted) + sorted_lengths[i] <= 64 + list->n * 4096);
+        memcpy(next, token_of_number[order[i]], sorted_lengths[i]);
+    }
+    CHECK(bpe_cache_new(e, &c) == BPE_OK);
+    for (size_t start = 0, end; start < length && n < N; start = end) {
+        size_t made_ids = 0;
+        for (end = start + 5 + n % 11; end < length && (text[end] & 0xC0) == 0x80; end++)
+            ;
+        end = end < length ? end : length;
+        if (n % 5 == 4)
+            for (; made_ids < end - start; made_ids++)
+                ids[n_all + made_ids] = text[start + made_ids];
+        else {
+            CHECK(encode_text(c, text + start, end - start, ids + n_all, NULL, &made_ids) == BPE_OK);
+            size_t special = 0;
+            for (size_t i = 0; i < made_ids; i++)
+                special += ids[n_all + i] >= 70000;
+            if (special)
+                continue;
+            for (size_t i = 0; i < made_ids; i++)
+                ids[n_all + i] = number[ids[n_all + i]];
+        }
+        n_ids[n] = made_ids;
+        word_lengths[n] = end - start;
+        counts[n] = n % 7 + 1;
+        n_all += made_ids;
+        n++;
+    }
+    bpe_cache_free(c);
+    uint32_t *exact = (malloc)(n_all * sizeof *exact + 1); /* so that a read after them is seen */
+    CHECK(exact);
+    memcpy(exact, ids, n_all * sizeof *exact);
+    fail_from = from;
+
+    *sum = 0;
+    int status = bpe_learner_extend(exact, n_ids, word_lengths, counts, n, sorted, sorted_lengths, list->n,
+                                    length % 2 ? 30 : N + 1, 1, seed, &learner);
+    free(exact);
+    free(sorted);
+    while (status == BPE_OK) {
+        status = bpe_learner_run(learner, batch, 64, &made);
+        for (size_t i = 0; i < made; i++)
+            *sum = *sum * 31 + batch[i].left * 7 + batch[i].right * 3 + batch[i].count + batch[i].replaced;
+    }
+    bpe_learner_free(learner);
+    free(ids);
+    free(all);
+    return status == BPE_DONE ? BPE_OK : status;
+}
+
 /* put the words of one table that are not too rare into another one */
 static int copy_words(bpe_words *to, const bpe_words *from, uint64_t min_count)
 {
@@ -252,11 +350,11 @@ static void check_words(bpe_words *words, const bpe_rules *rules, const uint8_t 
     fail_from = from;
 }
 
-/* scan, copy into another table twice, train, encode: all that allocates */
+/* scan, copy into another table twice, train, encode, extend: all that allocates */
 static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
 {
     static merge_list list;
-    uint64_t encoded = 0;
+    uint64_t encoded = 0, extended = 0;
     bpe_encoder *encoder = NULL;
     bpe_words *words = NULL, *copy = NULL;
     bpe_rules *rules;
@@ -279,7 +377,9 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
         status = new_encoder(&list, rules, &encoder);
     if (status == BPE_OK)
         status = encode(encoder, text, length, &encoded);
-    *sum = list.sum + encoded;
+    if (status == BPE_OK)
+        status = extend(encoder, &list, text, length, &extended);
+    *sum = list.sum + encoded + extended;
     bpe_encoder_free(encoder);
     bpe_words_free(words);
     bpe_words_free(copy);

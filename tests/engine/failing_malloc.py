@@ -133,6 +133,8 @@ def main() -> None:
         model = bpe.train_bpe(path, 270, specials, engine="python")
         tokenizer = bpe.Tokenizer(*model, specials)
         assert not isinstance(tokenizer._encoder, bpe.PythonEncoder)
+        old, words = tokenizer.prune(262), {b" harbour": 3, b" ferries": 2, b"timetable": 1}
+        extended = old.extend(words=words, n_tokens=3, engine="python").merges[-3:]
         texts = [TEXT[:200], END, *TEXT[:3000].split("\n"), TEXT[:5000]]
         in_python = models.Encoder(tokenizer)
         ids = [in_python.encode(text.encode()) for text in texts]
@@ -162,9 +164,10 @@ def main() -> None:
             "encode_batch": (lambda: tokenizer.encode_batch(texts), ids),
             "encode_files": (encode_files, (len(flat), bpe.array("H", flat).tobytes())),
             "train_bpe": (lambda: bpe.train_bpe(path, 270, specials), model),
+            "extend": (lambda: old.extend(words=words, n_tokens=3).merges[-3:], extended),
         }
         for most in (1, 10):
-            for name in ("Tokenizer", "encode"):
+            for name in ("Tokenizer", "encode", "extend")[: 2 + most // 10]:  # it allocates much
                 fail_each(name, *calls[name], most, in_threads=False)
             for name in ("encode_batch", "encode_files", "train_bpe"):
                 fail_each(name, *calls[name], most, in_threads=False)

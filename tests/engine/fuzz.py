@@ -82,6 +82,9 @@ def compare(seconds: float) -> None:
             for stream in (text, pieces):
                 assert list(tokenizer.encode_iterable(stream)) == ids, f"{place}: other ids in a stream"
             assert tokenizer.decode(ids) == text, f"{place}: another text"
+        n_tokens = rng.choice([1, 20, 300])
+        more = [tokenizer.extend(texts=texts[::-1], n_tokens=n_tokens, engine=engine) for engine in ("python", "c")]
+        assert more[0].vocab == more[1].vocab and more[0].merges == more[1].merges, f"{place}: other merges in an extension"
         compare_cut(bpe, rng, tokenizer, texts[0], place)
     print(f"{rounds} random texts, from seed {seed}: both engines agree")
 

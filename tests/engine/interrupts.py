@@ -87,10 +87,12 @@ def interrupt_training(bpe: Any, n: int, most: float) -> None:
     texts = [TEXT[:2000], TEXT[2000:3000]]
     counts = bpe.count_words(None, texts=texts, engine="python")
     model = bpe.train_from_counts(counts, 300, engine="python")
+    old = bpe.Tokenizer(*bpe.train_from_counts(counts, 270, engine="python"))
 
     def train() -> None:
         assert bpe.count_words(None, texts=texts) == counts, "other counts"
         assert bpe.train_bpe(None, 300, texts=texts) == model, "other merges"
+        assert old.extend(texts=texts, n_tokens=30).merges == model[1], "other merges in an extension"
 
     for _ in range(n):
         until_interrupted(train, most)

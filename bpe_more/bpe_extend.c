@@ -1,0 +1,163 @@
+/*
+ * bpe_extend.c: learning more tokens for an old vocabulary. The merge loop is that of bpe_fast.c; here, its words begin
+ * with the tokens that the old vocabulary gives them.
+ *
+ * An example: `low` 5 times, which an old vocabulary with the token `lo` encodes as lo w:
+ *
+ *     bpe_learner_extend((uint32_t[]){256, 'w'}, (uint64_t[]){2}, (uint64_t[]){3}, (uint64_t[]){5}, 1,
+ *                        "lo", (uint64_t[]){2}, 1, 10000, 1, seed, &learner);
+ *
+ * In the array, a first token is as after a merge: its id is in its first and in its last slot. The first pairs are
+ * summed up in a table of their own, since there may be many kinds.
+ */
+
+/* ---- interface --------------------------------------------------------------------------------------------------- */
+
+/* Take n different words, like bpe_learner_new: the ids of all words, concatenated; how many each one has, its length in
+   bytes, and its count. There are n_tokens first tokens longer than a byte, in ascending order of their bytes, with the
+   ids from 256 on. A pair with the bytes of one of them is never merged. So a word may stay divided, and BPE_DONE come
+   too early, unless merges_wanted is larger than n: a learner with a larger one makes the same merges, and the others. */
+int bpe_learner_extend(const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths, const uint64_t *counts,
+                       size_t n, const uint8_t *tokens, const uint64_t *token_lengths, size_t n_tokens,
+                       uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner);
+
+/* ---- end of the interface ---------------------------------------------------------------------------------------- */
+
+static int add_longer_tokens(bpe_learner *l, const uint8_t *tokens, const uint64_t *lengths, size_t n)
+{
+    for (size_t i = 0; i < n; tokens += lengths[i++]) {
+        if (lengths[i] >= UINT32_MAX || n >= UINT32_MAX / 2)
+            return BPE_TOO_MANY_WORDS;
+        TRY(grow(&l->bytes, &l->bytes_capacity, l->n_bytes + (size_t)lengths[i], 1));
+        memcpy(l->bytes + l->n_bytes, tokens, (size_t)lengths[i]);
+        TRY(add_token(l, (size_t)lengths[i]));
+        assert(i == 0 || compare_tokens(l, (uint32_t)l->n_tokens - 2, (uint32_t)l->n_tokens - 1) < 0);
+    }
+    l->n_first = l->n_tokens;
+    return BPE_OK;
+}
+
+/* Write sorted words, whose `bytes` are those of their ids, into the array, which has room for them. */
+static void write_ids(bpe_learner *l, const counted_word *words, size_t n_words)
+{
+    uint64_t count = 0;
+    size_t p = BLOCK;
+    for (const counted_word *w = words; w < words + n_words; w++) {
+        const uint32_t *id = (const void *)w->bytes;
+        if (w->count != count)
+            p = (p + BLOCK - 1) / BLOCK * BLOCK;
+        count = w->count;
+        for (size_t block = p / BLOCK; block <= (p + w->length) / BLOCK; block++)
+            l->counts[block] = count;
+        for (const size_t end = p + (size_t)w->length; p < end; id++) {
+            l->seq[p] = *id + FIRST_ID;
+            p += l->tokens[*id + FIRST_ID].length;
+            l->seq[p - 1] = *id + FIRST_ID;
+        }
+        p++;
+    }
+    l->n_slots = p;
+}
+
+/* The place after the token or the empty slot at p. */
+static inline size_t place_after(const bpe_learner *l, size_t p)
+{
+    return p + (l->seq[p] == NO_TOKEN ? 1 : l->tokens[l->seq[p]].length);
+}
+
+/* Sum up the pair of the tokens at p and at `next`: in the matrix if both are bytes, else in a table, whose `where` is
+   the number of places. */
+static int sum_up_pair(bpe_learner *l, table *sums, size_t p, size_t next)
+{
+    const uint32_t left = l->seq[p], right = l->seq[next];
+    const uint64_t count = l->counts[p / BLOCK];
+    if (left < ROWS && right < ROWS) {
+        new_pair *sum = l->byte_pairs + left * ROWS + right;
+        sum->n++;
+        sum->count += count;
+    } else {
+        slot *sum;
+        TRY(make_room(sums, (uint64_t)sums->used + 1));
+        sum = find_slot(sums, pair_key(left, right), 1);
+        if (!sum->key[1])
+            use_slot(sums, sum, (uint64_t[2]){pair_key(left, right), 1});
+        sum->where++;
+        sum->count += count;
+    }
+    return BPE_OK;
+}
+
+/* Add all pairs to the learner's table, and list their places. */
+static int index_pairs(bpe_learner *l, table *sums)
+{
+    for (size_t p = BLOCK, next; p < l->n_slots; p = next)
+        TRY(sum_up_pair(l, sums, p, next = place_after(l, p)));
+    TRY(make_room_for_lists(l, l->n_slots + PLACES * (ROWS * ROWS + sums->used)));
+    for (uint32_t i = 0; i < ROWS * ROWS; i++)
+        TRY(add_pair(l, pair_key(i / ROWS, i % ROWS), l->byte_pairs + i));
+    for (slot *s = sums->slots; s < sums->slots + sums->capacity; s++) {
+        new_pair sum = {s->count, 0, (uint32_t)s->where};
+        TRY(add_pair(l, s->key[0], &sum));
+        s->where = sum.list;
+    }
+    for (size_t p = BLOCK, next; p < l->n_slots; p = next) {
+        uint32_t left = l->seq[p], right = l->seq[next = place_after(l, p)];
+        if (left < ROWS && right < ROWS) {
+            new_pair *sum = l->byte_pairs + left * ROWS + right;
+            if (sum->list)
+                l->lists[sum->list++] = (uint32_t)p;
+        } else {
+            slot *sum = find_slot(sums, pair_key(left, right), 1);
+            if (sum->where)
+                l->lists[sum->where++] = (uint32_t)p;
+        }
+    }
+    free(l->byte_pairs); /* so that bpe_learner_run does not index them again */
+    l->byte_pairs = NULL;
+    return BPE_OK;
+}
+
+/* Sort n words, except those of a single token, which have no pairs; write them into the array, and index their pairs. */
+static int take_ids(bpe_learner *l, const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths,
+                    const uint64_t *counts, size_t n)
+{
+    size_t n_words = 0;
+    int status;
+    counted_word *words = allocate(n, sizeof *words);
+    table sums = {.seed = {l->pairs.seed[1], l->pairs.seed[0]}}; /* another one: keys in the order of this table collide */
+    if (!words)
+        return BPE_NO_MEMORY;
+    for (size_t i = 0; i < n; ids += n_ids[i++])
+        if (n_ids[i] > 1)
+            words[n_words++] = (counted_word){(const uint8_t *)ids, lengths[i], counts[i]};
+    sort_words(words, n_words);
+    status = new_array(l, words, n_words);
+    if (status == BPE_OK)
+        write_ids(l, words, n_words);
+    free(words);
+    if (status == BPE_OK)
+        status = make_room(&sums, 0);
+    if (status == BPE_OK)
+        status = index_pairs(l, &sums);
+    free_table(&sums);
+    return status;
+}
+
+int bpe_learner_extend(const uint32_t *ids, const uint64_t *n_ids, const uint64_t *lengths, const uint64_t *counts,
+                       size_t n, const uint8_t *tokens, const uint64_t *token_lengths, size_t n_tokens,
+                       uint64_t merges_wanted, uint64_t min_frequency, const uint64_t seed[2], bpe_learner **learner)
+{
+    bpe_learner *l;
+    TRY(bpe_learner_new(NULL, NULL, NULL, 0, merges_wanted, min_frequency, seed, learner));
+    l = *learner;
+    free(l->seq);
+    free(l->counts);
+    free(l->byte_pairs);
+    l->seq = NULL;
+    l->counts = NULL;
+    l->byte_pairs = NULL;
+    l->status = add_longer_tokens(l, tokens, token_lengths, n_tokens);
+    if (l->status == BPE_OK)
+        l->status = take_ids(l, ids, n_ids, lengths, counts, n);
+    return l->status;
+}

@@ -1,0 +1,200 @@
+"""Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
+
+The methods of bpe.Tokenizer with these names say what the functions return. docs/extend.md has the proof.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import heapq
+import itertools
+import operator
+import sys
+import types
+import warnings
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import bpe
+from bpe_more import corpora, formats, models
+
+
+class EncodedWords(NamedTuple):
+    """The words of a text, as an old vocabulary encodes them: what learning begins with."""
+
+    tokens: list[bytes]  # the first ones: all bytes, then the others of the vocabulary, in ascending order
+    ids: array[int]  # of all words, concatenated: indexes of `tokens`
+    n_ids: array[int]  # how many of them each word has
+    lengths: Any  # of words, in bytes
+    counts: Any  # of words
+
+    def words(self) -> Iterator[array[int]]:
+        """Yield the ids of each word."""
+        ends = itertools.accumulate(self.n_ids)
+        return (self.ids[end - n : end] for end, n in zip(ends, self.n_ids))
+
+
+def encode_words(tokenizer: Any, table: Any, options: bpe.Options) -> EncodedWords:
+    """Encode the words of a table, which is used up, without splitting them again."""
+    engine = bpe.engine_for(options)
+    in_c = engine and not engine.lacks
+    if in_c:
+        blob, lengths, counts = engine.arrays(table, options.min_word_count)
+        view = engine.ffi.buffer(blob)
+        words = [view[end - n : end] for end, n in zip(itertools.accumulate(lengths), lengths)]
+    else:
+        words = [word for word, count in table.items() if count >= options.min_word_count]
+        lengths, counts = list(map(len, words)), list(map(table.__getitem__, words))
+    tokens = [*bpe.BYTES, *sorted(token for token in tokenizer.ids if len(token) > 1)]
+    numbers = {token: number for number, token in enumerate(tokens) if token in tokenizer.ids}
+    old: Any = types.SimpleNamespace(  # what encoders use of a tokenizer
+        # A word alone is not always one word of the model's own pattern, which may look at what follows.
+        pattern=r"[\s\S]+", _ids=numbers, _vocab=dict(enumerate(tokens)), _special_ids={},
+        _merge_ids=[(numbers[left], numbers[right], numbers[left + right]) for left, right in tokenizer.merges],
+        _whole_words={token: numbers[token] for token in tokenizer._whole_words},
+    )  # fmt: skip
+    encoder = engine.encoder(old) if in_c else None
+    in_python = functools.cache(lambda: models.Encoder(old))  # made when it is first needed
+    ids, n_ids = array("I"), array("Q")
+    for start in range(0, len(words), 10_000):
+        batch = words[start : start + 10_000]
+        with contextlib.suppress(UnicodeDecodeError):  # of words that are parts of characters
+            if encoder:
+                data, ends = encoder.encode_texts(batch, "u4")
+                ids.frombytes(data)
+                n_ids.extend(map(operator.sub, ends, itertools.chain([0], ends)))
+                continue
+        lists = [encode_word(in_python(), word) for word in batch]
+        ids.extend(itertools.chain.from_iterable(lists))
+        n_ids.extend(map(len, lists))
+    return EncodedWords(tokens, ids, n_ids, lengths, counts)
+
+
+def encode_word(encoder: models.Encoder, word: bytes) -> list[int]:
+    """Encode a word, which may begin or end inside a character if it is a token of another model."""
+    if word in encoder.whole_words:
+        return [encoder.whole_words[word]]
+    ids = [encoder.id_of_byte.get(byte, -1) for byte in word]
+    bpe.require(-1 not in ids, "the vocabulary has no token for a byte of {!r:.60}", word)
+    return bpe.merge_by_rank(ids, encoder.ranks, encoder.new_ids)
+
+
+def learn(words: EncodedWords, n_tokens: int, options: bpe.Options) -> Iterator[bpe.Learned]:
+    """Yield up to n_tokens merges with their counts, best first."""
+    engine = bpe.engine_for(options)
+    if engine and not engine.lacks:
+        merges = engine.extend(*words, n_tokens, options.min_frequency)
+    else:
+        in_characters = ("".join(map(chr, word)) for word in words.words())
+        wanted = itertools.islice(bpe.learn_merges(in_characters, words.counts, words.tokens), n_tokens)
+        merges = itertools.takewhile(lambda merge: merge[2] >= options.min_frequency, wanted)
+    return corpora.with_progress(merges, options.progress, corpora.learning_progress(n_tokens))
+
+
+def changed(tokenizer: Any, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], specials: Any = None,
+            **settings: Any) -> Any:
+    """Return a tokenizer of the same kind with another vocabulary, and perhaps other special tokens and settings."""
+    # a tuple of merges: no warning of tokens that no merge makes
+    arguments = vocab, tuple(merges), specials or tokenizer.special_tokens, tokenizer.pattern
+    return type(tokenizer)(*arguments, **{**tokenizer._settings(), **settings})
+
+
+def with_merges(tokenizer: Any, learned: Iterable[bpe.Learned]) -> Any:
+    """Return a tokenizer with more merges, whose tokens get the next ids."""
+    merges = [(left, right) for left, right, _, _ in learned]
+    new = enumerate(map(b"".join, merges), max(tokenizer.vocab, default=-1) + 1)
+    return changed(tokenizer, {**tokenizer.vocab, **dict(new)}, [*tokenizer.merges, *merges])
+
+
+def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *, texts: bpe.Strings = None,
+           words: Any = None, errors: bpe.Errors = "strict", min_word_count: int = 1, min_frequency: int = 1,
+           workers: int | None = None, engine: bpe.EngineName = "auto", progress: bool = False) -> Any:
+    """Return a tokenizer that has learned n_tokens more: bpe.Tokenizer.extend explains the arguments."""
+    given = {"errors": errors, "min_word_count": min_word_count, "min_frequency": min_frequency, "workers": workers}
+    options = tokenizer._options._replace(**given, engine=engine, progress=progress).checked()
+    n = sys.maxsize if n_tokens is None and words is not None else n_tokens
+    is_integer = hasattr(n, "__index__") and not isinstance(n, bool)
+    bpe.require(is_integer and n > 0, "n_tokens must be a positive integer, not {!r}", n)
+    if words is None:
+        corpus = corpora.Corpus(input_path, texts, options)
+        table = corpus.count()
+        bpe.require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
+    else:
+        bpe.require(input_path is None and texts is None, "pass either text or words=..., and not both")
+        table = bpe.new_table(options)
+        table.add(bpe.checked_counts(words))
+    learned = list(learn(encode_words(tokenizer, table, options), operator.index(n), options))
+    if len(learned) < n < sys.maxsize:
+        text = f"{len(learned):,} new tokens, not {n:,}: no other pair has a count of {min_frequency} or more"
+        warnings.warn(text, stacklevel=4)
+    return with_merges(tokenizer, learned)
+
+
+def sources(new: Any, old: Any) -> dict[int, list[int]]:
+    """Return, for each id of a tokenizer, the ids of the one that it was made of: embeddings to copy or average."""
+    pieces = {token: [token_id] for token, token_id in old.ids.items()}
+    for left, right in new.merges:
+        bpe.require(left in pieces and right in pieces, "the merge {!r:.99} is of another model", (left, right))
+        if left + right not in pieces:
+            pieces[left + right] = pieces[left] + pieces[right]
+    found = {token_id: pieces.get(token, []) for token_id, token in new.vocab.items()}
+    for text, token_id in new.special_ids.items():
+        found[token_id] = old.encode_ordinary(text)
+    for text, token_id in old.special_ids.items():
+        if text in new.special_ids or token_id in new.special_ids.values():  # it stayed, or has another name
+            found[new.special_ids.get(text, token_id)] = [token_id]
+    return found
+
+
+def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
+    """Return a tokenizer in which special tokens have other names: bpe.Tokenizer.rename_special_tokens."""
+    unknown = [name for name in names if name not in tokenizer.special_ids]
+    bpe.require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
+    for text in bpe.check_special_tokens(names.values()):
+        bpe.require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
+    def renamed(tokens: Iterable[str]) -> tuple[str, ...]:
+        return bpe.check_special_tokens(names.get(token, token) for token in tokens)
+
+    vocab = dict(tokenizer.vocab) | {tokenizer.special_ids[name]: text.encode("utf-8") for name, text in names.items()}
+    settings = {"kept": renamed(tokenizer._kept), "normalized": renamed(tokenizer._normalized)}
+    rest = formats.in_templates(tokenizer._rest, names, {})
+    return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)
+
+
+def prune(tokenizer: Any, vocab_size: int, input_path: bpe.Paths = None, *, texts: bpe.Strings = None) -> Any:
+    """Return a tokenizer with fewer tokens: bpe.Tokenizer.prune explains the arguments."""
+    options = tokenizer._options._replace(vocab_size=vocab_size).checked()
+    n_gone = len(tokenizer) - vocab_size
+    bpe.require(n_gone >= 0, "vocab_size must be at most {:,}, the size of this vocabulary", len(tokenizer))
+    counts: dict[bytes, int] = collections.defaultdict(int)
+    if input_path is not None or texts is not None:
+        encoded = encode_words(tokenizer, corpora.Corpus(input_path, texts, options).count(), options)
+        for word, count in zip(encoded.words(), encoded.counts):
+            for number in word:
+                counts[encoded.tokens[number]] += count
+    ways: dict[bytes, list[bpe.Pair]] = collections.defaultdict(list)  # the merges that make a token
+    for pair in tokenizer.merges:
+        ways[b"".join(pair)].append(pair)
+    uses = collections.Counter(itertools.chain.from_iterable(tokenizer.merges))
+    stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
+    ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
+    unused = [(counts[token], -token_id, token) for token, token_id in ids.items() if not uses[token]]
+    heapq.heapify(unused)
+    gone: set[bytes] = set()
+    while len(gone) < n_gone:  # at most, all but bytes and special tokens
+        count, _, token = heapq.heappop(unused)
+        gone.add(token)
+        for number, pair in enumerate(ways[token]):
+            for part in pair:
+                uses[part] -= 1
+                counts[part] += count * (number == 0)  # where this token was, its first pair is now
+                if not uses[part] and part in ids:
+                    heapq.heappush(unused, (counts[part], -ids[part], part))
+    left = sorted(tokenizer.vocab.keys() - {ids[token] for token in gone})
+    new_ids = {token_id: number for number, token_id in enumerate(left)}
+    vocab = {new_ids[token_id]: token for token_id, token in tokenizer.vocab.items() if token_id in new_ids}
+    merges = [pair for pair in tokenizer.merges if b"".join(pair) not in gone]
+    return changed(tokenizer, vocab, merges, rest=formats.in_templates(tokenizer._rest, {}, new_ids))

@@ -1,0 +1,414 @@
+"""Tests of bpe_more/changes.py: extending, renaming, pruning, and the sources of embeddings.
+
+fuzz_changes.py has the oracle, and does more of the same: `python tests/fuzz_changes.py 10000`.
+"""
+
+import collections
+import json
+import random
+import shutil
+import warnings
+
+import pytest
+
+import bpe
+import fuzz_changes
+from bpe_more import formats, models, steps
+from fuzz_changes import check_extension, encode_by_rank, extend_by_definition
+from test_bpe import END, FIXTURE, PART, need
+
+TEXT = FIXTURE[:40_000]
+
+
+def trained(size, specials=(END,)):
+    return bpe.Tokenizer.train(texts=[TEXT], vocab_size=size, special_tokens=specials)
+
+
+def merged(tokenizer):
+    """The merges that were added to the 256 bytes."""
+    return [left + right for left, right in tokenizer.merges]
+
+
+# --- extending -------------------------------------------------------------------------------------------------------
+
+
+def test_extending_on_the_same_text_is_training_further():
+    old = trained(757)
+    new, whole = old.extend(texts=[TEXT], n_tokens=500), trained(1257)
+    assert new.vocab == whole.vocab and new.merges == whole.merges and new.special_ids == whole.special_ids
+    assert new.encode(FIXTURE) == whole.encode(FIXTURE)
+    assert len(old) == 757  # and the old one stays
+
+
+@pytest.mark.parametrize("trial", range(20))
+def test_random_models_are_extended_by_the_definition(trial, engine):
+    check_extension(random.Random(trial), ["c" if bpe.find_engine()[0] else "python"])
+
+
+@pytest.mark.parametrize("trial", range(8))
+def test_extended_models_have_the_same_ids_in_tokenizers(trial):
+    need("tokenizers")
+    _, new, _ = check_extension(random.Random(1000 + trial), ["python"])
+    assert not fuzz_changes.compare_with_tokenizers(random.Random(trial), new)
+
+
+def by_hand():
+    """Merges of bytes: a b, ab c; the token `bc` is made by none; `xbc` is made of it."""
+    tokens = [b"ab", b"abc", b"bc", b"xbc"]
+    return bpe.Tokenizer(dict(enumerate([*bpe.BYTES, *tokens])), ((b"a", b"b"), (b"ab", b"c"), (b"x", b"bc")), [END])
+
+
+def test_a_pair_with_the_bytes_of_an_old_token_is_never_merged():
+    """By hand. b c comes 6 times, but if it became bc, then x bc would be merged by its old, low rank."""
+    new = by_hand().extend(words={b"xbc": 6, b"bcd": 1}, n_tokens=9)
+    # x b 6 is the best; then xb c makes the old token xbc. Of b c (1: the word bcd) and c d, c d is next;
+    # then b cd. So xbc stays two tokens
+    assert new.merges[3:] == [(b"x", b"b"), (b"c", b"d"), (b"b", b"cd")]
+    assert [new.vocab[i] for i in new.encode("xbc")] == [b"xb", b"c"]
+    assert [new.vocab[i] for i in new.encode("bcd")] == [b"bcd"]
+    assert new.ids[b"xb"] == 261  # after <|endoftext|>, which is 260
+
+
+def test_words_that_stay_divided_do_not_hide_the_others():
+    """One merge is wanted of two words. The first one can have none, and C's threshold expects one there."""
+    specials = ["ab"]
+    old = bpe.Tokenizer(dict(enumerate(bpe.BYTES)), (), specials, pattern=r"[\s\S]+")
+    assert old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=1).merges == [(b"c", b"d")]
+    assert old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=2).merges == [(b"c", b"d"), (b"e", b"f")]
+    with pytest.warns(UserWarning, match="2 new tokens, not 3: no other pair has a count of 1 or more"):
+        old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=3)
+
+
+def test_words_that_are_tokens_stay_whole_if_the_model_keeps_them_whole():
+    vocab = dict(enumerate([*bpe.BYTES, b"abc"]))
+    whole = models.Tokenizer(vocab, (), ignore_merges=True)
+    assert whole.extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"c", b"d")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert models.Tokenizer(vocab, ()).extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"b", b"c")]
+
+
+def test_ids_follow_the_greatest_one_and_special_tokens_count():
+    old = bpe.Tokenizer({**dict(enumerate(bpe.BYTES)), 1000: b"ab"}, [(b"a", b"b")], ["<s>"])
+    new = old.extend(texts=["abc abc xy"], n_tokens=2)
+    assert old.special_ids == new.special_ids == {"<s>": 1001}
+    assert new.vocab.items() - old.vocab.items() == {(1002, b"abc"), (1003, b"xy")}  # x is greater than the space
+
+
+def test_special_tokens_of_the_model_are_not_learned():
+    old = trained(300, [END, "the"])
+    assert not [token for token in merged(old.extend(texts=["the the the cat" + END], n_tokens=2)) if b"the" in token]
+
+
+def test_options_are_those_of_training(tmp_path):
+    old, text = trained(300), tmp_path / "text.txt"
+    text.write_bytes(b"qqq\nqqq\nzzzz \xff")
+    with pytest.raises(ValueError, match="not valid UTF-8"):
+        old.extend(text, 1)
+    assert merged(old.extend(text, 1, errors="replace", min_word_count=2))[-1] == b"qq"  # zz occurs more often
+    with pytest.warns(UserWarning, match="not 50: no other pair has a count of 3 or more"):
+        assert merged(old.extend(text, 50, errors="replace", min_frequency=3))[len(old.merges) :] == [b"qq", b"zz"]
+    for bad in (0, -1, None, True, "9", 1.5):
+        with pytest.raises(ValueError, match="n_tokens must be a positive integer"):
+            old.extend(text, bad)
+    for arguments in ({"pattern": "llama3"}, {"special_tokens": ["<x>"]}, {"vocab_size": 5}):
+        with pytest.raises(TypeError):
+            old.extend(text, 1, **arguments)
+    with pytest.raises(ValueError, match="either text or words"):
+        old.extend(text, 1, words={b"a": 1})
+    with pytest.raises(ValueError, match="no text"):
+        old.extend(texts=[], n_tokens=1)
+
+
+def test_wanted_words_become_one_token_each():
+    old = trained(400)
+    wanted = [" Ferry", " harbour-master", "字", " timetable", "\U0001f468\u200d"]
+    new = old.extend(words={word.encode(): 1 for word in wanted})
+    for word in wanted:
+        assert encode_by_rank(word.encode(), new.merges) == [word.encode()]
+        if steps.find_words(word, "gpt2") == [word]:  # not " harbour-master", which the pattern splits
+            assert new.encode(word) == [new.ids[word.encode()]]
+
+
+def test_tokens_of_another_model_are_learned_even_parts_of_characters():
+    """Two vocabularies become one: each token of the second is a token then, though many are no UTF-8."""
+    old = trained(400)
+    other = bpe.Tokenizer.train(texts=["字典の文字 словарь" * 3 + PART], vocab_size=600)
+    assert any(b"\x80" <= token[:1] < b"\xc0" for token in merged(other))
+    new = old.extend(words=dict.fromkeys(other.ids, 1))
+    assert set(other.ids) <= set(new.ids) and new.merges[: len(old.merges)] == old.merges
+    words = collections.Counter(dict.fromkeys(other.ids, 1))
+    learned, _ = extend_by_definition(set(old.ids), old.merges, lambda word: False, words, 10**9)
+    assert new.merges[len(old.merges) :] == [(left, right) for left, right, _, _ in learned]
+
+
+def test_a_byte_without_a_token_is_an_error_that_names_the_word():
+    old = bpe.Tokenizer({0: b"a", 1: b"b"}, [])
+    for word in (b"abc", b"ab\xff"):
+        with pytest.raises(ValueError, match="no token for"):
+            old.extend(words={word: 1})
+    assert old.extend(words={b"abab": 1}).vocab == {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
+
+
+def test_a_model_of_another_program_keeps_its_settings(tmp_path):
+    template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}}}  # fmt: skip
+    vocab = dict(enumerate([*bpe.BYTES, b"<s>", b"<keep>", b"<norm>", b"ab"]))
+    old = models.Tokenizer(vocab, ((b"a", b"b"),), ["<s>", "<keep>", "<norm>"], ("NFC", "gpt2"), kept=["<keep>"],
+                           normalized=["<norm>"], rest={"post_processor": template}, ignore_merges=True)  # fmt: skip
+    with pytest.warns(UserWarning, match="no other pair"):
+        new = old.extend(texts=["abcd é e\u0301"], n_tokens=50)
+    assert new._settings() == old._settings() and new.pattern == old.pattern and "é".encode() in new.ids
+    new.save(tmp_path)
+    again = bpe.Tokenizer.load(tmp_path)
+    assert (again.vocab, again.merges, again._settings()) == (new.vocab, new.merges, new._settings())
+
+
+def test_beyond_two_to_the_sixteen_ids_arrays_have_32_bits():
+    old = bpe.Tokenizer({**dict(enumerate(bpe.BYTES)), 2**16 - 2: b"xy"}, [(b"x", b"y")])
+    assert old._id_bytes == 2 and old.extend(texts=["aabb"], n_tokens=1)._id_bytes == 2
+    assert old.extend(texts=["aabb"], n_tokens=2)._id_bytes == 4
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+def test_sources_are_the_old_tokens_of_each_new_one():
+    old = trained(500)
+    new = old.extend(texts=[PART], n_tokens=100)
+    sources = new.sources(old)
+    assert list(sources) == list(new.vocab)
+    assert all(sources[token_id] == [token_id] for token_id in old.vocab)
+    for token_id in new.vocab.keys() - old.vocab.keys():
+        expected = encode_by_rank(new.vocab[token_id], old.merges)
+        assert [old.vocab[i] for i in sources[token_id]] == expected and len(expected) > 1
+
+
+def test_sources_after_other_changes():
+    old = trained(500, [END, "<|r|>"])
+    pruned = old.prune(400)
+    assert pruned.sources(old) == {i: [old.special_ids.get(t.decode("utf-8", "ignore"), old.ids[t])] for i, t in pruned.vocab.items()}
+    more = old.with_special_tokens(["<|user|>"])
+    assert more.sources(old)[500] == old.encode_ordinary("<|user|>")
+    renamed = old.rename_special_tokens({"<|r|>": "<|user|>"})
+    assert renamed.sources(old) == {token_id: [token_id] for token_id in old.vocab}
+    with pytest.raises(ValueError, match="is of another model"):
+        by_hand().sources(old)
+
+
+# --- special tokens --------------------------------------------------------------------------------------------------
+
+
+def processors():
+    """Templates of three kinds, as tokenizers writes them."""
+    part = {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    special = {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}}
+    return [
+        {"type": "TemplateProcessing", "single": list(part), "pair": [], "special_tokens": special},
+        {"type": "RobertaProcessing", "sep": ["</s>", 257], "cls": ["<s>", 256], "trim_offsets": True, "add_prefix_space": False},
+        {"type": "BertProcessing", "sep": ["</s>", 257], "cls": ["<s>", 256]},
+    ]
+
+
+def with_processor(processor):
+    vocab = dict(enumerate([*bpe.BYTES, b"<s>", b"</s>", b"<r>", b"ab", b"cd", b"abcd"]))
+    merges = (b"a", b"b"), (b"c", b"d"), (b"ab", b"cd")
+    rest = {"post_processor": processor, "padding": {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None,
+                                                     "pad_id": 258, "pad_type_id": 0, "pad_token": "<r>"}}  # fmt: skip
+    return models.Tokenizer(vocab, merges, ["<s>", "</s>", "<r>"], kept=["<r>"], normalized=["</s>"], rest=rest)
+
+
+def ids_in_tokenizers(tokenizer, folder, texts):
+    tokenizers = need("tokenizers")
+    tokenizer.save(folder)
+    theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return [encoding.ids for encoding in theirs.encode_batch(texts)], theirs
+
+
+@pytest.mark.parametrize("processor", processors(), ids=lambda processor: processor["type"])
+def test_a_renamed_special_token_keeps_its_id_its_kind_and_its_templates(tmp_path, processor):
+    old = with_processor(processor)
+    names = {"<s>": "<|begin|>", "<r>": "<|user|>", "</s>": "<|end|>"}
+    new = old.rename_special_tokens(names)
+    assert new.special_ids == {"<|begin|>": 256, "<|end|>": 257, "<|user|>": 258} and new.merges == old.merges
+    assert new.encode("ab<|user|>cd<r>") == [259, 258, 260, *b"<r>"]
+    assert new.decode([258], skip_special_tokens=True) == "<|user|>"  # kept, as before
+    ids, theirs = ids_in_tokenizers(old, tmp_path / "old", ["ab<r>cd</s>", "abcd"])
+    new_ids, others = ids_in_tokenizers(new, tmp_path / "new", ["ab<|user|>cd<|end|>", "abcd"])
+    assert ids == new_ids and others.padding["pad_token"] == "<|user|>"
+    assert bpe.Tokenizer.load(tmp_path / "new").special_ids == new.special_ids
+
+
+def test_names_that_can_not_be_given_are_errors():
+    old = with_processor(processors()[0])
+    for names, text in [({"<x>": "<y>"}, "not special tokens of this model"), ({"<s>": "<r>"}, "is a token already"),
+                        ({"<s>": "x"}, "must be text of at least two bytes"), ({"<s>": "abcd"}, "abcd.* is a token already")]:  # fmt: skip
+        with pytest.raises(ValueError, match=text):
+            old.rename_special_tokens(names)
+
+
+@pytest.mark.parametrize("processor", processors(), ids=lambda processor: processor["type"])
+def test_more_special_tokens_get_the_next_ids_and_the_rest_stays(tmp_path, processor):
+    old = with_processor(processor)
+    new = old.with_special_tokens(["<|user|>", "<|system|>"])
+    assert new.special_ids == {**old.special_ids, "<|user|>": 262, "<|system|>": 263}
+    assert new._settings() == old._settings() and new.merges == old.merges
+    old_ids, _ = ids_in_tokenizers(old, tmp_path / "old", ["abcd", "x"])
+    assert ids_in_tokenizers(new, tmp_path / "new", ["abcd", "x"])[0] == old_ids
+
+
+# --- pruning ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [257, 258, 400, 599, 600])
+def test_pruning_from_the_end_is_training_at_that_size(size):
+    pruned, smaller = trained(600).prune(size), trained(size)
+    assert pruned.vocab == smaller.vocab and pruned.merges == smaller.merges
+    assert pruned.encode(PART) == smaller.encode(PART)
+
+
+def check_pruned(old, new, texts):
+    """Words without a removed token keep their tokens; the others have tokens that are left."""
+    gone = set(old.ids) - set(new.ids)
+    for text in texts:
+        for word in steps.find_words(text, old.pattern):
+            before = [old.vocab[i] for i in old.encode(word)]
+            after = [new.vocab[i] for i in new.encode(word)]
+            assert gone.intersection(before) or before == after, (word, before, after)
+            assert b"".join(before) == b"".join(after)
+
+
+def test_the_tokens_that_a_text_uses_least_go_first():
+    old = trained(900)
+    used = collections.Counter(old.encode_ordinary(PART))
+    new = old.prune(600, texts=[PART])
+    check_pruned(old, new, [PART, TEXT[:10_000]])
+    assert len(new) == 600 and new.special_ids == {END: 256}
+    by_end = old.prune(600)
+    assert len(new.encode(PART)) < len(by_end.encode(PART))
+    assert set(new.ids) >= {old.vocab[i] for i, n in used.items() if n > 20}
+
+
+def test_least_used_by_hand():
+    """abcd is used once: without it, ab and cd have its use, and so ab 3, cd 1, ef 2."""
+    vocab = dict(enumerate([*bpe.BYTES, b"ab", b"cd", b"abcd", b"ef"]))
+    old = bpe.Tokenizer(vocab, [(b"a", b"b"), (b"c", b"d"), (b"ab", b"cd"), (b"e", b"f")], pattern=r"\S+|\s+")
+    text = ["abcd ab ab ef ef"]
+    assert [merged(old.prune(size, texts=text)) for size in (259, 258, 257)] == [[b"ab", b"cd", b"ef"], [b"ab", b"ef"], [b"ab"]]
+    assert merged(old.prune(258)) == [b"ab", b"cd"]  # the last ones: ef, then abcd
+
+
+@pytest.mark.parametrize("trial", range(30))
+def test_random_models_are_pruned_without_a_change_of_other_words(trial):
+    rng = random.Random(trial)
+    old, letters = fuzz_changes.random_model(rng)
+    if len(old) == len(old.special_tokens) + 256 or old._normalized:
+        return
+    size = rng.randint(256 + len(old.special_tokens), len(old))
+    texts = [fuzz_changes.random_text(rng, letters, 60) for _ in range(5)]
+    new = old.prune(size, texts=texts if trial % 2 else None)
+    assert len(new) == size and sorted(new.vocab) == list(range(size)) and new._settings().keys() == old._settings().keys()
+    check_pruned(old, new, texts)
+
+
+@pytest.mark.parametrize("processor", processors(), ids=lambda processor: processor["type"])
+def test_templates_have_the_new_ids(tmp_path, processor):
+    """The tokens 10 to 13 are at the beginning, so special tokens move from 256 on to 252 on."""
+    old = with_processor(processor)
+    moved = {token_id + 4: token for token_id, token in old.vocab.items()} | dict(enumerate([b"qr", b"st", b"uv", b"wx"]))
+    rest = formats.in_templates(old._rest, {}, {token_id: token_id + 4 for token_id in range(300)})
+    merges = (*old.merges, (b"q", b"r"), (b"s", b"t"), (b"u", b"v"), (b"w", b"x"))
+    larger = models.Tokenizer(moved, merges, old.special_tokens, kept=["<r>"], normalized=["</s>"], rest=rest)
+    new = larger.prune(len(old), texts=["abcd abcd"])
+    assert (new.vocab, new._settings()) == (old.vocab, old._settings())
+    assert ids_in_tokenizers(new, tmp_path / "a", ["abcd"])[0] == ids_in_tokenizers(old, tmp_path / "b", ["abcd"])[0]
+
+
+def test_a_size_that_can_not_be_reached_is_an_error():
+    old = trained(300)
+    for size, text in [(301, "vocab_size must be at most 300"), (256, "the minimum is 257"), (0, "positive integer")]:
+        with pytest.raises(ValueError, match=text):
+            old.prune(size)
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a model, old, that has roles and a template; and a text."""
+    trained(300, [END, "<|user|>"]).save(tmp_path / "old", eos_token=END, chat_template="{{ messages }}")
+    config = json.loads((tmp_path / "old/tokenizer_config.json").read_text())
+    (tmp_path / "old/tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 77}))
+    (tmp_path / "text.txt").write_text(PART, encoding="utf-8")
+    return tmp_path
+
+
+def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = {path.name: path.read_bytes() for path in (folder / "old").iterdir()}
+    status, _, log = main("text.txt", "+100", "--extend", "old", "--model", "new")
+    assert status == 0, log
+    expected = bpe.Tokenizer.load("old").extend("text.txt", 100)
+    new = bpe.Tokenizer.load("new")
+    assert (new.vocab, new.merges, new.special_ids) == (expected.vocab, expected.merges, expected.special_ids)
+    config = json.loads((folder / "new/tokenizer_config.json").read_text())
+    assert config["eos_token"] == END and config["model_max_length"] == 77 and config["chat_template"] == "{{ messages }}"
+    assert {path.name for path in (folder / "new").iterdir()} == set(before)
+    assert before == {path.name: path.read_bytes() for path in (folder / "old").iterdir()}
+    assert "400 = 300 + 100 new tokens" in log and "old: 300 tokens, pattern gpt2" in log
+    n_bytes = len(PART.encode()) - len(END) * PART.count(END)
+    n_before, n_after = (len(model.encode(PART)) - PART.count(END) for model in (bpe.Tokenizer.load("old"), new))
+    assert f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before" in log
+
+
+@pytest.mark.parametrize("arguments, text", [
+    (["10000", "--extend", "old"], "the number of new tokens, such as +10000 or +10k, not '10000'"),
+    (["--extend", "old"], "the number of new tokens"), (["+0", "--extend", "old"], "not '+0'"),
+    (["+10000"], "such as 10000 or 10k, not '+10000'; +N is for --extend MODEL"),
+    (["+10k", "--extend", "old", "--pattern", "gpt2"], "--extend takes neither --pattern nor --special-token: the model has them"),
+    (["+10k", "--extend", "old", "--special-token", "<x>"], "the model has them"),
+    (["+10k", "--extend", "old", "--no-special-tokens"], "the model has them"),
+    (["+10k", "--extend", "old", "--model", "old"], "--model must name another folder than that of the old model"),
+    (["+10k", "--extend", "old/tokenizer.json", "--model", "link"], "--model must name another folder"),
+    (["+10k", "--extend", "missing"], "No such file or folder"), (["+10k", "--extend", "old", "--explain", "3"], "not allowed with"),
+])  # fmt: skip
+def test_what_the_command_line_refuses(error, folder, monkeypatch, arguments, text):
+    monkeypatch.chdir(folder)
+    (folder / "link").symlink_to("old")
+    assert text in error("text.txt", *arguments)
+    assert not (folder / "bpeModel").exists()
+
+
+def test_notes_name_separators_and_ids_of_32_bits(main, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "text.txt").write_text("<|user|>hello<|assistant|> hello<|eot|>\n" * 3)
+    tokens = {**dict(enumerate(bpe.BYTES)), 2**16 - 3: b"xy", 2**16 - 2: b"<|user|>"}
+    bpe.Tokenizer(tokens, [(b"x", b"y")], ["<|user|>"]).save("large")
+    _, _, log = main("text.txt", "+5", "--extend", "large", "--model", "new")
+    assert "<|assistant|>, <|eot|>: not special tokens of this model, so learned as text" in log
+    assert "ids beyond 65,535: arrays of them are uint32 now" in log
+    _, _, log = main("text.txt", "+500", "--extend", "old", "--model", "new2")
+    assert "uint32" not in log and "500 requested, but no other pair has a count of 1 or more" in log
+
+
+def test_files_of_a_third_model_are_not_mixed_in(error, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "new").mkdir()
+    (folder / "new/special_tokens_map.json").write_text("{}")
+    assert "special_tokens_map.json is of another model" in error("text.txt", "+5", "--extend", "old", "--model", "new")
+
+
+def test_alone_each_change_is_an_error_of_one_line(tmp_path):
+    import importlib.util
+
+    from test_bpe import HERE
+
+    shutil.copy(HERE / "bpe.py", tmp_path / "alone_changes.py")
+    spec = importlib.util.spec_from_file_location("alone_changes", tmp_path / "alone_changes.py")
+    alone = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(alone)
+    tokenizer = alone.Tokenizer({0: b"a"}, [], ["<s>"])
+    for name, arguments in [("extend", ("text.txt", 5)), ("prune", (5,)), ("sources", (tokenizer,)), ("rename_special_tokens", ({},))]:
+        with pytest.raises(ImportError, match=f"{name} needs bpe_more/changes.py, which is not next to bpe.py"):
+            getattr(tokenizer, name)(*arguments)

@@ -78,17 +78,18 @@ def explain(rounds: range, counts: bpe.Counts, merges: Sequence[bpe.Pair], their
     """Print why merges are made, and with those of a file, why it may have others in these rounds."""
     words = dict(zip(bpe.encode_words(map(bpe.single_bytes, counts), merges[: rounds.start]), counts.values()))
     for number in range(rounds.start, min(rounds.stop, len(merges))):
-        explain_round(number, words, merges[number], theirs[number] if theirs else None)
+        explain_round(merges[:number], words, merges[number], theirs[number] if theirs else None)
         words = {bpe.merge_pair(word, merges[number]): count for word, count in words.items()}
 
 
-def explain_round(number: int, words: Mapping[bpe.Word, int], best: bpe.Pair, other: bpe.Pair | None) -> None:
-    """Print why a pair is merged, and two words that it changes.
+def explain_round(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int],
+                  best: bpe.Pair, other: bpe.Pair | None) -> None:
+    """Print why a pair is merged after those that are done, and two words that it changes.
 
     With `other`, a pair of a file, print two words that the two pairs change differently.
     """
     counts = collections.Counter(bpe.count_pairs(words))
-    say(f"round {number + 1}: {reasons(counts, best)}\n", "stdout")
+    say(f"round {len(done) + 1}: {reasons(counts, best)}\n", "stdout")
     if other:
         say(f"    in the file: {in_line(other)} ({bpe.plural(counts[other], 'time')})\n", "stdout")
     changes = {word: (bpe.merge_pair(word, best), bpe.merge_pair(word, other) if other else word) for word in words}
@@ -96,7 +97,7 @@ def explain_round(number: int, words: Mapping[bpe.Word, int], best: bpe.Pair, ot
     for word in heapq.nlargest(2, changed, key=lambda word: (words[word], word)):
         shown = ", in the file ".join(map(in_line, changes[word][: 2 if other else 1]))
         say(f"    {in_line(word)} -> {shown} ({bpe.plural(words[word], 'time')})\n", "stdout")
-    if other and (cause := usual_cause(words, counts, best, other)):
+    if other and (cause := usual_cause(done, words, counts, best, other)):
         say(f"    usual cause: {cause}\n", "stdout")
 
 
@@ -111,19 +112,38 @@ def reasons(counts: Mapping[bpe.Pair, int], best: bpe.Pair) -> str:
     return text
 
 
-def usual_cause(words: Mapping[bpe.Word, int], counts: collections.Counter[bpe.Pair],
+def usual_cause(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int], counts: collections.Counter[bpe.Pair],
                 ours: bpe.Pair, other: bpe.Pair) -> str:
     """Say why a trainer may merge another pair than ours, if the counts tell, else return ""."""
     if counts[ours] == counts[other]:
         return "another rule for ties"
 
-    # `a a` is counted 3 times in `a a a a`, and merged twice, so 1 of them overlaps. Another trainer may
-    # count it only twice, or each overlap twice.
-    def overlapping(pair: bpe.Pair) -> int:
-        return counts[pair] - sum((len(word) - len(bpe.merge_pair(word, pair))) * words[word] for word in words)
+    # `a a` is counted 3 times in `a a a a`, and merged twice. Another trainer may count it only twice, or the 2 that
+    # overlap the one before them twice each.
+    def merged(pair: bpe.Pair) -> int:
+        return sum((len(word) - len(bpe.merge_pair(word, pair))) * words[word] for word in words)
 
-    if counts[ours] - counts[other] <= abs(overlapping(ours) - overlapping(other)):
+    def doubled(pair: bpe.Pair) -> int:
+        overlaps = (words[word] for word in words for three in zip(word, word[1:], word[2:]) if set(three) == set(pair))
+        return counts[pair] + (sum(overlaps) if pair[0] == pair[1] else 0)
+
+    if merged(other) >= merged(ours) or doubled(other) >= doubled(ours):
         return "pairs that overlap themselves"
+
+    def best(some: Mapping[bpe.Pair, int]) -> bpe.Pair:
+        return max(some, key=lambda pair: (some[pair], pair), default=ours)
+
+    spaced = {pair for pair in counts if re.search(rb"\s", b"".join(pair))}
+    if ours in spaced and other == best({pair: counts[pair] for pair in counts if pair not in spaced}):
+        return "words without their spaces, as split() makes them"
+    if other == best(bpe.count_pairs(dict.fromkeys(words, 1))):
+        return "words counted once each"
+
+    # The count of a pair never rises after the round that made the later one of its tokens.
+    made = max((number for number, pair in enumerate(done, 1) if b"".join(pair) in other), default=0)
+    earlier = bpe.encode_words((bpe.single_bytes(b"".join(word)) for word in words), done[:made])
+    if collections.Counter(bpe.count_pairs(dict(zip(earlier, words.values()))))[other] >= counts[ours]:
+        return "counts of an earlier round: a merge also removes the pairs next to it"
     if counts[other]:
         return ""  # it occurs here, too, only less often: why, the counts don't tell
 

@@ -29,7 +29,8 @@ def words_of(text, bug=None, special=END):
     pieces = text.split(special)
     if bug == "words at a special token joined":
         pieces = ["".join(pieces)]
-    return Counter(word.encode() for piece in pieces for word in regex.findall(PATTERN, piece))
+    split = str.split if bug == "split()" else regex.compile(PATTERN).findall
+    return Counter(word.encode() for piece in pieces for word in split(piece))
 
 
 def pairs_in(tokens, bug=None):
@@ -92,6 +93,8 @@ def train(text, n_merges, bug=None, special=END):
             n = 1 if bug == "words counted once" else words[word]
             change = pairs_in(after, bug)
             change.subtract(pairs_in(tokens, bug))
+            if bug == "the neighbors of a merged pair":  # those that are gone are not subtracted
+                change = +change
             if bug == "the left neighbor of two new tokens":
                 new = best[0] + best[1]
                 for at in range(1, len(after) - 1):
@@ -158,6 +161,7 @@ BUGS = {  # bug -> the step that finds it, and the smallest text
     "ties by the smaller pair": (3, "cabacbca"),
     "ties by the order of a dict": (3, "cabacbca"),
     "the left neighbor of two new tokens": (3, "xabab"),
+    "the neighbors of a merged pair": (3, "the the the"),
     "the longest match": (4, "abcd"),
     "each merge only once": (4, "abab"),
     "the leftmost merge first": (4, "ab abc"),
@@ -183,7 +187,7 @@ def shown(value):
     if isinstance(value, dict):
         return ", ".join(f"`{spelled(word)}` {count}" for word, count in sorted(value.items(), reverse=True))
     if value and isinstance(value[0], tuple):
-        return ", ".join(f"`{spelled(left)} {spelled(right)}`" for left, right in value)
+        return ", ".join("`" + " ".join(spelled(token).replace(" ", "␣") for token in pair) + "`" for pair in value)
     return " ".join(map(str, value))
 
 
@@ -199,7 +203,8 @@ def answers(step, text, bug):
         words = {bpe.single_bytes(word): n for word, n in bpe.count_words(texts=[text]).items()}
         return bpe.count_pairs(words), count_pairs(words_of(text), bug)
     if step == 3:
-        return bpe.train_bpe(texts=[text], vocab_size=258)[1], train(text, 2, bug)
+        n = 3 if text == "the the the" else 2
+        return bpe.train_bpe(texts=[text], vocab_size=256 + n)[1], train(text, n, bug)
     vocab, merges, specials = IN_STEP_4
     return bpe.Tokenizer(vocab, merges, specials).encode(text), encode(text, vocab, merges, specials, bug)
 
@@ -224,12 +229,13 @@ def test_a_bug_gives_the_answer_of_the_page_at_its_step(bug, page):
 
 
 CORPUS = (HERE / "fixtures" / "corpus.txt").read_bytes().decode()
+STALE = "counts of an earlier round: a merge also removes the pairs next to it"
 COMPARED = [  # bug, text, the cause that --compare names
     ("ties by the joined bytes", "cabacbca", "another rule for ties"),
     ("ties by the smaller pair", "cabacbca", "another rule for ties"),
     ("ties by the order of a dict", "cabacbca", "another rule for ties"),
-    ("the left neighbor of two new tokens", "xabab",
-     "counts out of date, or other words: its bytes occur here, but not as these tokens"),
+    ("the left neighbor of two new tokens", "xabab", STALE),
+    ("the neighbors of a merged pair", "the the the", STALE),
     ("overlaps not counted", "aaa.aaa.ab.ab.ab", "pairs that overlap themselves"),
     ("overlaps counted twice", "aaa.aaa.ab.ab.ab.ab.ab", "pairs that overlap themselves"),
     ("words at a special token joined", "aa<|endoftext|>b b b b", "a pair across the end of a word, or across a special token"),
@@ -237,9 +243,11 @@ COMPARED = [  # bug, text, the cause that --compare names
     ("ties by the smaller pair", CORPUS, "another rule for ties"),
     ("ties by the order of a dict", CORPUS, "another rule for ties"),
     ("overlaps not counted", CORPUS, "pairs that overlap themselves"),
-    ("overlaps counted twice", CORPUS, None),
-    ("the left neighbor of two new tokens", CORPUS, None),
-    ("words counted once", CORPUS, None),
+    ("overlaps counted twice", CORPUS, "pairs that overlap themselves"),
+    ("the left neighbor of two new tokens", CORPUS, STALE),
+    ("the neighbors of a merged pair", CORPUS[:20_000], STALE),
+    ("words counted once", CORPUS, "words counted once each"),
+    ("split()", CORPUS[:20_000], "words without their spaces, as split() makes them"),
 ]  # fmt: skip
 
 

@@ -226,7 +226,7 @@ def spell(token: bytes) -> str:
 def in_sentence(token: bytes) -> str:
     shown = token[:60].hex(" ")  # no more bytes of a token are in the sentence
     rest = "…" if len(token) > 60 else ""
-    return spell(token) if spell(token) == f"[{shown}]{rest}" else f"{shown}{rest} ({spell(token)})"
+    return spell(token) if spell(token) == f"[{shown}]{rest}" else f"{shown}{rest} “{spell(token)}”"
 
 
 def plus(pair: bpe.Pair) -> str:
@@ -282,8 +282,6 @@ def reason(words: dict[bpe.Word, int]) -> str:
         side = 0 if same == 1 else 1
         if side == 0:
             sentence += "the greater left token wins"
-        elif same == 1 + len(ties):
-            sentence += "the left tokens are equal, and the greater right token wins"
         else:
             sentence += f"the greatest left token is in {same} of them, so the greater right token wins"
         sentence += f": {in_sentence(first[side])} > {in_sentence(ties[0][side])}"
@@ -361,7 +359,7 @@ def check_training(found: dict, name: str) -> list[bpe.Pair]:
         words = {bpe.merge_pair(word, best): n for word, n in words.items()}
         left = sum(len(word) * n for word, n in words.items())
         state = f": merged {plus(best)}, {times(count)}, into token {first_id + number}"
-        state += f", overlapping, so {tokens - left} were replaced" * (tokens - left < count)
+        state += f"; overlapping, so {tokens - left} are replaced" * (tokens - left < count)
         row = [number, first_id + number, plus(best), spell(b"".join(best)), f"{count:,}", ratio(size, left)]
         rows.append([str(value) for value in row])
     equal(f"{name}: list of merges", found["list"], rows[::-1])
@@ -401,10 +399,8 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
         ids = [token[0] if len(token) == 1 else first_id + made.index(token) for token in now]
         equal(f"{name}: ids of {word}", page["result"], "Ids: " + " ".join(map(str, ids)))
         longest = longest_match(b"".join(word), {b"".join(pair) for pair in merges})
-        other = f"other tokens: {' | '.join(map(spell, longest))}" if longest != list(now) else "the same tokens."
-        equal(
-            f"{name}: longest match of {word}", page["longest"], f"The longest match from the left would give {other}"
-        )
+        expected = f"Not BPE: the longest match from the left would give {' | '.join(map(spell, longest))}"
+        equal(f"{name}: longest match of {word}", page["longest"], expected)
     return len(words)
 
 
@@ -584,18 +580,32 @@ def check_decoding(browser: Browser, seed: int) -> None:
     equal("a new run", browser.js("$('ids').value"), str(ids[0]))
 
 
+def printable(merges: list[bpe.Pair]) -> list[tuple[str, str]]:
+    return [(bpe.to_printable(left), bpe.to_printable(right)) for left, right in merges]
+
+
+FORMS = {  # of merges, as a student has them on screen
+    "lines": lambda merges: "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in printable(merges)),
+    "lines alone": lambda merges: "\n".join(f"{left} {right}" for left, right in printable(merges)),
+    "JSON": lambda merges: json.dumps(printable(merges), indent=1),
+    "a list": repr,
+    "tuples in lines": lambda merges: "\n".join(map(repr, merges)),
+    "a list of strings": lambda merges: repr(printable(merges)),
+}
+CAUSES = {  # the beginning of what --compare says, and of what the page says
+    "another rule for ties": "both pairs have the same count",
+    "pairs that overlap themselves": "pairs that overlap themselves",
+    "words without their spaces, as split() makes them": "your words have no spaces",
+    "words counted once each": "you count each distinct word once",
+    "counts of an earlier round": "your count is that of an earlier round",
+}
+
+
 def check_comparison(browser: Browser, seed: int) -> None:
     """Paste merges with planted differences: the page finds the first, its counts, and its cause if certain."""
 
-    def paste(
-        text: str, merges: list[bpe.Pair], special: str = "", pattern: str = "gpt2", as_json: bool = False
-    ) -> str:
-        printable = [[bpe.to_printable(left), bpe.to_printable(right)] for left, right in merges]
-        mine = (
-            json.dumps(printable)
-            if as_json
-            else "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in printable)
-        )
+    def paste(text: str, merges: list[bpe.Pair], special: str = "", pattern: str = "gpt2", form: str = "lines") -> str:
+        mine = FORMS[form](merges)
         browser.js(
             f"type({json.dumps({'text': text, 'pattern': pattern, 'special': special, 'mine': mine, 'encode': text})})"
         )
@@ -605,30 +615,48 @@ def check_comparison(browser: Browser, seed: int) -> None:
     text = (ROOT / "fixtures" / "corpus.txt").read_text(encoding="utf-8")[:3000]
     words = bpe.words_of(text)
     merges = bpe.train_by_definition(words, 40)
-    equal("equal merges", paste(text, merges), "All 40 merges are the same.")
-    equal("equal merges in JSON", paste(text, merges, as_json=True), "All 40 merges are the same.")
+    equal("one equal merge", paste(text, merges[:1]), "The only merge is the same.")
+    for form in FORMS:
+        equal(f"equal merges, {form}", paste(text, merges, form=form), "All 40 merges are the same.")
     ids = tokenizer_of(merges, [], "gpt2").encode(text)[:400]
     browser.js("$('with').value = 'mine'; $('with').dispatchEvent(new Event('input'))")
     equal("ids of pasted merges", browser.js("texts($('colored'), '.id')"), [str(token_id) for token_id in ids])
     browser.js("$('with').value = 'ours'")
     rng = random.Random(seed)
-    for _ in range(10):
+    counts = bpe.count_pairs(words)
+    earlier = sorted(counts, key=lambda pair: counts[pair], reverse=True)
+    for _ in range(15):
         at = rng.randrange(len(merges))
         now = dict(zip(bpe.encode_words(words, merges[:at]), words.values()))
-        counts = bpe.count_pairs(now)
+        counts = collections.Counter(bpe.count_pairs(now))
         order = sorted(counts, key=lambda pair: (counts[pair], pair), reverse=True)
-        wrong = rng.choice(order[1:30])
-        lines = paste(text, [*merges[:at], wrong, *merges[at:]], as_json=rng.random() < 0.5).split("\n")
-        equal("same merges", lines[0], f"The first {bpe.plural(at, 'merge')} {'is' if at == 1 else 'are'} the same.")
+        wrong = rng.choice([*order[1:30], *earlier[:30]])
+        while wrong == order[0]:
+            wrong = rng.choice(order)
+        lines = paste(text, [*merges[:at], wrong, *merges[at:]], form=rng.choice(list(FORMS))).split("\n")
+        first = "merge is" if at == 1 else f"{at} merges are"
+        equal("same merges", lines[0], f"The first {first} the same.")
         top = ", ".join(f"{explain.in_line(pair)} ({times(counts[pair])})" for pair in order[:3])
         equal("most frequent pairs", lines[1], f"round {at + 1}: {top}")
         equal("why", lines[2].strip(), reason(now))
         equal("the pasted pair", lines[3].strip(), f"your merge {explain.in_line(wrong)} ({times(counts[wrong])})")
-        tie = counts[wrong] == counts[order[0]]
-        cause = ["Cause: both pairs have the same count, so the tie rule differs."] * tie
-        equal("cause", [line.strip() for line in lines[4:]], cause)
+        cause = explain.usual_cause(merges[:at], now, counts, order[0], wrong)  # of --compare
+        begins = f"Cause: {CAUSES.get(cause.partition(':')[0], 'your pair occurs only')}"
+        if (not cause and lines[4:]) or not all(line.strip().startswith(begins) for line in lines[4:]):
+            raise SystemExit(f"browser.py: {wrong} after {at} merges: {lines[4:]}, but --compare says {cause!r}")
     for name, found, cause in (
         ("tie", paste("ab cd", [(b"a", b"b")], pattern="spaces"), "Cause: both pairs have the same count"),
+        ("once", paste("hx.hx.hx.it.sit", [(b"i", b"t")]), "Cause: you count each distinct word once"),
+        ("split", paste("x tx the tx ty", [(b"t", b"x")]), "Cause: your words have no spaces"),
+        (
+            "stale",
+            paste("the the the", [(b"t", b"h"), (b"th", b"e"), (b"h", b"e")]),
+            "Cause: your count is that of an earlier round",
+        ),
+        ("overlap", paste("ab ab ab aaa", [(b"a", b"a")]), "Cause: pairs that overlap themselves"),
+        ("returns", paste("a\nb", [(b"\r", b"\n")]), "Training ends here"),
+        ("returns", paste("ab\nab", [(b"\r", b"\n")]), "Cause: \\r in your file"),
+        ("returns", paste("\n\n\n\na\n\n\n\na\n\n\n\na a a a a", [(b" ", b"a")]), "Cause: \\r in your file"),
         ("overlap", paste("aaa.aaa.ab.ab.ab", [(b"a", b"b")]), "Cause: pairs that overlap themselves"),
         ("words", paste("the the the", [(b"e", b" ")]), "Cause: your pair occurs only across the end of a word"),
         (
@@ -638,19 +666,32 @@ def check_comparison(browser: Browser, seed: int) -> None:
         ),
         ("across", paste("a<|x|>a", [(b"a", b"<")], "<|x|>"), "The first 0 merges are the same.\nTraining ends here"),
         ("unknown", paste("the the the", [(b"q", b"z")]), "The first 0 merges are the same.\nround 1:"),
-        ("longer", paste("ab", [(b"a", b"b"), (b"q", b"z")]), "The first 1 merge is the same."),
+        ("longer", paste("ab", [(b"a", b"b"), (b"q", b"z")]), "The first merge is the same."),
     ):
         if cause not in found or (name == "unknown" and "Cause" in found):
             raise SystemExit(f"browser.py: cause {name!r} is missing in {found!r}")
     for text, message in (
-        ("a b c", "merge 1 must be"),
+        ("a b c", "merge 1 must be two tokens, as in t h or (b't', b'h'): a b c"),
+        ("a b\nab\n", "merge 2 must be two tokens, as in t h or (b't', b'h'): ab"),
         ("lo w</w>", "characters, with </w>"),
-        ("[[1, 2]]", "merge 1 must be"),
-        ("[", "JSON"),
+        ("[[1, 2]]", "merge 1 must be two tokens, as in t h or (b't', b'h'): [1, 2]"),
+        ("[(b's', b't'), (b'e',), (b'e', b'st')]", "merge 2 must be two tokens, as in t h or (b't', b'h'): (b'e',),"),
+        ("[(b's', b't'), (b'', b'st')]", "merge 2 must be"),
+        ("(b's', b't'", "merge 1 must be"),
     ):
         browser.js(f"$('mine').value = {json.dumps(text)}; $('mine').dispatchEvent(new Event('input'))")
         if message not in browser.js("$('compared').textContent"):
             raise SystemExit(f"browser.py: {text!r}: {browser.js('$(`compared`).textContent')!r}")
+    browser.js("$('zh').click()")  # which has an error in Chinese
+    if "第 1 条合并规则" not in browser.js("$('compared').textContent"):
+        raise SystemExit("browser.py: an error in another language")
+    browser.js("$('en').click()")
+    for _ in range(20):  # any bytes, also brackets, quotes and backslashes, in each form
+        pairs = [(rng.randbytes(rng.randint(1, 3)), rng.randbytes(1)) for _ in range(60)]
+        pairs[0] = rng.choice([(b"(", b"["), (b"[", b"a"), (b"'", b'"'), (b"\\", b"x")])
+        for form, write in FORMS.items():
+            read = browser.js(f"readMerges({json.dumps(write(pairs))}).map(({{ left, right }}) => hex([left, right]))")
+            equal(f"{form}: {pairs}", read, [[left.hex(" "), right.hex(" ")] for left, right in pairs])
 
 
 STATE = """JSON.stringify(["text", "pattern", "special", "encode", "with", "ids", "mine"].map((id) => $(id).value)
@@ -726,7 +767,7 @@ def check_widths(browser: Browser, _: int) -> None:
         "spaces": {"text": " " * 3000 + "\t" * 3000 + "\u3000" * 500, "encode": " " * 3000, "pattern": "none"},
     }.items():
         browser.open("lang=en")
-        browser.js(f"type({json.dumps({'pattern': 'gpt2', 'special': ''} | entries)})")
+        browser.js(f"$('fold').open = true; type({json.dumps({'pattern': 'gpt2', 'special': ''} | entries)})")
         browser.wait("$('busy').hidden")
         for language, round_number in (("en", 9), ("zh", 0)):
             browser.js(f"$('{language}').click(); goTo({round_number})")
@@ -745,7 +786,7 @@ def check_widths(browser: Browser, _: int) -> None:
 
 def check_keyboard(browser: Browser, _: int) -> None:
     """Everything can be reached and used with keys alone."""
-    browser.open("lang=en&preset=words&round=0")
+    browser.open("lang=en")  # without a round, to which it would scroll: then some versions begin at what is in view
     here = """(() => {
       const one = document.activeElement;
       return one === document.body ? "" : one.id || one.parentElement.id || one.dataset.label;
@@ -761,9 +802,7 @@ def check_keyboard(browser: Browser, _: int) -> None:
         "zh",
         "copy",
         "presets",
-        "text",
-        "pattern",
-        "special",
+        "fold",
         "first",
         "back",
         "next",
@@ -782,6 +821,13 @@ def check_keyboard(browser: Browser, _: int) -> None:
     missing = [name for name in expected if name not in reached]
     if missing:
         raise SystemExit(f"browser.py: Tab doesn't reach {missing}, but {reached}")
+    browser.js("$('fold').firstChild.focus()")
+    browser.press("Enter")
+    in_fold = []
+    for _ in range(3):
+        browser.press("Tab")
+        in_fold.append(browser.js(here))
+    equal("in the fold", in_fold, ["text", "pattern", "special"])
     browser.js("$('next').focus()")
     browser.press("Enter", " ", "ArrowRight")
     equal("rounds by keys", browser.js("round"), 3)
@@ -816,6 +862,31 @@ def check_keyboard(browser: Browser, _: int) -> None:
     )
 
 
+def check_first_look(browser: Browser, _: int) -> None:
+    """What one comes for is in view: tokens and pairs; pairs beside words at 150 %; a hint at what is cut off."""
+    bottom = "Math.max(...Array.from(document.querySelectorAll('{}'), (one) => one.getBoundingClientRect().bottom))"
+    for language in ("en", "zh"):
+        browser.resize(1280, 900)
+        browser.open(f"lang={language}")
+        for what in ("#words .line:nth-child(5) .word", "#pairs tr:nth-child(4)"):
+            if browser.js(bottom.format(what)) > 900:
+                raise SystemExit(f"browser.py: {what} isn't in view in a window of 1280 by 900 ({language})")
+        browser.resize(853, 600)  # 1280 at 150 %
+        below = browser.js("$('pairs').getBoundingClientRect().top > $('words').getBoundingClientRect().bottom")
+        equal(f"pairs below words at 150 % ({language})", below, False)
+        browser.resize(390, 844)
+        if browser.js("$('slider').getBoundingClientRect().height") < 36:
+            raise SystemExit("browser.py: the slider is too low for a thumb")
+    browser.js("location.hash = 'preset=emoji&round=0&lang=en'")
+    browser.wait("$('text').value === PRESETS.emoji.text")
+    for scroll, expected in ((0, True), (9999, False)):
+        browser.js(f"$('words').scrollLeft = {scroll}; new Promise(requestAnimationFrame)")
+        browser.wait(f"$('words').classList.contains('cut') === {str(expected).lower()}", 5)
+    browser.open("lang=en&text=own+text")
+    equal("a link with another text opens the fold", browser.js("$('fold').open"), True)
+    browser.resize(1280)
+
+
 CONTRAST = """(() => {
   const parse = (color) => (color.match(/[\\d.]+/g) ?? []).map(Number);
   const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
@@ -844,6 +915,7 @@ def check_reading(browser: Browser, _: int) -> None:
     for scheme, language in (("light", "en"), ("dark", "zh")):
         browser.resize(1280, prefers_color_scheme=scheme)
         browser.open(f"preset=special&round=4&lang={language}&ids=257")
+        browser.js("$('fold').open = true")
         browser.js("$('colored').children[1].click()")
         equal(f"contrast below 4.5 ({scheme})", browser.js(CONTRAST), [])
         nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
@@ -859,6 +931,7 @@ def check_reading(browser: Browser, _: int) -> None:
         ".filter((style) => style.boxShadow === 'none' && style.borderBottomWidth === '0px').length"
     )
     equal("tokens without a line around them", lines, 0)
+    browser.js("$('fold').open = false")
     browser.resize(1280, media="print")
     visible = (
         "Array.from(document.querySelectorAll('{}')).filter((one) => one.getClientRects().length).map((one) => one.id)"
@@ -936,6 +1009,7 @@ def main() -> None:
                 check_large_text,
                 check_links,
                 check_widths,
+                check_first_look,
                 check_keyboard,
                 check_reading,
             ):

@@ -272,3 +272,10 @@ def test_a_student_without_a_bug_has_the_same_merges_and_ids():
     vocab, merges = bpe.train_bpe(texts=[text], vocab_size=320, special_tokens=[END])
     assert train(text, 63) == merges
     assert encode(text, vocab, merges, [END]) == bpe.Tokenizer(vocab, merges, [END]).encode(text)
+
+
+@pytest.mark.parametrize("page", ["docs/exercises.md", "docs/exercises.zh.md"])
+def test_the_lesson_has_90_minutes_and_each_exercise_a_level(page):
+    text = (HERE / page).read_text(encoding="utf-8")
+    assert sum(map(int, regex.findall(r"(?m)^\| (\d+) \| \[", text))) == 90
+    assert len(regex.findall(r"(?m)^\| \d \| (?:easy|medium|hard|[易中难])[,，] ?\d+ \|", text)) == 8

@@ -749,11 +749,20 @@ def check_links(browser: Browser, seed: int) -> None:
         raise SystemExit(f"browser.py: a text that is too long for a link: {said}")
     browser.call("Page.reload")
     browser.wait("typeof readAddress === 'function' && $('text').value.length === 2000")
+    lessons = 0
     for path in [ROOT / "README.md", ROOT / "README.zh.md", *ROOT.glob("docs/*.md")]:
-        for link in re.findall(r"#(preset=[\w&=]+)", path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for link in sorted(set(re.findall(r"#(preset=[\w&=]+)", text))):
             wanted = dict(urllib.parse.parse_qsl(link))
             browser.js(f"location.hash = 'preset=aaaa&round=1'; location.hash = '{link}'")
             browser.wait(f"address.startsWith('#preset={wanted['preset']}&round={wanted['round']}&')")
+            for expected in re.findall(rf"(?m)^\| \d+ \| \[[^|]*#{link}\) \|[^|]*\| `([^`]+)`", text):  # of a lesson
+                shown = browser.js("$('busy').hidden && spellPair(merges[round], ' ')")
+                equal(f"the pair that is merged next in {path.name}, {link}", shown, expected)
+                asked = browser.js("$('reason').textContent === say.ask")
+                equal(f"guess mode in {path.name}, {link}", asked, "guess=1" in link)
+                lessons += 1
+    equal("rows of a lesson", lessons, 2 * 8)
 
 
 def check_widths(browser: Browser, _: int) -> None:

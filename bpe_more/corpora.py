@@ -417,7 +417,8 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath) -> int:
     in_python = corpus.options.engine == "python"
     encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
     encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
-    results = corpus.run(encode_texts, not isinstance(encoder, bpe.PythonEncoder), "encoding")
+    in_threads = not isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder)
+    results = corpus.run(encode_texts, in_threads, "encoding")
     with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)

@@ -12,6 +12,7 @@ import pickle
 import random
 import sys
 import tracemalloc
+import unicodedata
 import warnings
 
 import pytest
@@ -19,7 +20,7 @@ import regex
 
 import bpe
 from bpe_more import corpora, models
-from shared import split_anywhere
+from shared import FORMS, split_anywhere
 from test_bpe import (
     CUSTOM,
     END,
@@ -696,3 +697,44 @@ def test_a_normal_form_without_any_split_is_a_pattern():
     """The file of a model may have a normalizer, and a ByteLevel step that splits nothing."""
     tokenizer = bpe.Tokenizer({number: bytes([number]) for number in range(256)}, [], pattern=("NFC",))
     assert tokenizer.encode("e\u0301") == [0xC3, 0xA9]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+@pytest.mark.parametrize("specials, normalized", [
+    ([], []), ([END, "<end>"], []), (["<EOT>", "TM", "\u1161"], []), ([], ["<EOT>", "TM"]), (["<EOT>", "a é"], ["OT", "  "]),
+    (["<E", "a>"], ["<EOT>", "b."]),
+])  # fmt: skip
+def test_texts_of_a_slice_are_normalized_between_special_tokens_like_each_piece_alone(form, specials, normalized):
+    """Normalizing may make a special token, and two kinds of them may overlap."""
+    rng = random.Random(f"{form} {specials}")
+    alphabet = [*FORMS, *specials, *normalized, *"ab.<>OT", " ", "\n", "＜end＞", "ＴM", "\u0301"]
+    text = random_text(rng, [" a", "a", "b", "é", "字", "가", "ка"], 9000)
+    vocab, merges = bpe.train_bpe(None, 400, texts=[text], engine="python", workers=1)
+    tokenizer = bpe.Tokenizer(vocab, tuple(merges), [*specials, *normalized], (form, "qwen2"), normalized=normalized)
+    found_in_pieces = tokenizer._with_only(normalized, "qwen2")
+
+    def by_definition(text):
+        ids, pieces = [], bpe.special_token_finder(tuple(specials)).split(text)
+        for number, piece in enumerate(pieces):
+            normal = unicodedata.normalize(form, piece)
+            ids += [tokenizer.special_ids[piece]] if number % 2 else found_in_pieces.encode(normal)
+        return ids
+
+    for size in (1, 3, 200):
+        texts = [random_text(rng, alphabet, rng.choice([2, 8, 30])) for _ in range(size)]
+        texts += [random_text(rng, [*alphabet, *"abc\n" * 50], 11_000)]  # a long one is normalized by lines
+        expected = list(map(by_definition, texts))
+        assert list(map(tokenizer.encode, texts)) == tokenizer.encode_batch(texts) == expected
+        ids, offsets = tokenizer.encode_arrays(texts)
+        assert [ids[start:stop].tolist() for start, stop in zip(offsets, offsets[1:])] == expected
+        with pytest.raises(ValueError, match=rf"^texts\[{size}\]: .*surrogates not allowed"):
+            tokenizer.encode_batch([*texts[:size], "\ud800"])
+
+
+@only_python
+def test_no_character_joins_a_newline_so_text_is_normalized_by_lines():
+    for start in range(0, 0x110000, 256):
+        characters = list(map(chr, range(start, start + 256)))
+        for form in ("NFC", "NFKC"):
+            alone = [unicodedata.normalize(form, character) for character in characters]
+            assert unicodedata.normalize(form, "\n".join(characters)) == "\n".join(alone)

@@ -22,6 +22,12 @@ int bpe_list_functions(bpe_for_lists *f, uintptr_t functions);
 static PyObject *new_list(const bpe_for_lists *f, const uint32_t *ids, size_t n)
 {
     PyObject *list = PyList_New((Py_ssize_t)n);
+#if defined(__linux__) && defined(MADV_HUGEPAGE) && !defined(Py_LIMITED_API)
+    if (list && n >= HUGE_FROM / sizeof list) { /* the system has just given this memory, and not yet a page of it */
+        const uintptr_t start = (uintptr_t)((PyListObject *)list)->ob_item, page = (start | 4095) + 1;
+        (void)madvise((void *)page, n * sizeof list - (page - start), MADV_HUGEPAGE); /* only advice */
+    }
+#endif
     for (size_t i = 0; list && i < n; i++) {
         PyObject *number = (PyObject *)f->numbers[ids[i]];
         Py_INCREF(number); /* the list takes this reference over */

@@ -31,6 +31,9 @@ T = TypeVar("T")
 
 SLICE_BYTES_IN_C = 2 << 20  # how much text a thread counts or encodes at a time
 BATCH_BYTES = 256 << 10  # the same for encode_batch, whose texts are already in memory
+LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
+PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
+MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 SLICE_FILES = 256  # how many small files a slice has at most
 
 
@@ -179,6 +182,21 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
             n_bytes = 0
     if files:
         yield SmallFiles(n_bytes, tuple(files))
+
+
+def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of the parts of a long text, cut where no word changes."""
+    start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
+    while place + WINDOW_OF_TEXT < len(text) and len(special_tokens) <= MOST_SPECIALS:
+        window = text[place : place + WINDOW_OF_TEXT].encode("utf-8")
+        if cut := bpe.last_cut(window, pattern, special_tokens):
+            end = place + len(window[:cut].decode("utf-8"))
+            yield start, end
+            start, place = end, end + PART_OF_TEXT
+        else:
+            place += step
+            step *= 2  # there may be no place at all
+    yield start, len(text)
 
 
 def run_tasks(task: Callable[[bpe.Slice], T], slices: Iterator[bpe.Slice], in_threads: bool,

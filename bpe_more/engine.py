@@ -250,6 +250,7 @@ class Encoder:
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         self.engine = engine
+        self.blocks: list[bytearray] = []  # for list_of(): fresh memory is slower
         self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
         self.free: list[Any] = []  # which no call is using
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
@@ -329,6 +330,23 @@ class Encoder:
             # in this order: as soon as a call is free, another thread may use its cache
             self.for_lists.cache = call.cache
             self.free.append(call)
+
+    def list_of(self, arrays: Iterable[bytes]) -> list[int]:
+        """Return one list of the ids in arrays, of 32 bits each, as encode_texts() returns them."""
+        ffi, n_bytes = self.engine.ffi, 0
+        block = self.blocks.pop() if self.blocks else bytearray()
+        for ids in arrays:
+            end = n_bytes + len(ids)
+            if end > len(block):
+                block.extend(bytes(end))
+            block[n_bytes:end] = ids
+            n_bytes = end
+        in_c = ffi.from_buffer(block), ffi.new("uint64_t *", n_bytes // 4)
+        lists: list[list[int]] = self.lists_of(*(int(ffi.cast("uintptr_t", each)) for each in in_c), 1)
+        if n_bytes <= 1 << 28:
+            del in_c  # or the block could not be extended
+            self.blocks.append(block)
+        return lists[0]
 
     def new_numbers(self, ids: int, ends: int, n: int) -> list[list[int]]:
         """Do the same as lists_of(), with new numbers."""

@@ -160,6 +160,34 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         """The size of an id in an array: 2 bytes if that is enough for the whole vocabulary, else 4."""
         return 2 if max(self._vocab, default=0) < 1 << 16 else 4
 
+    def encode(self, text: str) -> list[int]:
+        """Encode text. C encodes the parts of a long one on all cores.
+
+        Raises ValueError for a lone surrogate, or a byte without a token.
+        """
+        if not isinstance(text, str):
+            bpe.to_utf8(text)  # raises the error
+        if len(text) >= corpora.LONG_TEXT and most_threads(self._encoder) > 1 and corpora.count_cores() > 1:
+            with contextlib.suppress(ValueError):  # encode() below raises it, with its place in the text
+                return self._encode_parts(text)
+        return self._encoder.encode(text.encode("utf-8"))  # type: ignore[no-any-return]
+
+    def _encode_parts(self, text: str) -> list[int]:
+        """Encode a long text in parts, in threads."""
+        encoder = self._encoder
+
+        def encode_part(part: tuple[int, int]) -> bytes:
+            start, end = part
+            ids, _ = encoder.encode_texts([text[start:end].encode("utf-8")], "u4")
+            return ids  # type: ignore[no-any-return]
+
+        parts: Any = corpora.parts_of_text(text, self.pattern, self.special_tokens)
+        task: Any = encode_part
+        results: Any = corpora.run_tasks(task, parts, True, bpe.MOST_WORKERS)
+        with contextlib.closing(results):
+            in_c = getattr(encoder, "inner", encoder)  # after a normal form
+            return in_c.list_of(ids for _, ids in results)  # type: ignore[no-any-return]
+
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: bpe.Errors = "strict") -> list[list[int]]:
         """Encode several texts, with C on all cores. An error names the text."""

@@ -503,6 +503,63 @@ def test_arrays_of_a_batch_are_the_lists_of_it():
             assert [ids[start:stop].tolist() for start, stop in zip(offsets, offsets[1:])] == lists
 
 
+# --- one long text ---------------------------------------------------------------------------------------------------
+
+
+def with_small_parts(monkeypatch):
+    monkeypatch.setattr(corpora, "LONG_TEXT", 200)
+    monkeypatch.setattr(corpora, "PART_OF_TEXT", 60)
+    monkeypatch.setattr(corpora, "WINDOW_OF_TEXT", 50)
+    monkeypatch.setattr(corpora, "count_cores", lambda: 2)
+
+
+@only_c
+@pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM, (r"\d", "gpt2"), ("NFC", "qwen2")])
+@pytest.mark.parametrize("special_tokens", SPECIALS)
+def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tokens):
+    """A text of 200 characters is long here, and its parts have about 60."""
+    name = pattern if isinstance(pattern, str) else pattern[-1]
+    tokenizer = bpe.Tokenizer(*trained(600, name), special_tokens, pattern)
+    rng, n_parts = random.Random(repr((pattern, special_tokens))), 0
+    texts = [random_text(rng, [*TRICKY, *special_tokens, "don", "12", "e\u0301", "中國"], rng.randint(0, 500)) for _ in range(60)]
+    texts += ["a" * 3000, "a a" * 700, PART, f"{PART[:5000]}{'x' * 2000}{PART[:5000]}"]
+    whole = tokenizer.encode_batch(texts)
+    with_small_parts(monkeypatch)
+    for _ in range(2):  # the second time, the words are known
+        assert list(map(tokenizer.encode, texts)) == whole
+    for text in texts:
+        parts = list(corpora.parts_of_text(text, tokenizer.pattern, tokenizer.special_tokens))
+        assert [0, *(end for _, end in parts)] == [*(start for start, _ in parts), len(text)]
+        n_parts += len(parts)
+    assert n_parts > (200 if pattern != CUSTOM else len(texts))
+
+
+@only_c
+def test_an_error_in_a_long_text_is_that_of_the_whole(monkeypatch):
+    vocab = {number: bytes([number]) for number in range(256) if number != 100}
+    for pattern in ("gpt2", ("NFC", "gpt2")):
+        for bad in ("abcd", "\ud800", "\udfff x"):
+            text, errors = f"{'a b, ' * 100}{bad}{', é' * 100}", []
+            for _ in range(2):
+                with pytest.raises(ValueError) as found:
+                    bpe.Tokenizer(vocab, [], None, pattern).encode(text)
+                errors.append((type(found.value), str(found.value)))
+                with_small_parts(monkeypatch)
+            assert errors[0] == errors[1]
+            monkeypatch.undo()
+
+
+@only_c
+def test_with_one_core_or_thousands_of_special_tokens_a_long_text_is_one_part(monkeypatch):
+    with_small_parts(monkeypatch)
+    specials = tuple(f"<{number}>" for number in range(corpora.MOST_SPECIALS + 1))  # to look for them at a place takes long
+    assert list(corpora.parts_of_text(PART, "gpt2", specials)) == [(0, len(PART))]
+    assert len(list(corpora.parts_of_text(PART, "gpt2", specials[1:]))) > 10
+    monkeypatch.setattr(corpora, "count_cores", lambda: 1)
+    monkeypatch.setattr(models.Tokenizer, "_encode_parts", None)
+    assert bpe.Tokenizer(*trained(600), [END]).encode(PART)
+
+
 # --- streams ---------------------------------------------------------------------------------------------------------
 
 

@@ -1,7 +1,8 @@
 """Interrupt the C engine at random moments: `python tests/engine/interrupts.py 100000 FOLDER`, for the bpe.py in FOLDER.
 
 Two threads share one tokenizer, and both encode short and long texts in turns. A timer raises KeyboardInterrupt in the
-main thread after 5 to 200 µs, again and again; then training is interrupted, in one thread and in two. Wrong ids and
+main thread after 5 to 200 µs, again and again; then training is interrupted, in one thread and in two, and at last
+the encoding of a text whose parts two threads encode. Wrong ids and
 merges are failures, and so are a crash and a call that does not return within a minute. tests/engine/sanitize runs this
 under the address sanitizer.
 """
@@ -51,7 +52,7 @@ def encode_in_turns(tokenizer: Any, expected: dict[str, list[int]]) -> None:
             raise AssertionError(f"other ids for {text[:50]!r}")
 
 
-def interrupt_encoding(bpe: Any, n: int) -> None:
+def interrupt_encoding(bpe: Any, n: int, most: float = 200e-6) -> None:
     from bpe_more import models
 
     model = bpe.train_bpe(None, 1000, ["<|endoftext|>"], texts=[TEXT])
@@ -72,7 +73,7 @@ def interrupt_encoding(bpe: Any, n: int) -> None:
     thread = threading.Thread(target=other_thread, daemon=True)
     thread.start()
     for _ in range(n):
-        until_interrupted(lambda: encode_in_turns(tokenizer, expected), 200e-6)
+        until_interrupted(lambda: encode_in_turns(tokenizer, expected), most)
         for text in SHORT[:1] + LONG[:1]:  # the next short text was the one that read freed memory
             if tokenizer.encode(text) != expected[text]:
                 raise AssertionError(f"other ids for {text[:50]!r} after an interruption")
@@ -114,6 +115,9 @@ def main() -> None:
     interrupt_training(bpe, n // 100, 20e-3)
     corpora.SLICE_BYTES_IN_C = 300  # so that two threads count
     interrupt_training(bpe, n // 3, 5e-3)
+    corpora.LONG_TEXT, corpora.PART_OF_TEXT, corpora.WINDOW_OF_TEXT = 20_000, 3_000, 200  # so that threads share a text
+    corpora.count_cores = lambda: 2  # type: ignore[assignment]
+    interrupt_encoding(bpe, n // 10, 3e-3)
     print(f"{time.monotonic() - start:.0f} s")
 
 

@@ -48,9 +48,30 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_i
     if left_out:  # merges use none of them
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     for_transformers, note = transformers_files(folder if source is None else source, special_ids, roles)
-    texts = bpe.model_texts(tokenizer_json(ids, pairs, special_ids, pattern, settings))
+    texts = model_texts(tokenizer_json(ids, pairs, special_ids, pattern, settings))
     outputs.write_files(folder, {"tokenizer.json": texts.pop("tokenizer.json"), **for_transformers, **texts})
     return note
+
+
+def model_texts(content: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of bpe.model_texts(). The vocabulary is written once, and all merges at once."""
+    model = content["model"]
+    ids, pairs = model["vocab"], model["merges"]
+    vocab, lines = bpe.to_json(ids), "\n".join(map(" ".join, pairs))
+    # other tokens have neither whitespace nor control characters here
+    specials = {token["content"] for token in content["added_tokens"]}
+    if pairs and specials.isdisjoint(itertools.chain.from_iterable(pairs)):
+        escaped = lines.replace("\\", r"\\").replace('"', r'\"')
+        merges = '[["{}"]]'.format(escaped.replace("\n", '"],\n["').replace(" ", '",\n"'))
+    else:
+        merges = bpe.to_json(pairs).rstrip()
+    without = bpe.to_json({**content, "model": {**model, "vocab": {}, "merges": []}})
+    beginning = without.removesuffix('{},\n"merges": []}}\n')  # they are the last entries
+    return {
+        "tokenizer.json": f'{beginning}{vocab.rstrip()},\n"merges": {merges}}}}}\n',
+        "vocab.json": vocab,
+        "merges.txt": f"#version: 0.2\n{lines}\n" if pairs else "#version: 0.2\n",
+    }
 
 
 def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:

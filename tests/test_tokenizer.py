@@ -19,7 +19,7 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import corpora, models
+from bpe_more import corpora, formats, models
 from shared import FORMS, split_anywhere
 from test_bpe import (
     CUSTOM,
@@ -795,3 +795,27 @@ def test_no_character_joins_a_newline_so_text_is_normalized_by_lines():
         for form in ("NFC", "NFKC"):
             alone = [unicodedata.normalize(form, character) for character in characters]
             assert unicodedata.normalize(form, "\n".join(characters)) == "\n".join(alone)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@only_python
+@pytest.mark.parametrize("seed", range(40))
+def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(seed):
+    """Merges with all bytes, and with special tokens that have whitespace, quotes and backslashes."""
+    rng, tokens = random.Random(seed), [bytes([byte]) for byte in range(256)]
+    special_tokens = rng.sample(["<a b>", '<"\\n">', "<\n\t>", "<\u2028é>", "</x>"], rng.randint(0, 3))
+    vocab = [*tokens, *map(str.encode, special_tokens)]
+    merges = []
+    parts = [*rng.sample(tokens, 9), b'"', b"\\", b"\n", b" ", b"n", *(vocab[256:] if seed % 2 else [])]
+    for _ in range(rng.choice([0, 1, 30])):
+        left, right = rng.choices(parts, k=2)
+        if left + right not in vocab:
+            merges.append((left, right))
+            vocab.append(left + right)
+            parts.append(left + right)
+    tokenizer = bpe.Tokenizer(dict(enumerate(vocab)), tuple(merges), special_tokens, rest={"truncation": {"max_length": 5}})
+    ids, pairs = bpe.printable(tokenizer.vocab, merges, tokenizer.special_ids)
+    content = formats.tokenizer_json(ids, pairs, tokenizer.special_ids, "gpt2", tokenizer._settings())
+    assert formats.model_texts(content) == bpe.model_texts(content)

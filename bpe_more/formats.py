@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
+import bisect
 import codecs
 import contextlib
 import itertools
@@ -468,12 +469,12 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any]) -> bpe.Model:
     ids = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
     vocab = {rank: token for token, rank in ids.items()}
     # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
-    lengths = sorted({len(token) for token in ids if token})
+    lengths, id_of = sorted({len(token) for token in ids if token}), ids.get
     splits = [
-        (rank, ids[token[:end]], ids[token[end:]])
+        (rank, left, right)
         for token, rank in ids.items()
-        for end in itertools.takewhile(len(token).__gt__, lengths)
-        if token[:end] in ids and token[end:] in ids
+        for end in lengths[: bisect.bisect_left(lengths, len(token))]
+        if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None
     ]
     return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
 
@@ -494,22 +495,32 @@ def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[bytes, int]:
 def ranks_of_file(path: bpe.FilePath) -> dict[bytes, int]:
     """Return {token: rank} for a .tiktoken file."""
     in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
-    ids: dict[bytes, int] = {}
-    ranks: set[int] = set()
+    in_line = re.compile(b"^(%s) ([0-9]+)$" % in_base64, re.MULTILINE)  # "=" is b"" in Whisper's file
     with open(path, "rb") as file, error_prefix(path):
-        for number, line in enumerate(file.read().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
-            if line:
-                match = re.fullmatch(b"(%s) ([0-9]+)" % in_base64, line)  # "=" is b"" in Whisper's file
-                if not match:
-                    raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
-                token, rank = base64.b64decode(match[1]), int(match[2])
-                # of a file that ends too early, the last line may have 25 instead of 257
-                fresh = token not in ids and rank not in ranks
-                bpe.require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
-                ids[token] = rank
-                ranks.add(rank)
+        lines = file.read().removeprefix(codecs.BOM_UTF8).splitlines()
+        pairs = in_line.findall(b"\n".join(lines))
+        ids = {binascii.a2b_base64(token): int(rank) for token, rank in pairs}
+        if len(pairs) < len(lines) - lines.count(b"") or len(set(ids.values())) < len(pairs):
+            check_lines(lines, in_line)
         bpe.require(ids, "the file is empty")
     return ids
+
+
+def check_lines(lines: Iterable[bytes], in_line: re.Pattern[bytes]) -> None:
+    """Raise the error of the first line of a .tiktoken file that is no token and its rank, or repeats one."""
+    tokens: set[bytes] = set()
+    ranks: set[int] = set()
+    for number, line in enumerate(lines, 1):
+        if line:
+            match = in_line.fullmatch(line)
+            if not match:
+                raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
+            token, rank = binascii.a2b_base64(match[1]), int(match[2])
+            # of a file that ends too early, the last line may have 25 instead of 257
+            fresh = token not in tokens and rank not in ranks
+            bpe.require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
+            tokens.add(token)
+            ranks.add(rank)
 
 
 # ------------------------------

@@ -297,7 +297,7 @@ def test_an_encoder_that_is_called_during_a_call_does_not_overwrite_its_ids(engi
 
     names = {name: getattr(engine.lib, name) for name in dir(engine.lib)}
     lib = types.SimpleNamespace(**names | {"bpe_encode": bpe_encode})
-    encoder.engine = types.SimpleNamespace(lib=lib, **{name: getattr(engine, name) for name in ("ffi", "new", "create")})
+    encoder.engine = types.SimpleNamespace(lib=lib, **{name: getattr(engine, name) for name in ("ffi", "new", "create", "joined")})
     for kind, code in (("u2", "H"), ("u4", "I")):
         assert array.array(code, encoder.encode_texts([b"abc"], kind)[0]).tolist() == [97, 98, 99]
         assert during == [True, [120, 121, 122]]

@@ -28,8 +28,8 @@ def readme_blocks(name):
     return [(package or None, language, code) for package, language, code in found]
 
 
-NOT_RUN = ("pip install", "python build_ffi.py", ".venv/bin/pytest")  # this test already runs in the result
-INSTALLING = r"python3 -m venv .* && \.venv/bin/bpe-py"
+NOT_RUN = ("pip install", "python3 -m venv", "python build_ffi.py", ".venv/bin/pytest")  # this test already runs in the result
+INSTALLING = r"(?m)^\.venv/bin/bpe-py"
 
 
 def without_measurements(text):

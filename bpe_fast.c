@@ -111,6 +111,16 @@ static inline uint64_t fold(uint64_t a, uint64_t b)
 #endif
 }
 
+/* Add the bytes of a word that occurs `count` times to a total below 2^63. So no count of words or pairs, and no sum of
+   counts, can overflow. */
+static int add_bytes(uint64_t *total, uint64_t length, uint64_t count)
+{
+    if (length && count > (INT64_MAX - *total) / length)
+        return BPE_OVERFLOW;
+    *total += length * count;
+    return BPE_OK;
+}
+
 /* Allocate n elements, all zero. Large blocks get huge pages if the system has them. */
 static void *allocate(size_t n, size_t size)
 {
@@ -446,16 +456,6 @@ static void sort_words(counted_word *words, size_t n)
     }
     sort_words(words, larger);
     sort_words(words + smaller, n - smaller);
-}
-
-/* Add the bytes of a word that occurs `count` times to a total below 2^63. So no count of words or pairs, and no sum of
-   counts, can overflow. */
-static int add_bytes(uint64_t *total, uint64_t length, uint64_t count)
-{
-    if (length && count > (INT64_MAX - *total) / length)
-        return BPE_OVERFLOW;
-    *total += length * count;
-    return BPE_OK;
 }
 
 /* Allocate an array with room for sorted words, and choose the threshold: the count of the last of the l->wanted most

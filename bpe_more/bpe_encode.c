@@ -81,7 +81,7 @@ struct bpe_encoder {
     const bpe_rules *rules;
     table known;      /* words that merges make into one token, with its id as the count */
     table whole;      /* words that stay whole, though merges would split them; the same */
-    uint64_t seed[2]; /* of the table of pairs, of known words, and of each cache */
+    uint64_t seed[2]; /* of pairs, and of known, whole and each cache: a word's key is made once for all of them */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
     uint8_t neighbors[1 << 17];   /* a bit for each hash of two neighbors in a token; see are_neighbors */
@@ -114,7 +114,7 @@ static inline uint32_t rank_of(const bpe_encoder *e, uint32_t left, uint32_t rig
 /* the token that a merge makes: a list would be read from slower memory, and the next ranks wait for it */
 static inline uint32_t made_by(const bpe_encoder *e, uint32_t rank) { return e->made ? e->made[rank] : 256 + rank; }
 
-/* the rank of a pair of units, as words begin with */
+/* the rank of a pair of units (see unit_at), of which a word consists before the first merge */
 static inline uint32_t first_rank(const bpe_encoder *e, uint32_t left, uint32_t right)
 {
     return (left | right) < 256 ? e->byte_pairs[left << 8 | right] : rank_of(e, left, right);
@@ -136,7 +136,8 @@ static void note_character(bpe_encoder *e, const token_facts *a, const token_fac
 
 /* Fill the tables of pairs and of characters. A merge (a, b) -> c is safe, so that it can be made whenever b follows a,
    if no earlier merge has a on its right or b on its left, and a is not b: no other merge can take one of them first.
-   Nor may an earlier merge use c, as (x, c) would (another merge may make c): with c there too soon, it could take x. */
+   Nor may an earlier merge use c, such as (x, c), which is possible if another merge makes c, too: with c there too soon,
+   it could take x. */
 static void index_merges(bpe_encoder *e, const uint32_t *merges, uint32_t n_merges, token_facts *facts)
 {
     for (size_t i = 0; i < 1 << 16; i++)
@@ -174,6 +175,11 @@ static inline size_t unit_at(const bpe_encoder *e, const uint8_t *p, const uint8
     return 1;
 }
 
+static inline size_t neighbor_bit(const bpe_encoder *e, uint32_t a, uint32_t b)
+{
+    return (size_t)(fold(pair_bits(a, b) ^ e->seed[1], e->seed[0]) >> 44);
+}
+
 /* Whether a token may have unit b after unit a within it; if not, a word can be cut between them. Where 天气, 今天 and 很好
    are tokens, and 气很 is in none,
        今天天气很好    is     今天 | 天气 | 很好    or rather    今天天气 | 很好    if 天天 is in a token
@@ -181,11 +187,6 @@ static inline size_t unit_at(const bpe_encoder *e, const uint8_t *p, const uint8
    have both units within it. So each merge is on one side, and comes in the same order with and without the other. The
    units of a token are those of any word around it: UTF-8 shows where a character begins. A bit can be set by other units
    with the same hash; then the piece is longer, and its ids are the same. */
-static inline size_t neighbor_bit(const bpe_encoder *e, uint32_t a, uint32_t b)
-{
-    return (size_t)(fold(pair_bits(a, b) ^ e->seed[1], e->seed[0]) >> 44);
-}
-
 static inline int are_neighbors(const bpe_encoder *e, uint32_t a, uint32_t b)
 {
     const size_t bit = neighbor_bit(e, a, b);

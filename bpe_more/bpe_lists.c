@@ -9,6 +9,9 @@
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
 
 typedef struct { bpe_cache *cache; const uintptr_t *numbers; } bpe_for_lists;
+
+/* Append encode_short, lists_of and pause_collector to the Python list at this address. f->cache may be NULL: no cache
+   is free. */
 int bpe_list_functions(bpe_for_lists *f, uintptr_t functions);
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */

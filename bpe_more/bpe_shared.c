@@ -3,7 +3,9 @@
  * from the scanner to those who want them.
  *
  * build_ffi.py compiles the C files in the order bpe_fast.c, bpe_extend.c, bpe_shared.c, bpe_words.c, bpe_encode.c,
- * bpe_lists.c, as one source. This one uses the first part of bpe_fast.c, up to its table, and has nothing of learning.
+ * bpe_lists.c, as one source. This one uses the first part of bpe_fast.c, up to its table, and has nothing of learning. From
+ * there are PREFETCH; TRY(call), which returns an error; fold(), which hashes; add_bytes(), grow(); and the table with its
+ * slots, in which make_room(), home_of() and use_slot() work.
  *
  * THE TABLE  Words, special tokens and cached words are keys of 16 bytes in a slot of 32:
  *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length
@@ -25,8 +27,8 @@ enum bpe_text_status { /* in addition to enum bpe_status */
     BPE_USED_UP = 16,    /* the words were dropped, by choice or after an earlier error */
     BPE_BAD_UTF8,        /* the text is not UTF-8 */
     BPE_NO_TOKEN,        /* the vocabulary has no token for a byte of the text */
-    BPE_TOO_MANY_TOKENS, /* for an encoder: 2^21 or more */
-    BPE_LONG_WORD        /* for an encoder: 2^32 bytes or more */
+    BPE_TOO_MANY_TOKENS, /* for an encoder: 2^21 - 1 or more */
+    BPE_LONG_WORD        /* for an encoder: about 2^32 units or more */
 };
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
@@ -158,12 +160,12 @@ static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *wor
 
 /* A batch of words. When a word is added, its key is made, and its slot is prefetched. When the batch is full, most
    slots have arrived, and a sink looks all of them up. A sink that returns an error ends the scan. For encoding, there are
-   marks between the words: a length of 0, and a key whose last byte is 0, as no word has it: 1 + the index of a special
-   token, or 0 for the end of a text. */
+   marks between the words, with a length of 0: key[0] is 1 + the index of a special token, or 0 for the end of a text; the
+   last byte of key[1] is 0, as no word's is. */
 typedef struct {
     uint64_t key[2];
     const uint8_t *word; /* in the text */
-    size_t length, home; /* home: the index of its slot, if no other has it */
+    size_t length, home; /* home: a hint. The table may have grown since, so sinks compare the key */
 } pending;
 
 struct bpe_rules; /* of bpe_words.c */

@@ -86,7 +86,7 @@ enum { READABLE = 80 };               /* bytes, from a window on; 16 can be read
 enum { SHORT = 16 };                  /* bytes: less text is read by walk_word alone */
 enum { STATE = 15, STOPPED = 15 };    /* of the machine, in a row */
 enum { NO_STEP = 0x80 };              /* a key that changes nothing, as behind the text */
-enum { BEGINS = 128, BACK = 64 };     /* in the marks of a window: see find_starts */
+enum { BEGINS = 128, BACK = 64 };     /* in the marks of a window: see run_plain, find_starts */
 enum { MARKED_STATE = STATE << 2 };   /* in the marks of the first of two bytes */
 
 #if defined(__GNUC__) && !defined(PLAIN_C)
@@ -234,8 +234,9 @@ ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 typedef unsigned machine(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks);
 
 /* Take a step of the machine for each two of the first n bytes of a window, or for more. Their keys say which row has the
-   next state and the marks for each of 16 states. Writes the marks of each byte (BACK counts at the first of two bytes
-   only), and returns the last state. A byte of ASCII is its own key. */
+   next state and the marks for each of 16 states. Writes the marks of each byte: those of a cell,
+   shifted by 2 for the first and by 1 for the second. In a cell, BACK of the second is the bit of BEGINS of the first, the
+   same place, so BACK at a second byte means nothing new. Returns the last state. A byte of ASCII is its own key. */
 #if !defined(NEON)
 static unsigned run_plain(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks)
 {
@@ -453,7 +454,7 @@ size_t bpe_last_cut(const bpe_pattern *p, const uint8_t *window, size_t length)
     return 0;
 }
 
-/* Make the keys of a window with characters beyond ASCII (`high`: their bytes, `tail`: 80 to BF), from a copy of it. A
+/* Make the keys of a window with characters beyond ASCII (`high`: their bytes, `tail`: 80 to BF) in `keys`, its copy. A
    character's first byte becomes C0 + its class; its other bytes, 80 to BF, change nothing. Returns the number of known
    bytes: n, or fewer if an incomplete character or bytes that are not UTF-8 follow them. */
 static NOINLINE unsigned make_keys(const bpe_pattern *p, const uint8_t *window, unsigned n, size_t rest, uint64_t high,
@@ -527,7 +528,8 @@ ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *wo
                            size_t length)
 {
     int status;
-    if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) { /* those that end in ASCII come back */
+    /* long words that end in ASCII recur as a whole, so they are not cut in pieces */
+    if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) {
         prepare((*next)++, t, word, readable, length);
         return BPE_OK;
     }
@@ -552,7 +554,7 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
         size_t offset;
         now = later;
         if (!is_read && end - now.from < READABLE && end - word <= WINDOW)
-            now = (reading){.from = word}; /* else 16 bytes from the word may be more than there are */
+            now = (reading){.from = word}; /* so that the copy has 16 bytes from the word on */
         window = from = now.from; /* or a copy, of which READABLE bytes can be read */
         if (end - from < READABLE) {
             memset(copy, NO_STEP, sizeof copy);
@@ -582,6 +584,7 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
             word = to;
             offset = (size_t)((uintptr_t)window - (uintptr_t)from);
         }
+        /* STOPPED: walk_word reads one word, and the machine starts again after it. In the last window, it reads all. */
         if (!LIKELY(now.state != STOPPED && at < end)) {
             do {
                 const uint8_t *const to = walk_word(b->rules->pattern, word, end);

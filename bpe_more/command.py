@@ -141,7 +141,8 @@ def run(args: Namespace) -> int:
         given_options(args, ["engine"])  # refuses all others; each engine gives the same ids
         tokenizer = load_model(args)
         explain.show(args.show, tokenizer)
-        if len(steps.steps_of(tokenizer.pattern)[1]) != 1:  # C may not scan several steps
+        # several steps, which C may not scan: no summary of a training run has named the engine
+        if len(steps.steps_of(tokenizer.pattern)[1]) != 1:
             report(args, "engine", engine_used(tokenizer._options))
         return 0
 
@@ -200,7 +201,7 @@ def engine_used(options: bpe.Options, encoder: Any = None) -> str:
     if engine and not reason:
         if lacks := corpora.lacking_in_c(options.pattern):
             reason = f"C scans no pattern with {lacks}"
-        elif isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder):
+        elif isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder):  # a NormalizingEncoder has it inside
             reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"
 

@@ -35,6 +35,7 @@ LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all core
 PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
 MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 SLICE_FILES = 256  # how many small files a slice has at most
+# bpe.MOST_WORKERS stands for no limit, also for threads: run_tasks() takes the lesser of it and the cores.
 
 
 class SmallFiles(NamedTuple):
@@ -100,7 +101,7 @@ class Corpus(bpe.Corpus):
                 yield part, result
 
     def slices(self, slice_bytes: int = bpe.SLICE_BYTES) -> Iterator[Any]:
-        """Cut files into slices of about slice_bytes, and collect small files and texts into such slices."""
+        """Cut files into slices of about slice_bytes; collect texts into such slices, small files into an eighth."""
         yield from bpe.slices_of_texts(self.texts, slice_bytes, self.options.errors)
         small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
         sizes = zip(self.paths, self.sizes)
@@ -134,6 +135,8 @@ class Corpus(bpe.Corpus):
             results = self.run(table.scan_all, True, "counting words", slice_bytes, most_workers)
         else:
             if options.engine == "c":
+                # __init__ has refused all else that C can't scan. Left are an engine that only learns, so that Python
+                # counts, and a pattern that begins with a normal form, such as NFC (steps.py).
                 only_learns = bpe.find_engine()[1]  # the reason, or ""
                 bpe.require(only_learns, "engine 'c' can't count words after a normal form; engine 'auto' can")
             table = WordTable()
@@ -258,7 +261,7 @@ def start_threads(n_threads: int) -> concurrent.futures.Executor | None:
     started = False
     starting = threading.Lock()
 
-    def wait() -> None:
+    def wait() -> None:  # it keeps each thread busy: a pool starts no new thread while one is idle
         with starting:
             pass
 
@@ -389,7 +392,7 @@ class WordTable(bpe.WordTable):
 
 
 def new_table(options: bpe.Options) -> Any:
-    """Return an empty table of words: C's, whose pattern is not used, if C learns."""
+    """Return an empty table of words: C's, whose pattern is not used, unless C only learns, or is not used."""
     engine = bpe.engine_for(options)
     return engine.words((), "gpt2") if engine and not engine.lacks else WordTable()
 
@@ -434,7 +437,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath) -> int:
         tokenizer = tokenizer.ordinary
     in_python = corpus.options.engine == "python"
     encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
-    encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")
+    encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")  # it returns (ids, their ends)
     in_threads = not isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder)
     results = corpus.run(encode_texts, in_threads, "encoding")
     with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
@@ -489,8 +492,8 @@ def learning_progress(merges_wanted: int) -> Callable[[int], str]:
     """Return describe(n) for with_progress(): how many merges are made, and how long the rest may take.
 
     Merges become faster, so the time per merge since half or a quarter of them gives an upper bound. On
-    English, Chinese and code it was 1 to 6 times the time left from a tenth of the merges on; before
-    that, up to 70 times.
+    English, Chinese and code, from a tenth of the merges on, the bound was 1 to 6 times the time that was
+    really left; before that, up to 70 times.
     """
     marks = [(0, time.monotonic())]  # (merges made, when), and later again when twice as many are made
 

@@ -22,7 +22,11 @@ C_FILES = ("bpe_extend.c", "bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_l
 
 
 class Engine(build_ffi.Engine):
-    """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers."""
+    """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers.
+
+    build_ffi.Engine has ffi, lib, lacks, learn(), in_c(), check(), and create(kind, ...), which calls bpe_KIND_new and
+    lets Python free the handle with bpe_KIND_free.
+    """
 
     def __init__(self, module: Any, named: Mapping[str, str]) -> None:
         super().__init__(module, "")
@@ -47,7 +51,7 @@ class Engine(build_ffi.Engine):
         """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
         if not isinstance(pattern, str):
             return self.custom(tuple(self.named.get(step, step) for step in pattern))
-        if pattern in self.named and not self.patterns:
+        if pattern in self.named and not self.patterns:  # rare, so only the engine's build makes their tables
             return self.ffi.NULL, "letters of another version of regex"
         # bpe.py may have other expressions than when C was built: then their tables are made now
         expression = self.named.get(pattern, pattern)
@@ -82,7 +86,7 @@ class Engine(build_ffi.Engine):
         if status == self.lib.BPE_USED_UP:
             raise ValueError("these words were used up by an earlier training run, or by an error")
         if status in (self.lib.BPE_TOO_MANY_TOKENS, self.lib.BPE_LONG_WORD):
-            raise OverflowError("2**21 tokens or more, or a word of 2**32 bytes or more")
+            raise OverflowError("2**21 - 1 tokens or more, or a word of about 2**32 bytes or more")
 
     def special_arguments(self, special_tokens: Iterable[str]) -> tuple[bytes, Any, int]:
         """Special tokens for a C function: their bytes, concatenated, their lengths, and their number.
@@ -108,7 +112,7 @@ class Engine(build_ffi.Engine):
         return b"".join(texts), array("Q", itertools.accumulate(map(len, texts)))
 
     def encoder(self, tokenizer: Any) -> Encoder | None:
-        """Create an encoder for a bpe.Tokenizer; None if C can't hold it (2**21 tokens, ids of 2**32)."""
+        """Create an encoder; None if C can't hold it (2**21 - 1 merges, or bytes and tokens of merges)."""
         with contextlib.suppress(OverflowError):
             return Encoder(self, tokenizer)
         return None
@@ -142,7 +146,8 @@ class Engine(build_ffi.Engine):
         """
         table = words if isinstance(words, Words) else self.words((), "gpt2")
         if not isinstance(words, Words):
-            table.add(words.items())  # takes less time than sorting them
+            # a learner needs an order that nobody can choose, as a table's is; sorting takes longer
+            table.add(words.items())
         handle = table.handle()
         arrays = table.get(handle, min(least, 2**64 - 1))
         self.lib.bpe_words_drop(handle)  # so that memory holds these words twice at most
@@ -176,7 +181,7 @@ class Words:
     def scan_all(self, texts: Sequence[bytes]) -> None:
         """Count the words of texts. Raises UnicodeDecodeError for one that is not UTF-8.
 
-        After an error, the table stays in `tables`, but is no longer free: handle() reports it as used up.
+        After an error, the table stays in `tables`, but is no longer free: the next use reports it as used up.
         """
         try:
             table = self.free.pop()
@@ -213,7 +218,7 @@ class Words:
     def sums(self, table: Any, min_count: int = 1) -> Any:
         """The struct bpe_totals of the words in a table that occur at least min_count times."""
         null, sums = [self.engine.ffi.NULL] * 3, self.engine.ffi.new("bpe_totals *")
-        self.engine.lib.bpe_words_get(table, min_count, *null, sums)
+        self.engine.check(self.engine.lib.bpe_words_get(table, min_count, *null, sums))
         return sums
 
     def handle(self) -> Any:
@@ -262,6 +267,7 @@ class Encoder:
         n = max(tokenizer._vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
+        # Its cache is one that encode_short may use, and NULL while a call uses it.
         self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses))
         functions: list[Any] = []  # to which C adds three, by the address of the list
         engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))

@@ -166,8 +166,8 @@ def read_pairs(path: str) -> tuple[str, list[bpe.Pair]]:
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
             listed = json.loads(text)
-            if all(isinstance(part, int) for pair in listed for part in pair):
-                listed = [map(str, pair) for pair in listed]  # read_merges says that these are ids
+            are_tokens = not any(isinstance(part, int) for pair in listed for part in pair)
+            bpe.require(are_tokens, "{}", formats.PAIRS_OF_IDS)  # also [[1, 2]], which could be tokens in a text
             kind, text = "in JSON", "\n".join(map(" ".join, listed))
         # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
         # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.

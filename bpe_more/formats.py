@@ -78,9 +78,9 @@ def model_texts(content: dict[str, Any]) -> dict[str, str]:
 def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:
     """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
 
-    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". Outside
-    of it, its id follows from its position, so the special tokens with greater ids are left out, too, if
-    all ids are right then.
+    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". A token
+    outside of "vocab" gets its id from its position. So first all special tokens from the first unclear
+    one on are tried, then the unclear ones alone; the first set that gives the right ids is returned.
     """
     unclear = {special for special in special_ids if not bpe.is_clear_name(special)}
     if not unclear:
@@ -269,7 +269,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     check_supported(content, entries, expected, reasons)
 
     vocab, merges = bpe.to_bytes(vocab | special_ids, pairs, specials)
-    # a tuple: a warning about tokens that no merge makes would not help, since the ids are right
+    # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
     return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
 
 
@@ -564,6 +564,13 @@ def looks_like(path: bpe.FilePath) -> str:
     return pairs_of_ids(content.decode("utf-8", "replace"))
 
 
+PAIRS_OF_IDS = (
+    "these are pairs of ids, not of tokens; to convert them: "
+    "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
+    "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
+)
+
+
 def pairs_of_ids(text: str) -> str:
     """Say so, and how to convert them, if merges are written as ids; else return ""."""
     # 116 104, or (116, 104), or [[116, 104], ... If these were tokens, another merge would make "116"
@@ -571,6 +578,4 @@ def pairs_of_ids(text: str) -> str:
     made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()
     if not ids or all(len(token) == 1 or token in made for token in ids.groups()):
         return ""
-    way = "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
-    way += "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
-    return f"these are pairs of ids, not of tokens; to convert them: {way}"
+    return PAIRS_OF_IDS

@@ -1,4 +1,8 @@
-"""The tables with which C scans text, made from the automaton of a pattern."""
+"""The tables with which C scans text, made from the automaton of a pattern.
+
+Read patterns.py first: a row has, for each class and for the end, (the next state, whether a word may end before it);
+state 1 begins a word.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ def pairs_to_cut(rows: Rows) -> set[tuple[int, int]]:
 
     In each state that has read a, no match goes on with b, and a word may end before b if and only if it may
     at the end of the text: a match that begins before the place is the same with and without the cut. And text
-    that nothing matches does not reach across the place: a match begins with a if b follows, or with b anyway.
+    that nothing matches does not reach across the place: a alone is a match if b follows it, or b alone is
+    one, whatever follows.
     """
     end = len(rows[0]) - 1
     pairs = set()
@@ -28,14 +33,14 @@ def pairs_to_cut(rows: Rows) -> set[tuple[int, int]]:
 
 
 # To find a word's end, the automaton may have to read on, and then go back. C also has a machine that never goes
-# back: it marks the places at which words begin. Its state is a pair: the states of a match and of the next
-# match, in case the first one ends before the last character (0: it can't).
+# back: it marks the places at which words begin. Its state is a pair: the state of a match, and that of a second
+# match, which began with the last character read, for the case that the first one ended before it; or 0.
 BACK, BEGINS = 16, 32  # marks: a word begins one character before this one; it begins here
 MARKS = BACK + BEGINS
 
 # A register has room for 16 states: the most frequent ones in this text, and STOPPED, which is never left.
 STOPPED = 15  # instead of any other state, and if the automaton must find the place
-MOST_PAIRS = 2_000  # that are tried: instead of others, too
+MOST_PAIRS = 2_000  # beyond that many, STOPPED, too
 SAMPLE = """It's the "best" of 1984, isn't it?
 
     for i in range(10):
@@ -78,6 +83,7 @@ def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
     """Return the machine's rows for two bytes, and the place of each row.
 
     For each state, a row has the next one and the marks: the first character's, and twice the second one's.
+    BACK of the second one is thus BEGINS of the first, which is the same place.
     """
     machine = machine_of(rows)
     visits = collections.Counter({0: len(SAMPLE)})  # the beginning of the text stays state 0
@@ -98,7 +104,7 @@ def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
         for cell in first_step:
             after = second_step[cell & 15]
             pairs.append(after if after == STOPPED else (after & 15) + (cell & MARKS) + 2 * (after & MARKS))
-    # By byte: ASCII; 80 to BF, the later bytes of a character; C0 on, the class of its first byte instead of the byte;
+    # By byte: ASCII; 80 to BF, the later bytes of a character; C0 + its class, which C puts in place of its first byte;
     # E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
     keys = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
     first = array("H", [16 * (n + 1) * key for key in keys])

@@ -30,8 +30,8 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     rest            what save() writes back into tokenizer.json: templates ("post_processor"),
                     "truncation" and "padding". encode() never adds tokens, as with
                     add_special_tokens=False elsewhere
-    ignore_merges   a word that is a token stays whole: the same in tokenizer.json. It is so in tiktoken,
-                    and for the merges that read_tiktoken returns (WordsFirst), in any case
+    ignore_merges   a word that is a token stays whole; it has this name in tokenizer.json. Merges that
+                    read_tiktoken returns (WordsFirst) set it, since tiktoken does so
 
     Two ids may have the same bytes if the second one is a special token's: if both 5 and 9 are b"<s>",
     9 is the special token.
@@ -140,7 +140,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
-        vocab = dict(reversed(self._vocab.items()))  # of two ids, the first one comes last, and merges make it
+        vocab = dict(reversed(self._vocab.items()))  # printable() names a token by its last id; merges make the first
         model = vocab, self._merges, self._special_ids, self.pattern
         if note := formats.save_model(*model, folder, self._settings(), roles):
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
@@ -282,7 +282,7 @@ def without_second_ids(vocab: Mapping[int, bytes],
         if token in first and token in texts:
             second_ids.setdefault(texts[token], token_id)  # ids_of() refuses a third one
         first.add(token)
-    free_ids = itertools.count(max(vocab) + 1)
+    free_ids = itertools.count(max(vocab) + 1)  # here, because the ids that are taken out may be the greatest
     more = {next(free_ids): token for token in texts if token not in first}
     hidden = set(second_ids.values())
     return {token_id: token for token_id, token in vocab.items() if token_id not in hidden} | more, second_ids

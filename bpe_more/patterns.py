@@ -31,7 +31,7 @@ import regex
 #     \w*                        the end    yes                          (an empty list)
 #
 # A lookahead at one character is decided when that character is read. Characters that the pattern does
-# not tell apart are one class: here whitespace, the rest of \w, and all others. So a state is a row of
+# not tell apart are one class: here whitespace, \w, and all others. So a state is a row of
 # cells, one for each class, and one for the end: (the next state, whether a word may end before this).
 
 Tree = tuple[Any, ...]
@@ -246,7 +246,7 @@ class Reader:
         self.start = self.place(tree, 0)
 
     def place(self, sequence: Tree, after: int) -> int:
-        """Return the place of a sequence, and of a place after it."""
+        """Return the place at which a sequence remains, and then what remains at `after`."""
         for kind, *parts in reversed(sequence):
             if kind == "character":
                 after = self.number(kind, self.sets[parts[0]], after)
@@ -473,10 +473,11 @@ def merge_states(rows: Rows, apart: int | None = 1) -> Rows:
 
 
 def with_gaps(rows: Rows) -> Rows:
-    r"""Add a state for text that nothing matches, which is a word, too, if one character says where a match begins.
+    r"""Add a state for text that nothing matches, which is a word, too.
 
-    With \w+, a word is a run of characters that are no \w. But with \w\d, "a" may belong to it or not: then C looks for
-    the next match at each character in turn.
+    Only if the first character tells whether a match begins there, because each match may end after it. With \w+, such
+    a word is a run of characters that are no \w. But with \w\d, "a" may belong to it or not: then C looks for the next
+    match at each character in turn.
     """
     gap, end = len(rows), len(rows[0]) - 1
     first = [rows[1][number][0] for number in range(end)]
@@ -494,8 +495,10 @@ def is_quadratic(rows: Rows) -> bool:
         the first    a  ... s ... s      its word was the first "a"
         the second          a ... s      begins when the first one is in s, and gets there, too
 
-    So pairs of an earlier and a later match are followed, from (s, the start) to (s, s). The later one may end until it
-    is over: until a word that begins after it, of which nothing else is known.
+    So pairs of an earlier and a later match are followed, from (s, the start) to (s, s). Once `over`, the word of the
+    later match has ended, so that match may not end again. Both values are tried from the start, since the word may be
+    text that nothing matches. Here, with t for the state after the first "a", and s for all later ones, the pairs are
+    (s, the start, False), (s, t, False), (s, s, True).
     """
     moves = [[(number, state) for number, (state, ends) in enumerate(row[:-1]) if state and not ends] for row in rows]
     loops = loops_of([[state for _, state in move] for move in moves])
@@ -521,7 +524,7 @@ def is_quadratic(rows: Rows) -> bool:
 
 
 def loops_of(following: Sequence[Sequence[int]]) -> list[int]:
-    """Return a number for each state: 0 if it can't be reached again, else the number of all states on the way."""
+    """Return a number for each state: 0 if it can't be reached again, else one that all states of its loop share."""
     n = len(following)
     reached = [sum(1 << state for state in set(states)) for states in following]  # as bits
     for middle in range(n):

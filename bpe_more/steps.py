@@ -118,7 +118,7 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
 
 
 def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) -> Iterator[int]:
-    """Yield the places at which no word goes on, as indexes of text, the last one first.
+    """Yield the indexes of text at which a cut changes no word: C's, then others, each in descending order.
 
     For a custom pattern, the C engine finds more than bpe.py does. If there is a normal form, some special
     tokens may be searched for last, in normalized text, and normalizing may even create one.
@@ -136,12 +136,17 @@ def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) 
         # Without a named pattern, nothing is joined: each side of a special token is normalized alone.
         # Else, normalizing what isn't ASCII could make a special token that crosses the cut, and NFKC
         # turns the sign ™ into the letters TM, which join the word before it.
-        if not (form and named) or ((not normalized or near.isascii()) and normalize(form, both) == both):
-            yield place
+        if form and named:
+            if normalized and not near.isascii():
+                continue
+            if normalize(form, both) != both:
+                continue
+        yield place
 
 
 # Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
-# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line.
+# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line, and
+# (?i:i) matches neither "ı" nor "İ".
 ALIKE = (
     r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
     r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"
@@ -163,6 +168,7 @@ def differs_in_oniguruma(expression: str) -> str:
     folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
     if folded or end < len(expression):
         return folded[0] if folded else expression[end : end + 20]
-    # After "" at a place, regex may find more there, and Oniguruma doesn't. A lookaround may read nothing, too.
+    # After "" at a place, regex may find more there, and Oniguruma doesn't. So an expression that can match nothing is
+    # refused. To test that, each lookaround becomes a group that may be empty.
     without_lookarounds = compile_pattern(re.sub(r"\(\?<?[=!]", "(?:|", expression))
     return expression[:20] if without_lookarounds.fullmatch("") else ""

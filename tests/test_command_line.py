@@ -333,6 +333,8 @@ def test_compare_says_what_kind_of_file_it_reads(main, error):
         "vocab.json": ('{"!": 0}', "line 1 must be two tokens separated by one space: '!'"),
         "chinese.json": ('[["今", "天"]]', "not a byte-level BPE model .*'今'"),
         "three.json": ('[["a", "b", "c"]]', "line 1 must be two tokens separated by one space: 'a b c'"),
+        "ids.json": ("[[116, 104]]", "these are pairs of ids"),
+        "digits.json": ("[[1, 2]]", "these are pairs of ids"),  # in a text, these could be two tokens
         "number.json": ("[5]", "not a byte-level BPE model"),
         "three.txt": ("a b\na b c\n", "line 2 must be two tokens separated by one space: 'a b c'"),
         "broken.json": ("[", "not a byte-level BPE model"),

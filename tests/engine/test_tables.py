@@ -411,7 +411,7 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
     used, other = table(words), table(words)
     assert learn(used, 1) == [(b"a", b"b", 6, 6)]
     uses = {
-        "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.copy,
+        "learn": lambda: learn(used, 1), "scan": lambda: used.scan(b"ab"), "get": used.copy, "sum up": used.totals,
         "put": lambda: used.add([(b"ab", 1)]), "put a long word": lambda: used.add([(LONG, 1)]),
         "add to it": lambda: add(used, other), "add it": lambda: add(other, used),
     }  # fmt: skip
@@ -419,7 +419,14 @@ def test_a_table_that_was_learned_from_is_an_error_and_not_a_crash():
         with pytest.raises(ValueError, match="used up"):
             use()
     assert other.copy() == words
-    assert used.totals() == (0, 0, 0)
+
+
+def test_after_text_that_is_not_utf8_a_table_has_no_totals():
+    words = table({b"ab": 3})
+    with pytest.raises(UnicodeDecodeError):
+        words.scan(b"ab \xff")
+    with pytest.raises(ValueError, match="used up"):
+        words.totals()
 
 
 def new_learner(words, merges_wanted=1000, least=1):

@@ -18,7 +18,7 @@ from unicodedata import normalize
 import regex
 
 import bpe
-from bpe_more import outputs
+from bpe_more import kinds, outputs
 from bpe_more.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
 
 # ------------------------------
@@ -236,17 +236,30 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     Raises ValueError for what is not supported, KeyError for what is missing.
     """
+    if data.startswith(b"minbpe v1"):
+        return kinds.read_minbpe(data.decode("utf-8")), {}
     content, is_ours = json.loads(data), data.startswith(OUR_BEGINNING)
-    model, added = content["model"], content.get("added_tokens") or []
+    if "config" in content and "vocab" in content:
+        ranks, first_ids, expression = kinds.read_tekken(content)
+        tokens, splits = read_tiktoken(ranks)
+        tokens |= {token_id: text.encode("utf-8") for text, token_id in first_ids.items()}
+        return (tokens, splits, tuple(first_ids), expression), {}
+    model, kind = content["model"], kinds.kind_of(content)
+    added = [*{json.dumps(token, sort_keys=True): token for token in content.get("added_tokens") or []}.values()]
     model_type = json.dumps(model.setdefault("type", "BPE"))
-    bpe.require(model_type == '"BPE"', f"model.type = {model_type:.99} is not supported")
+    bpe.require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
     # older versions write a pair as "t h"; partition() is faster than split()
     pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in model.pop("merges", [])]
     vocab = model.pop("vocab", {})
-    if all(character in vocab for character in bpe.CHARACTERS):  # no byte is unknown
-        model.pop("unk_token", None)
 
     specials, reasons = tuple(token["content"] for token in added), []
+    unknown = [character for character in bpe.CHARACTERS if character not in vocab]
+    if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
+        text = f'model.unk_token = {json.dumps(unk_token):.60} is for bytes without a token ({len(unknown)}, such as '
+        text += f'{bpe.to_token(unknown[0])!r}): set it to null, so that encode() refuses them, or add them to "vocab"'
+        reasons.append(text)
+    if not unknown or not unk_token:
+        model.pop("fuse_unk", None)  # which is for these bytes
     try:
         bpe.check_special_tokens(specials)
         bpe.check_special_names(filter(vocab.__contains__, specials))  # others name no other token
@@ -255,7 +268,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
     vocab = {text: token_id for text, token_id in vocab.items() if text not in special_ids}
 
-    pattern, entries = read_steps(content, is_ours)
+    pattern, entries, digits = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     normalized = tuple(token["content"] for token in added if token.get("normalized"))
     rest = {name: content[name] for name in UNUSED if content.get(name)}
@@ -264,25 +277,37 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     expected = tokenizer_json({}, [], special_ids, pattern, settings)
     entries["decoder"] = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
+    entries["added_tokens"] = added  # each once
     reasons += unsupported_tokens(special_ids, normalized, steps_of(pattern)[0])
     reasons += unsupported_templates(content)
-    check_supported(content, entries, expected, reasons)
+    check_supported(content, entries, expected, reasons, kind)
 
+    if digits:  # a merge across a border of numbers is never made
+        pairs = [pair for pair in pairs if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
     vocab, merges = bpe.to_bytes(vocab | special_ids, pairs, specials)
     # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
     return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
 
 
-def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any]]:
-    """Return the pattern of a tokenizer.json; and its normalizer and pre_tokenizer, spelled as by save()."""
+def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:
+    """Return the pattern of a tokenizer.json; its normalizer and pre_tokenizer, spelled as by save(); and digits.
+
+    digits is "", or from digits_in_bytes().
+    """
     normalizer = content.get("normalizer") or {}
-    while normalizer.get("type") == "Sequence" and len(normalizer["normalizers"]) < 2:
-        normalizer = (normalizer["normalizers"] or [{}])[0]
+    while normalizer.get("type") == "Sequence":
+        several = [step for step, _ in itertools.groupby(normalizer["normalizers"])]  # NFC twice is NFC
+        if len(several) > 1:
+            break
+        normalizer = (several or [{}])[0]
     pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
 
     pre_tokenizer = content.get("pre_tokenizer") or {}
+    listed, digits = pre_tokenizer.get("pretokenizers", [pre_tokenizer]), ""
+    if not content["model"].get("ignore_merges"):
+        listed, digits = digits_in_bytes(listed)
     steps = []
-    for given in pre_tokenizer.get("pretokenizers", [pre_tokenizer]):
+    for given in listed:
         is_literal = bool(given.get("pattern", {}).get("String"))
         for step in spelled_by_save(given):
             if step.get("type") == "ByteLevel":
@@ -297,7 +322,25 @@ def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[st
                 pattern.append("gpt2")
                 steps.append(step)
     entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
-    return check_pattern(tuple(pattern)), entries
+    return check_pattern(tuple(pattern)), entries, digits
+
+
+def digits_in_bytes(steps: list[Any]) -> tuple[list[Any], str]:
+    """Return the pre-tokenizers of Falcon with "ByteLevel" at the end, and without the "Digits" after it.
+
+    There, "Digits" splits words of the characters that stand for bytes, some of which are numbers: "ü" is "Ã¼". As no
+    merge may join what it splits, an expression for such pairs is returned, too. Other steps stay as they are, with "".
+    """
+    types = [step.get("type") for step in steps]
+    place = types.index("ByteLevel") if "ByteLevel" in types else len(types)
+    splits = [step for step in steps[place + 1 :] if step == split_step("[0-9][0-9][0-9]")]
+    later = [step for step in steps[place + 1 :] if step not in splits]
+    if [step.get("type") for step in later] != ["Digits"]:
+        return steps, ""
+    own_words = [split_step("gpt2")] if steps[place].get("use_regex", True) else []
+    number, other = "[0-9²³¹¼½¾]", "[^0-9²³¹¼½¾]"
+    border = number if later[0].get("individual_digits") else f"{number}{other}|{other}{number}"
+    return [*steps[:place], *own_words, *splits, {**steps[place], "use_regex": False}], border
 
 
 def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -309,6 +352,8 @@ def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**step, "use_regex": False}
     elif kind == "Digits":
         yield split_step(r"\p{N}" if step.get("individual_digits") else r"\p{N}+")
+    elif kind == "Punctuation" and step.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
+        yield split_step(r"[\p{P}$+<=>^`|~]" + "+" * (step.get("behavior") == "Contiguous"))
     elif literal:  # tokenizers makes an expression of it, too
         yield {**step, "pattern": {"Regex": f"(?:{regex.escape(literal)})"}}
     else:
@@ -316,10 +361,10 @@ def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: dict[str, Any],
-                    other_reasons: Sequence[str]) -> None:
+                    other_reasons: Sequence[str], kind: str) -> None:
     """Raise ValueError, in one line, with each value of a tokenizer.json that could change ids, and other reasons.
 
-    `entries` replace those of the file, whose spelling may differ from that of save().
+    `entries` replace those of the file, whose spelling may differ from that of save(). The error begins with the kind.
     """
     found = differences(expected, {**content, **entries})
     different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
@@ -340,14 +385,14 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
         return
 
     lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
-    most = 280 if lengths[-1] <= 280 else 260  # what is left of 300 is for the words below
+    most = (280 if lengths[-1] + len(kind) <= 280 else 260) - len(kind)  # what is left of 300 is for the words below
     shown = reasons[: max(1, sum(length <= most for length in lengths))]
     n_values = min(len(shown), len(values))
     if n_values:
         shown[n_values - 1] += " is not supported" if n_values == 1 else " are not supported"
     if len(shown) < len(reasons):
         shown.append(f"and {len(reasons) - len(shown):,} more")
-    raise ValueError("; ".join(shown))
+    raise ValueError(kind + "; ".join(shown))
 
 
 def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
@@ -459,13 +504,16 @@ class WordsFirst(list[bpe.Pair]):
     """Merges of a model in which a word that is a token stays whole: ignore_merges of Tokenizer."""
 
 
-def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any]) -> bpe.Model:
+def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Model:
     """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
 
     Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a
     token of two others, in the order of ranks; words that are tokens stay whole. Instead of a path, take
-    ranks as programs hold them in memory: {token: rank}, as tiktoken does, or {rank: token}.
+    ranks as programs hold them in memory: {token: rank}, as tiktoken does, {rank: token}, or pairs of the
+    two, as rustbpe does.
     """
+    if isinstance(path, list):
+        path = dict(path)
     ids = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
     vocab = {rank: token for token, rank in ids.items()}
     # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
@@ -557,6 +605,9 @@ def looks_like(path: bpe.FilePath) -> str:
         return "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
     if re.match(rb"<[!?A-Za-z]", start):
         return "this looks like a web page, not a model"
+    for beginning, what in kinds.BEGINNINGS.items():
+        if re.match(beginning, content):
+            return what
     if re.match(rb'\{\s*"[0-9]+"\s*:\s*"', start):
         way = "ids = {token: int(i) for i, token in json.load(open(path)).items()}"
         way += '; json.dump(ids, open("vocab.json", "w"))'
@@ -565,8 +616,7 @@ def looks_like(path: bpe.FilePath) -> str:
 
 
 PAIRS_OF_IDS = (
-    "these are pairs of ids, not of tokens; to convert them: "
-    "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
+    f"these are pairs of ids, not of tokens; to convert them: {kinds.NAMES}"
     "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
 )
 

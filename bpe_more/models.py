@@ -118,7 +118,9 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
     @classmethod
     def load(cls, path: bpe.FilePath) -> Tokenizer:
-        """Load a tokenizer.json, or the one in a folder. Raises ValueError if it isn't supported.
+        """Load a tokenizer.json, or the one in a folder; a tekken.json; or a .model of minbpe.
+
+        Raises ValueError if it isn't supported.
 
         encode() gives the same ids as the program that wrote it, without the tokens that a template adds
         around text.
@@ -402,11 +404,11 @@ def most_threads(encoder: object) -> int:
 
 
 def model_path(path: bpe.FilePath) -> bpe.FilePath:
-    """Return the path of a tokenizer.json: the one in a folder, or path. Raises FileNotFoundError."""
+    """Return the path of a tokenizer.json, or of a tekken.json: in a folder, or path. Raises FileNotFoundError."""
     is_folder = os.path.isdir(path)
-    file = os.path.join(path, "tokenizer.json") if is_folder else path
-    if os.path.exists(file):
-        return file
+    for file in [os.path.join(path, name) for name in ("tokenizer.json", "tekken.json")] if is_folder else [path]:
+        if os.path.exists(file):
+            return file
     reason = "No such file or folder (from a hub, download tokenizer.json first)"
     if is_folder:
         reason = "No tokenizer.json in this folder"

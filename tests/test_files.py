@@ -558,6 +558,9 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\ns
 @pytest.mark.parametrize("data, text", [
     (b"", "the file is empty"), (b"\n", "the file is empty"), (LFS_POINTER, "this is a Git LFS pointer"),
     (b"<!doctype html><title>Sign in</title>", "this looks like a web page"),
+    (b"GGUF\x03\0\0\0", "this is a GGUF file"), (b"[PAD]\r\n" * 900 + b"[UNK]\r\n", "this is the vocabulary of a WordPiece model"),
+    (b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n", "this is a SentencePiece model, not byte-level BPE"),
+    (pickle.dumps({b"a": 1}), "this is a pickle, which can run code, so it is not read"),
 ])
 def test_a_file_that_is_no_model_is_said_to_be_what_it_looks_like(words_txt, data, text):
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
@@ -696,6 +699,10 @@ KINDS = {
     "SmolLM": {"steps": [{"type": "Digits", "individual_digits": False}, OWN_PATTERN], "decoder": None},
     "DeepSeek": {"steps": [split_at(THREE_DIGITS), split_at(KANA), split_at(DEEPSEEK), BYTE_LEVEL],
                  "normalizer": {"type": "Sequence", "normalizers": []}},
+    "BLOOM": {"steps": [split_at(r" ?[^(\s|[.,!?…。，、।۔،])]+"), BYTE_LEVEL]},
+    "Falcon": {"steps": [{"type": "Punctuation", "behavior": "Contiguous"}, OWN_PATTERN,
+                         {"type": "Digits", "individual_digits": False}, split_at("[0-9][0-9][0-9]")]},
+    "Falcon with each digit": {"steps": [{"type": "Punctuation", "behavior": "Isolated"}, OWN_PATTERN, EACH_DIGIT]},
     "one word": {"steps": BYTE_LEVEL},
     "matches only": {"steps": [split_at(r"[a-z ]+|\d", "Removed"), BYTE_LEVEL], "lossy": True},
 }  # fmt: skip
@@ -770,6 +777,20 @@ def test_files_with_ids_in_the_place_of_tokens_say_what_they_are_and_how_to_conv
         "version.txt": "#version: 0.2\n" + "\n".join(f"{left} {right}" for left, right in pairs),
         "comma.txt": "\n".join(f"{left}, {right}" for left, right in pairs), "pairs.json": json.dumps(pairs),
     }  # fmt: skip
+    for form in ("%d,%d", "(%d, %d)"):
+        Path("new ids.json").write_text(json.dumps({form % pair: 256 + number for number, pair in enumerate(pairs)}))
+        with pytest.raises(ValueError, match="^new ids.json: these are pairs of ids, not of tokens") as caught:
+            bpe.Tokenizer.from_files("vocab.json", "new ids.json")
+        found = {"json": json, "path": "new ids.json"}
+        exec(str(caught.value).partition("convert them: ")[2], found)
+        assert found["lines"] == Path("merges.txt").read_text("utf-8").splitlines()[1:] and len(str(caught.value)) <= 300
+    in_base64 = [" ".join(base64.b64encode(token).decode() for token in pair) for pair in tokenizer.merges]
+    Path("base64.txt").write_text("\n".join(in_base64))
+    with pytest.raises(ValueError, match="^base64.txt: these are merges in base64") as caught:
+        bpe.Tokenizer.from_files("vocab.json", "base64.txt")
+    found = {"base64": base64, "bpe": bpe, "path": "base64.txt"}
+    exec(str(caught.value).partition("convert them: ")[2], found)
+    assert found["lines"] == Path("merges.txt").read_text("utf-8").splitlines()[1:]
     for name, text in files.items():
         Path(name).write_text(text)
         for read in (lambda path: bpe.Tokenizer.from_files("vocab.json", path), explain.read_pairs):  # read_pairs: --compare
@@ -859,6 +880,7 @@ def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
     for wrong in ({"a": 1}, {1: "a"}, {b"a": -1}, {1: 2}, {b"a": b"b"}):
         with pytest.raises(ValueError, match="ranks must be {bytes: rank} or {rank: bytes}, not"):
             bpe.read_tiktoken(wrong)
+    assert bpe.read_tiktoken(list(ranks.items())) == bpe.read_tiktoken(path)  # as rustbpe returns them
     with pytest.raises(ValueError, match="two tokens have the same rank"):
         bpe.read_tiktoken({b"a": 1, b"b": 1})
     with pytest.raises(ValueError, match="there are no ranks"):
@@ -943,6 +965,9 @@ LOADED = {  # what other tools write that Tokenizer does as well
         "type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}], "special_tokens": {},
         "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]}),
     "added tokens": with_added_tokens,
+    "an added token that comes twice": with_token(END, id=256),
+    "NFC twice": with_change("normalizer", {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "NFC"}]}),
+    "fuse_unk without an unknown token": with_change("model", "fuse_unk", True),
     "an unknown token that is never needed": with_change("model", "unk_token", END),
     "words that are tokens": with_change("model", "ignore_merges", True),
     "unreachable tokens that are words": with_unreachable_tokens,
@@ -1232,13 +1257,13 @@ def test_everything_that_is_not_supported_is_said_at_once_in_300_characters(tmp_
     content = json.loads(foreign("Llama 3"))
     content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, {"type": "Lowercase"}]}
     content["pre_tokenizer"] = None
-    content["model"].update(byte_fallback=True, fuse_unk=True)
+    content["model"].update(byte_fallback=True, dropout=0.1)
     content["added_tokens"][0].update(lstrip=True)
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError) as caught:
         bpe.Tokenizer.load(tmp_path)
     for reason in ("pre_tokenizer = null", 'normalizers.0.type = "Prepend"', 'normalizers.1.type = "Lowercase"',
-                   "model.byte_fallback = true", "model.fuse_unk = true", "added_tokens.0.lstrip = true"):  # fmt: skip
+                   "model.byte_fallback = true", "model.dropout = 0.1", "added_tokens.0.lstrip = true"):  # fmt: skip
         assert reason in str(caught.value)
     reasons = str(caught.value).removeprefix(f"{tmp_path / 'tokenizer.json'}: ")
     assert reasons.count(" = ") == 8 and reasons.endswith(" are not supported")
@@ -1261,7 +1286,8 @@ def test_everything_that_is_not_supported_is_said_at_once_in_300_characters(tmp_
     ("pre_tokenizer", {"type": "Sequence", "pretokenizers": []}, r'pre_tokenizer = .*"pretokenizers": \[\]} is not supported'),
     ("pre_tokenizer", {"type": "Metaspace"}, 'pre_tokenizer.pretokenizers.0.type = "Metaspace" is not supported'),
     ("version", "2.0", 'version = "2.0" is not supported'),
-    ("model", {"type": "Unigram", "vocab": [["a", 0.0]]}, 'model.type = "Unigram" is not supported'),
+    ("model", {"type": "Unigram", "vocab": [["a", 0.0]]},
+     'this is a SentencePiece model, not byte-level BPE: model.type = "Unigram" is not supported'),
     ("normalizer", {"type": "NFD"}, 'normalizer.type = "NFD" is not supported'),
     *[("normalizer", {"type": "NFC"}, rf"added_tokens\.0\.{flag} = true is not supported") for flag in ("lstrip", "rstrip", "single_word")],
     ("normalizer", {"type": "NFC"}, "the normalized added token .* is not in NFC"),
@@ -1300,8 +1326,7 @@ REFUSED = [
     (with_change("model", "dropout", 0.1), r"model\.dropout = 0\.1 is not supported"),
     (with_change("model", "continuing_subword_prefix", "##"), r'model\.continuing_subword_prefix = "##" is not supp'),
     (with_change("model", "end_of_word_suffix", "</w>"), r'model\.end_of_word_suffix = "</w>" is not supported'),
-    (with_change("model", "fuse_unk", True), r"model\.fuse_unk = true is not supported"),
-    (with_unknown_bytes, "unk_token|the byte b'a'"),
+    (with_unknown_bytes, r"model\.unk_token = .* is for bytes without a token \(1, such as b'a'\): set it to null, .*or add them"),
     (with_change("model", "type", "WordPiece"), "WordPiece"),
     (with_change("model", {"type": "Unigram", "vocab": [["a", 0.0]]}), "Unigram|not a byte-level"),
     (with_change("model", "something_new", 7), r"model\.something_new = 7 is not supported"),
@@ -1322,7 +1347,7 @@ REFUSED = [
     *[(with_token(text, normalized=True), "overlaps another, and only one is normalized")
       for text in ("text|><", f"x{END}y", f"{END}y")],  # tokenizers looks for others first
     (with_token("é"), "é|same bytes"),  # the name of the byte E9
-    (with_token(END, id=256), "duplicate.*endoftext"),
+    (with_token(END, id=256, special=False), "duplicate.*endoftext"),
     (with_change("added_tokens", 0, "id", 300), r"added_tokens\.0\.id = 300"),
     (lambda content: [with_token("<x>", id=number)(content) for number in (600, 601)], "<x>"),
     (with_token("<x>", id=601), r"added_tokens\.1\.id = 601"),

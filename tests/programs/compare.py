@@ -2,11 +2,12 @@
 
     python tests/programs/compare.py FOLDER                    a folder with tokenizer.json, or such a file: with tokenizers
     python tests/programs/compare.py FILE.tiktoken --pattern cl100k    with tiktoken
+    python tests/programs/compare.py tekken.json               with mistral-common, which finds no special tokens in text
     python tests/programs/compare.py FOLDER --texts FILE       each line of a file is one more text
 
 Prints how long loading took and how many texts get equal ids: each text alone, all as a batch, as a stream, and as a
 file, with the engine that the model gets. The exit status is 1 if a text differs, and 2 if the model is refused, with
-the reasons. It needs the packages tokenizers or tiktoken.
+the reasons. It needs the packages tokenizers, tiktoken or mistral-common.
 """
 
 from __future__ import annotations
@@ -59,6 +60,12 @@ def load(path: Path, pattern: str) -> tuple[bpe.Tokenizer, Callable[[str], list[
         pat_str = bpe.PATTERNS.get(pattern, pattern)
         theirs = tiktoken.Encoding("theirs", pat_str=pat_str, mergeable_ranks=ranks, special_tokens=ours.special_ids)
         return ours, lambda text: theirs.encode(text, allowed_special="all"), time.process_time() - start
+    if path.name.startswith("tekken"):
+        from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+        model = Tekkenizer.from_file(path)
+        seconds = time.process_time() - start
+        return bpe.Tokenizer.load(path).ordinary, lambda text: model.encode(text, bos=False, eos=False), seconds
     import tokenizers
 
     tokenizer: Any = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))

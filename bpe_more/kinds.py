@@ -1,0 +1,93 @@
+"""Files other than tokenizer.json: byte-level models of Mistral and minbpe, and what files of other kinds are."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import bpe
+from bpe_more.steps import ONLY_MATCHES, differs_in_oniguruma
+
+# ------------------------------
+# Models that load
+# ------------------------------
+
+# The first special tokens of a tekken.json that doesn't list them
+TEKKEN = [
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
+    "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
+]  # fmt: skip
+
+
+def read_tekken(content: Mapping[str, Any]) -> tuple[list[tuple[bytes, int]], dict[str, int], str]:
+    """Return (ranks of tiktoken, {special token: id}, expression) of a tekken.json, whose special tokens come first."""
+    config, vocab = content["config"], content["vocab"]
+    n, expression = config["default_num_special_tokens"], config["pattern"]
+    bpe.require(n <= len(vocab), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
+    unclear = differs_in_oniguruma(expression)
+    bpe.require(not unclear, "programs may read {!r} in config.pattern differently", unclear)
+    names = {number: f"<SPECIAL_{number}>" for number in range(n)}
+    given = content.get("special_tokens") or []
+    names |= {each["rank"]: each["token_str"] for each in given} if given else dict(enumerate(TEKKEN[:n]))
+    special_ids = {text: token_id for token_id, text in names.items()}
+    bpe.require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
+    tokens = vocab[: config["default_vocab_size"] - n]  # the file has more, which no model uses
+    return [(base64.b64decode(each["token_bytes"]), each["rank"] + n) for each in tokens], special_ids, expression
+
+
+def read_minbpe(text: str) -> tuple[Any, ...]:
+    """Return the arguments of Tokenizer for a .model of minbpe: a pattern, special tokens, and merges of ids."""
+    _, expression, n, *lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    unclear = re.search(r"\[[^]]*(\[|--|&&|~~|\|\|)", expression)  # in a set, which minbpe reads as version 0 of regex
+    bpe.require(not unclear, "regex reads the pattern in two ways: {!r:.99}", expression)
+    specials = dict(line.rsplit(" ", 1) for line in lines[: int(n)])
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    merges = []
+    for new_id, line in enumerate(lines[int(n) :], 256):
+        left, right = (vocab[int(part)] for part in line.split())
+        merges.append((left, right))
+        vocab[new_id] = left + right
+    vocab |= {int(token_id): special.encode("utf-8") for special, token_id in specials.items()}
+    # without a pattern, a text is one word; with one, text between its matches is dropped
+    return vocab, tuple(merges), tuple(specials), ONLY_MATCHES + (expression or r"[\s\S]+")
+
+
+# ------------------------------
+# Kinds that don't
+# ------------------------------
+
+def kind_of(content: Mapping[str, Any]) -> str:
+    """Return the beginning of an error for a tokenizer.json that isn't byte-level BPE: its kind; else ""."""
+    model_type = str(content["model"].get("type", "BPE"))
+    kinds = {"Unigram": "SentencePiece model", "WordPiece": "WordPiece model", "WordLevel": "model of whole words"}
+    kind = kinds.get(model_type, "")
+    steps = json.dumps([content.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
+    if model_type == "BPE" and "ByteLevel" not in steps:
+        is_sentencepiece = content["model"].get("byte_fallback") or "Metaspace" in steps or "▁" in steps
+        kind = "SentencePiece model" if is_sentencepiece else "BPE model of characters"
+    return f"this is a {kind}, not byte-level BPE: " if kind else ""
+
+
+NAMES = "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
+BEGINNINGS = {  # {the beginning of a file: what it is}
+    rb"GGUF": "this is a GGUF file; docs/compatibility.md has the lines that read its vocabulary",
+    rb"\x80[\x02-\x05]": (
+        "this is a pickle, which can run code, so it is not read; for nanochat's tokenizer.pkl, if you trust it: "
+        'vocab, merges = read_tiktoken(pickle.load(open(path, "rb"))._mergeable_ranks)'
+    ),
+    rb"(?s)\n[\x04-\x7f]\n.{1,99}?\x15": "this is a SentencePiece model, not byte-level BPE",
+    rb"(?:[^\n]*\n){0,999}?\[UNK\]\r?\n": "this is the vocabulary of a WordPiece model, not byte-level BPE",
+    rb'\{\s*"\(?[0-9]+, ?[0-9]+\)?"\s*:': (
+        f"these are pairs of ids, not of tokens; to convert them: {NAMES}; "
+        "pairs = [map(int, pair.strip('()').split(',')) for pair in json.load(open(path))]; "
+        "lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
+    ),
+    rb"[A-Za-z0-9+/]{2}== [A-Za-z0-9+/]{2}==\r?\n": (  # the first merge is of two bytes
+        "these are merges in base64; to convert them: lines = [' '.join(bpe.to_printable(base64.b64decode(part)) "
+        "for part in line.split()) for line in open(path)]"
+    ),
+}

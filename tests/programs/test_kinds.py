@@ -1,0 +1,219 @@
+"""Files of other programs that have no tokenizer.json load with the ids of these programs: Mistral's tekken.json, ranks of
+rustbpe, models of minbpe, vocabularies in GGUF files. Other kinds are named.
+"""
+
+import base64
+import functools
+import json
+from pathlib import Path
+
+import llama
+import pytest
+import regex
+from compare import texts_for
+
+import bpe
+from bpe_more import kinds
+from test_bpe import END, FIXTURE, PART, need, trained
+
+HERE = Path(__file__).resolve().parents[2]
+MISTRAL = (HERE / "docs/compatibility.md").read_text(encoding="utf-8").split("each digit is a word.\n\n    ")[1].split("\n")[0]
+
+
+@functools.cache
+def texts():
+    return [*texts_for([END], 500), PART]
+
+
+# --- Mistral's tekken.json -------------------------------------------------------------------------------------------
+
+
+def tekken(*, named):
+    """The contents of a small tekken.json: 30 special tokens, and more tokens than the model has."""
+    vocab, _ = trained(2000, MISTRAL)
+    tokens = [token for token in vocab.values() if token != END.encode()]
+    content = {
+        "config": {"pattern": MISTRAL, "num_vocab_tokens": len(tokens), "default_vocab_size": 1500, "default_num_special_tokens": 30,
+                   "version": "v13" if named else "v3"},
+        "vocab": [{"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None} for rank, token in enumerate(tokens)],
+    }  # fmt: skip
+    names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[THINK]"]
+    return {**content, "special_tokens": [{"rank": n, "token_str": text, "is_control": True} for n, text in enumerate(names)]} if named else content
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_tekken_json_has_the_ids_of_mistral_common(tmp_path, named):
+    need("mistral_common")
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+    path = tmp_path / "tekken.json"
+    path.write_text(json.dumps(tekken(named=named)))
+    theirs, ours = Tekkenizer.from_file(path), bpe.Tokenizer.load(tmp_path)
+    assert [ours.encode_ordinary(text) for text in texts()] == [theirs.encode(text, bos=False, eos=False) for text in texts()]
+    assert {text: theirs.get_special_token(text) for text in ours.special_tokens} == ours.special_ids and len(ours.special_ids) == 30
+    assert (len(ours), ours.encode("<s>")) == (theirs.n_words, [theirs.bos_id])
+    ours.save(tmp_path)
+    elsewhere = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    again = bpe.Tokenizer.load(tmp_path)
+    for text in texts():
+        assert ours.encode(text) == again.encode(text) == elsewhere.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("change, text", [
+    (lambda content: content["config"].update(pattern=r"\pL+|."), r"programs may read .*pL.* in config.pattern differently"),
+    (lambda content: content["config"].update(default_num_special_tokens=10**9), "1,000,000,000 is more than there are tokens"),
+    (lambda content: content["special_tokens"][2].update(rank=77), "two special tokens have the same text, or ids beyond 30"),
+    (lambda content: content["special_tokens"][2].update(token_str="<s>"), "two special tokens have the same text"),
+    (lambda content: content["vocab"][2].update(rank=1), "two tokens have the same rank"),
+    (lambda content: content["vocab"][2].clear(), "not a byte-level BPE model"),
+])  # fmt: skip
+def test_a_damaged_tekken_json_is_an_error_with_its_name(tmp_path, change, text):
+    content = tekken(named=True)
+    change(content)
+    (tmp_path / "tekken.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"tekken.json: .*{text}") as caught:
+        bpe.Tokenizer.load(tmp_path)
+    assert len(str(caught.value)) <= 300 + len(str(tmp_path / "tekken.json"))
+
+
+def test_the_special_tokens_that_a_tekken_json_does_not_list_are_those_of_mistral_common():
+    need("mistral_common")
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+    assert [token["token_str"] for token in Tekkenizer.DEPRECATED_SPECIAL_TOKENS] == kinds.TEKKEN
+
+
+# --- rustbpe and minbpe ----------------------------------------------------------------------------------------------
+
+
+def test_the_ranks_of_rustbpe_have_its_ids():
+    theirs = need("rustbpe").Tokenizer()
+    theirs.train_from_iterator(iter(FIXTURE.split(END)), 1000)
+    ours = bpe.Tokenizer(*bpe.read_tiktoken(theirs.get_mergeable_ranks()), pattern=theirs.get_pattern())
+    assert [ours.encode(text) for text in texts()] == [theirs.encode(text) for text in texts()]
+
+
+MINBPE_GPT4 = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"""
+
+
+def replaced(ids, pair, new_id):
+    result = []
+    for number in ids:
+        if result and (result[-1], number) == pair:
+            result[-1] = new_id
+        else:
+            result.append(number)
+    return result
+
+
+class Minbpe:
+    """What minbpe does, from its lecture: merges of ids, the most frequent first, and the lowest one when it encodes."""
+
+    def __init__(self, pattern):
+        self.pattern, self.merges = pattern, {}
+
+    def words(self, text):
+        return [list(word.encode()) for word in (regex.findall(self.pattern, text) if self.pattern else [text])]
+
+    def train(self, text, size):
+        words = self.words(text)
+        for new_id in range(256, size):
+            counts = {}
+            for word in words:
+                for pair in zip(word, word[1:]):
+                    counts[pair] = counts.get(pair, 0) + 1
+            pair = max(counts, key=counts.get)
+            words = [replaced(word, pair, new_id) for word in words]
+            self.merges[pair] = new_id
+
+    def encode(self, text):
+        ids = []
+        for word in self.words(text):
+            while len(word) > 1:
+                pair = min(zip(word, word[1:]), key=lambda pair: self.merges.get(pair, 10**9))
+                if pair not in self.merges:
+                    break
+                word = replaced(word, pair, self.merges[pair])
+            ids += word
+        return ids
+
+    def save(self, path, special_tokens):
+        lines = ["minbpe v1", self.pattern, str(len(special_tokens)), *(f"{text} {token_id}" for text, token_id in special_tokens.items())]
+        path.write_text("\n".join([*lines, *(f"{left} {right}" for left, right in self.merges), ""]), encoding="utf-8", newline="")
+
+
+@pytest.mark.parametrize("pattern", ["", MINBPE_GPT4, bpe.GPT2, r"[a-z]+|\d"])
+def test_a_model_of_minbpe_has_its_ids(tmp_path, pattern):
+    theirs, specials = Minbpe(pattern), {"<|endoftext|>": 100257, "<|fim|>": 100258}
+    theirs.train(PART[:20_000], 320)
+    theirs.save(tmp_path / "mine.model", specials)
+    ours = bpe.Tokenizer.load(tmp_path / "mine.model")
+    few = [*texts()[::6], PART[:500]]
+    assert [ours.encode_ordinary(text) for text in few] == [theirs.encode(text) for text in few]
+    assert ours.special_ids == specials and ours.encode("a<|fim|>") == [97, 100258]
+    ours.save(tmp_path)
+    assert [bpe.Tokenizer.load(tmp_path).encode_ordinary(text) for text in few] == [theirs.encode(text) for text in few]
+    (tmp_path / "mine.model").write_bytes((tmp_path / "mine.model").read_bytes().replace(b"\n", b"\r\n"))
+    assert bpe.Tokenizer.load(tmp_path / "mine.model").vocab == ours.vocab
+
+
+@pytest.mark.parametrize("text", ["minbpe v1\n[[a-z]--b]\n0\n", "minbpe v1\n\n0\n97 999\n", "minbpe v1\n\n", "minbpe v1\n(\n0\n",
+                                  "minbpe v1\n\n1\n<a>\n", "minbpe v1\n\n0\n97 98\n97 98\n"])  # fmt: skip
+def test_a_damaged_model_of_minbpe_is_an_error_with_its_name(tmp_path, text):
+    (tmp_path / "mine.model").write_text(text)
+    with pytest.raises(ValueError, match=r"mine\.model: ") as caught:
+        bpe.Tokenizer.load(tmp_path / "mine.model")
+    assert "\n" not in str(caught.value)
+
+
+# --- GGUF, and kinds that are only named -----------------------------------------------------------------------------
+
+
+def test_the_lines_of_the_docs_read_the_vocabulary_of_a_gguf_file(tmp_path, monkeypatch):
+    need("gguf")
+    monkeypatch.chdir(tmp_path)
+    model = bpe.Tokenizer(*trained(1000), [END, "<pad>"])
+    llama.write_gguf(model, "gpt-2", Path("model.gguf"))
+    page = (HERE / "docs/compatibility.md").read_text(encoding="utf-8")
+    found = {}
+    exec(regex.search(r"(?s)<!-- needs gguf -->\n```python\n(.*?)```", page)[1], found)
+    ours = found["load_gguf"]("model.gguf", "gpt2")
+    assert (ours.vocab, ours.merges, ours.special_ids) == (model.vocab, model.merges, model.special_ids)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model.v1", "mistral_instruct_tokenizer_241114.model.v7"])
+def test_a_file_of_sentencepiece_is_named(name):
+    path = Path(need("mistral_common").__file__).parent / "data" / name
+    for read in (bpe.Tokenizer.load, bpe.read_tiktoken):
+        with pytest.raises(ValueError, match=f"{name}: this is a SentencePiece model, not byte-level BPE$"):
+            read(path)
+
+
+def tokenizer_json(tokenizers, kind):
+    """The tokenizer.json of a kind, as tokenizers writes it."""
+    models, pre = tokenizers.models, tokenizers.pre_tokenizers
+    model = {"WordPiece": models.WordPiece, "Unigram": models.Unigram, "WordLevel": models.WordLevel}.get(kind, models.BPE)()
+    tokenizer = tokenizers.Tokenizer(model)
+    if kind == "Llama 2":
+        tokenizer = tokenizers.Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+        tokenizer.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")])
+    elif kind == "Metaspace":
+        tokenizer.pre_tokenizer = pre.Metaspace()
+    elif kind == "characters":
+        tokenizer.pre_tokenizer = pre.Whitespace()
+    return tokenizer.to_str()
+
+
+@pytest.mark.parametrize("kind, name, reason", [
+    ("Unigram", "SentencePiece model", 'model.type = "Unigram"'), ("Llama 2", "SentencePiece model", '.type = "Prepend"'),
+    ("Metaspace", "SentencePiece model", '"Metaspace"'), ("WordPiece", "WordPiece model", 'model.type = "WordPiece"'),
+    ("WordLevel", "model of whole words", 'model.type = "WordLevel"'), ("characters", "BPE model of characters", '"Whitespace"'),
+])  # fmt: skip
+def test_a_tokenizer_json_of_another_kind_is_named_by_its_kind_first_then_by_all_reasons(tmp_path, kind, name, reason):
+    path = tmp_path / "tokenizer.json"
+    path.write_text(tokenizer_json(need("tokenizers"), kind), encoding="utf-8")
+    with pytest.raises(ValueError) as caught:
+        bpe.Tokenizer.load(path)
+    message = str(caught.value).removeprefix(f"{path}: ")
+    assert message.startswith(f"this is a {name}, not byte-level BPE: ") and reason in message
+    assert len(message) <= 300 and "\n" not in message  # three lines of 100 characters

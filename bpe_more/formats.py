@@ -40,7 +40,9 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_i
     settings are those of Tokenizer for models of other programs, and roles are for transformers, as are the
     files that come along from the folder `source`, instead of those in `folder`.
     """
-    ids, pairs = bpe.printable(vocab, merges, special_ids)
+    unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
+    # printable() names a token by its last id; of two, merges make the first
+    ids, pairs = bpe.printable(dict(reversed([*vocab.items()])), merges, {**special_ids, **unreachable})
     left_out = special_tokens_left_out(ids, special_ids)
     if not left_out:
         bpe.check_special_names(special_ids)
@@ -284,7 +286,11 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     if digits:  # a merge across a border of numbers is never made
         pairs = [pair for pair in pairs if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
+    names = vocab
     vocab, merges = bpe.to_bytes(vocab | special_ids, pairs, specials)
+    if len(set(vocab.values())) < len(vocab):
+        unclear = {token_id: name for name, token_id in names.items() if bpe.to_printable(vocab[token_id]) != name}
+        settings["unreachable"] = {i: name for i, name in unclear.items() if bpe.to_printable(vocab[i]) in names}
     # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
     return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
 

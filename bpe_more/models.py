@@ -33,8 +33,11 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     ignore_merges   a word that is a token stays whole; it has this name in tokenizer.json. Merges that
                     read_tiktoken returns (WordsFirst) set it, since tiktoken does so
 
-    Two ids may have the same bytes if the second one is a special token's: if both 5 and 9 are b"<s>",
-    9 is the special token.
+    unreachable     {{id: name}} of tokens of the file with the bytes of another token, whose names have
+                    characters that stand for no byte, so that no program finds them in text
+
+    Two ids may have the same bytes if the second one is a special token's, or unreachable: if both 5 and 9
+    are b"<s>", 9 is the special token.
 
     A token that encode() can never give is a warning, unless the merges are a tuple, as those of load()
     and of copies are: a model of another program has such tokens there, too.
@@ -42,18 +45,21 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_tokens: bpe.Strings = None,
                  pattern: Any = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
-                 rest: Mapping[str, Any] | None = None, ignore_merges: bool = False) -> None:
+                 rest: Mapping[str, Any] | None = None, ignore_merges: bool = False,
+                 unreachable: Mapping[int, str] | None = None) -> None:
+        self._unreachable = {token_id: name for token_id, name in (unreachable or {}).items() if token_id in vocab}
         self._kept, self._normalized = bpe.check_special_tokens(kept), bpe.check_special_tokens(normalized)
         self._rest = dict(rest or {})
         self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
         specials = bpe.check_special_tokens(special_tokens)
-        vocab, second_ids = without_second_ids(vocab, specials)
+        vocab, second_ids = without_second_ids(vocab, specials, self._unreachable)
         super().__init__(vocab, merges, [special for special in specials if special not in second_ids], pattern)
         if second_ids:
             self._options = self._options._replace(special_tokens=specials)
             self._special_ids |= second_ids
             self._special_ids = {special: self._special_ids[special] for special in specials}
             self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
+        self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self._unreachable.items()}
         if not isinstance(self.pattern, str):
             steps = Steps(self.pattern)
             steps.normalized = self._normalized
@@ -95,7 +101,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         """Return the arguments for models of other programs that this model needs."""
         values = {
             "kept": self._kept, "normalized": self._normalized, "rest": self._rest,
-            "ignore_merges": self._ignore_merges,
+            "ignore_merges": self._ignore_merges, "unreachable": self._unreachable,
         }  # fmt: skip
         return {name: value for name, value in values.items() if value}
 
@@ -104,6 +110,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         if pattern is None:  # (), after a normal form alone, means no steps
             pattern = self.pattern
         hidden = {token_id for text, token_id in self._special_ids.items() if text not in special_tokens}
+        hidden.update(self._unreachable)
         hidden.difference_update(*self._merge_ids)  # an id that merges use, too, stays
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
         return Tokenizer(vocab, tuple(self._merges), special_tokens, pattern, ignore_merges=self._ignore_merges)
@@ -142,8 +149,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
-        vocab = dict(reversed(self._vocab.items()))  # printable() names a token by its last id; merges make the first
-        model = vocab, self._merges, self._special_ids, self.pattern
+        model = self._vocab, self._merges, self._special_ids, self.pattern
         if note := formats.save_model(*model, folder, self._settings(), roles):
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
@@ -269,24 +275,27 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             yield b"" if token_id in skipped else token
 
 
-def without_second_ids(vocab: Mapping[int, bytes],
-                       special_tokens: Sequence[str]) -> tuple[Mapping[int, bytes], dict[str, int]]:
+def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str],
+                       unreachable: Iterable[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
     """Take the special tokens that have the bytes of an earlier token out of a vocabulary; return it, and their ids.
 
-    If there are any, special tokens without an id get theirs, after the greatest one.
+    Unreachable tokens go, too. If there are any, special tokens without an id get theirs, after the greatest one.
     """
     if len(set(vocab.values())) == len(vocab):
         return vocab, {}
     texts = {special.encode("utf-8"): special for special in special_tokens}
     first: set[bytes] = set()
     second_ids: dict[str, int] = {}
+    unreachable = set(unreachable)
     for token_id, token in vocab.items():
+        if token_id in unreachable:
+            continue
         if token in first and token in texts:
             second_ids.setdefault(texts[token], token_id)  # ids_of() refuses a third one
         first.add(token)
     free_ids = itertools.count(max(vocab) + 1)  # here, because the ids that are taken out may be the greatest
     more = {next(free_ids): token for token in texts if token not in first}
-    hidden = set(second_ids.values())
+    hidden = unreachable.union(second_ids.values())
     return {token_id: token for token_id, token in vocab.items() if token_id not in hidden} | more, second_ids
 
 

@@ -1043,6 +1043,44 @@ def test_a_tokenizer_json_with_nested_groups_says_so(tmp_path):
         bpe.Tokenizer.load(path)
 
 
+@only_python
+def test_a_token_that_no_program_finds_in_text_is_kept_beside_the_one_with_its_bytes(tmp_path):
+    """The package cute_tokenizer has 2,602 such: characters, not bytes in printable characters."""
+    tokenizers, name = need("tokenizers"), "今"
+    bpe.Tokenizer(*trained(600), [END]).save(tmp_path)
+    path = changed(tmp_path, lambda content: content["model"]["vocab"].update({name: 601, bpe.to_printable(name.encode()): 600}))
+    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), bpe.Tokenizer.load(path)
+    text = f"{PART}{name}{END}今天"
+    tokenizer.save(tmp_path / "again")
+    again = bpe.Tokenizer.load(tmp_path / "again")
+    for model in (tokenizer, again, pickle.loads(pickle.dumps(tokenizer)), tokenizer.extend(texts=["zq zq"], n_tokens=1)):
+        assert model.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+        assert model.decode([601, 600]) == theirs.decode([601, 600]) == "今今"
+        assert model.encode_ordinary(f"{END} a") == tokenizer.encode_ordinary(f"{END} a")
+    assert json.loads(path.read_bytes())["model"]["vocab"].items() <= json.loads((tmp_path / "again/tokenizer.json").read_bytes())["model"]["vocab"].items()
+    assert tokenizer.with_special_tokens(["<new>"]).special_ids == {END: 256, "<new>": 602}
+
+
+@only_python
+def test_the_command_line_extends_a_model_with_two_ids_of_one_token_as_the_library_does(main):
+    """Merges were written with the name of the special token, which has the second id."""
+    Path("old").mkdir()
+    content = json.loads(foreign("GPT-NeoX"))
+    content["model"]["vocab"]["ĠĠt"] = content["model"]["vocab"].pop("zzz")
+    content["model"]["merges"].append("ĠĠ t")
+    Path("old/tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    old = bpe.Tokenizer.load("old")
+    spaces = b"  "
+    assert list(old.vocab.values()).count(spaces) == 2 and old.ids[spaces] != old.special_ids["  "]
+    Path("new.txt").write_text("zqx zqx\n", encoding="utf-8")
+    assert main("new.txt", "+2", "--extend", "old", "--model", "extended")[0] == 0
+    new, expected = bpe.Tokenizer.load("extended"), old.extend("new.txt", 2)
+    assert contents(new) == contents(expected) and new.special_ids == old.special_ids
+    saved = json.loads(Path("extended/tokenizer.json").read_bytes())["model"]
+    expected.save("by the library")
+    assert saved == json.loads(Path("by the library/tokenizer.json").read_bytes())["model"] and ["ĠĠ", "t"] in saved["merges"]
+
+
 def texts_with_traps(seed, n, specials):
     rng = random.Random(seed)
     halves = [half for token in specials for half in (token, token[: len(token) // 2], token[len(token) // 2 :])]

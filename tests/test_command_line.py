@@ -654,7 +654,7 @@ HINT = "zcat .*iconv -f .*--errors replace"
     ("300", "corpus"), ("", "corpus"), ("--encode ids.npy", "corpus"), ("c.txt -10", "a positive integer, not -10"),
     ("c.txt 10", r"vocabulary size 10 is too small; the minimum is 257 \(256 bytes \+ 1 special token\)"),
     ("c.txt --vocab-size 300", "--vocab-size"), ("c.txt 300 --special-tokens <x>", "--special-tokens|size"),
-    ("c.txt 300 --colour", "--colour$"), ("c.txt 300 --patern o200k", "--patern.*; did you mean --pattern\\?$"),
+    ("c.txt 300 --flavour", "--flavour$"), ("c.txt 300 --patern o200k", "--patern.*; did you mean --pattern\\?$"),
     ("c.txt 300 --special-tokens=x", "did you mean --special-token\\?$"), ("c.txt 300 --show", "--show needs a value$"),
     *[(f"{before} {option} -foo", f"{option} needs a value; if -foo is one, write {option}=-foo$")
       for before, option in (("", "--show"), ("c.txt 300", "--special-token"), ("c.txt 300", "--pattern"), ("c.txt", "--encode"))],
@@ -678,15 +678,16 @@ HINT = "zcat .*iconv -f .*--errors replace"
     ("--show x c.txt", "--show"), ("--show x", "bpeModel"), ("--show x --model none", "none"),
     ("missing.txt 300", "^error: No such file or directory: 'missing.txt'$"), ("c.txt missing.txt 300", "missing.txt"),
     (". 300", r"error: \.[: ].*(folder|directory)"), ("c.txt docs 300", "error: docs.*(folder|directory)"),
-    ("c.txt 300 --model c.txt", "c.txt"), ("my.gz 300", f"my.gz: not valid UTF-8 at byte 1 .*{HINT}"),
+    ("c.txt 300 --model c.txt", "c.txt"), ("packed 300", f"packed: not valid UTF-8 at byte 1 .*{HINT}"), ("my.gz 300", "^error: my.gz: Compressed file ended"),
 ])  # fmt: skip
 def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text):
     os.mkdir("docs")
     Path("c.txt").write_bytes(b"hello")
-    Path("my.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    for name in ("my.gz", "packed"):
+        Path(name).write_bytes(b"\x1f\x8b\x08\x00")
     message = error(*shlex.split(arguments))
     assert regex.search(text, message) and "Errno" not in message, message
-    assert sorted(os.listdir()) == ["c.txt", "docs", "my.gz", "words.txt"]
+    assert sorted(os.listdir()) == ["c.txt", "docs", "my.gz", "packed", "words.txt"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no file name has a newline there")

@@ -143,9 +143,12 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
     found = {token_id: pieces.get(token, []) for token_id, token in new.vocab.items()}
     for text, token_id in new.special_ids.items():
         found[token_id] = old.encode_ordinary(text)
+    ids_stay = set(old.special_ids.values()) <= set(new.special_ids.values())  # else the names stay, after prune()
     for text, token_id in old.special_ids.items():
-        if text in new.special_ids or token_id in new.special_ids.values():  # it stayed, or has another name
-            found[new.special_ids.get(text, token_id)] = [token_id]
+        if ids_stay:
+            found[token_id] = [token_id]
+        elif text in new.special_ids:
+            found[new.special_ids[text]] = [token_id]
     return found
 
 
@@ -155,6 +158,7 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
     bpe.require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
     for text in bpe.check_special_tokens(names.values()):
         bpe.require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
+
     def renamed(tokens: Iterable[str]) -> tuple[str, ...]:
         return bpe.check_special_tokens(names.get(token, token) for token in tokens)
 
@@ -197,4 +201,6 @@ def prune(tokenizer: Any, vocab_size: int, input_path: bpe.Paths = None, *, text
     new_ids = {token_id: number for number, token_id in enumerate(left)}
     vocab = {new_ids[token_id]: token for token_id, token in tokenizer.vocab.items() if token_id in new_ids}
     merges = [pair for pair in tokenizer.merges if b"".join(pair) not in gone]
-    return changed(tokenizer, vocab, merges, rest=formats.in_templates(tokenizer._rest, {}, new_ids))
+    unreachable = {new_ids[token_id]: name for token_id, name in tokenizer._unreachable.items()}
+    rest = formats.in_templates(tokenizer._rest, {}, new_ids)
+    return changed(tokenizer, vocab, merges, rest=rest, unreachable=unreachable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import operator
 import os
@@ -201,6 +202,8 @@ def engine_used(options: bpe.Options, encoder: Any = None) -> str:
     if engine and not reason:
         if lacks := corpora.lacking_in_c(options.pattern):
             reason = f"C scans no pattern with {lacks}"
+        elif encoder is None and steps.steps_of(options.pattern)[0]:
+            reason = "C counts no words after a normal form"
         elif isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder):  # a NormalizingEncoder has it inside
             reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"
@@ -268,6 +271,11 @@ def check_folder(folder: str, inputs: Sequence[str]) -> None:
     """Refuse a folder in which no model can be saved."""
     bpe.require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
     outputs.check_outputs(formats.model_files(folder), inputs)
+    place = os.path.realpath(folder)
+    while not os.path.exists(place):  # save() makes missing folders
+        place = os.path.dirname(place)
+    if not os.access(place, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), place)
 
 
 def count(args: Namespace, corpus: corpora.Corpus, special_ids: Mapping[str, int]) -> tuple[Any, int]:

@@ -9,6 +9,7 @@ Packages are imported when a text or a file needs them: pyarrow for Arrow and Pa
 from __future__ import annotations
 
 import bisect
+import codecs
 import contextlib
 import functools
 import gzip
@@ -23,7 +24,13 @@ from typing import Any, NamedTuple
 
 import bpe
 
-fast_json: Callable[[bytes], Any] = json.loads
+
+def plain_json(line: bytes) -> Any:
+    """Parse JSON. json.loads(line) would also take half of a surrogate, and a byte-order mark."""
+    return json.loads(line.decode("utf-8"))
+
+
+fast_json: Callable[[bytes], Any] = plain_json
 with contextlib.suppress(ImportError):
     fast_json = importlib.import_module("orjson").loads
 
@@ -306,6 +313,8 @@ def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
 def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
     """Return the texts of lines of JSON."""
     texts = []
+    if first == 1:
+        lines = lines.removeprefix(codecs.BOM_UTF8)
     for number, line in enumerate(lines.split(b"\n"), first):
         if line and not line.isspace():
             try:

@@ -80,10 +80,28 @@ def check_size(expression: str) -> None:
     shown = f"pattern {expression!r:.100}"
     length = len(expression)
     bpe.require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
+    readings = [expression]
+    if re.search(r"\(\?[a-zA-Z0-9]*x", expression):  # (?x): # begins a comment
+        readings.append(re.sub("#[^\n]*", "", expression))
+    for reading in readings:
+        for nested in (True, False):  # as versions 1 and 0 of regex read a set in a set
+            check_repetitions(reading, shown, nested)
+
+
+PART = re.compile(r"(?s)\\.|\[\^?\]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}|\|\||.")
+
+
+def check_repetitions(expression: str, shown: str, nested: bool) -> None:
+    """Refuse an expression with too many characters if its repetitions are written out."""
     sizes = [0]  # of the open groups: how many characters they have with their repetitions
     last = depth = 0  # the size of the last item, and how many sets are open
-    for part in re.findall(r"(?s)\\.|\[\^?\]?|\{[0-9]*,?[0-9]+\}|\|\||.", expression):
-        if part[0] == "[" or (part == "]" and depth):
+    at = 0
+    while match := PART.match(expression, at):
+        part, at = match[0], match.end()
+        if not depth and expression.startswith("(?#", at - 1):
+            at = expression.find(")", at) + 1 or len(expression)
+            continue
+        if (part[0] == "[" and (nested or not depth)) or (part == "]" and depth):
             depth += 1 if part[0] == "[" else -1
             last = 1
         elif depth:
@@ -95,8 +113,9 @@ def check_size(expression: str) -> None:
         elif part == ")" and len(sizes) > 1:
             last = sizes.pop()
         elif part[0] == "{" and len(part) > 1:
-            times = int(part[1:-1].rpartition(",")[2].lstrip("0")[:7] or 0)  # 7 digits are too many anyway
-            last *= max(times - 1, 0)  # x is counted already
+            least, _, most = part[1:-1].partition(",")
+            n = int((most or least).lstrip("0")[:7] or 0)  # 7 digits are too many anyway
+            last *= max(n - 1, 0)  # x is counted already
         else:
             last = 1
         sizes[-1] += last

@@ -192,8 +192,23 @@ def test_sources_after_other_changes():
     assert more.sources(old)[500] == old.encode_ordinary("<|user|>")
     renamed = old.rename_special_tokens({"<|r|>": "<|user|>"})
     assert renamed.sources(old) == {token_id: [token_id] for token_id in old.vocab}
+    for names in ({END: "<|r|>", "<|r|>": END}, {END: "<|r|>", "<|r|>": "<|s|>"}):
+        assert old.rename_special_tokens(names).sources(old) == {token_id: [token_id] for token_id in old.vocab}
     with pytest.raises(ValueError, match="is of another model"):
         by_hand().sources(old)
+
+
+def test_a_token_with_two_names_keeps_both_when_others_go(tmp_path):
+    trained(300, [END]).save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["vocab"] |= {"\u00e2\u0138\u0123a": 300, "\u2581a": 301}  # both are the bytes of U+2581 and a
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    tokenizer = bpe.Tokenizer.load(tmp_path)
+    pruned = tokenizer.prune(290)
+    assert len(pruned) == 290 and pruned.encode(PART) == trained(289, [END]).encode(PART)
+    pruned.save(tmp_path / "pruned")
+    vocab = json.loads((tmp_path / "pruned" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    assert vocab["\u2581a"] == 289
 
 
 # --- special tokens --------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import corpora, outputs
+from bpe_more import command, corpora, outputs
 from shared import BAD_UTF8, pipe_of, read_ids, wait_for
 from test_bpe import (
     CORPORA,
@@ -136,6 +136,8 @@ def test_no_permission(tmp_path):
             bpe.train_bpe(tmp_path / "secret.txt", 300)
         with pytest.raises(PermissionError):
             bpe.Tokenizer({}, []).save(tmp_path / "locked" / "x")
+        with pytest.raises(PermissionError):  # before training
+            command.check_folder(str(tmp_path / "locked" / "x"), [])
     finally:
         os.seteuid(user)
 

@@ -148,6 +148,8 @@ def test_the_default_version_of_regex_changes_nothing(pattern, monkeypatch):
 @pytest.mark.parametrize("pattern", [
     "x{0,3000000}", "x{20000000}", "x{4000000000}", "(?:x{10000}){10000}", "(?:x{999}y){0,999}", "(?:" * 400 + "a" + ")" * 400,
     "[" * 400 + "a" + "]" * 400, "(?:ab|c)" * 9999, "x{" + "9" * 5000 + "}", r"[\w||\d]", "[a&&]", "(a", "(?r)b+", "x" * 30000 + "\n",
+    "(?#[)(?:x{10000}){10000}", r"(?#\)(?:x{10000}){10000}", "[[a](?:x{10000}){10000}", "[(?#](?:x{10000}){10000}",
+    "(?:x{10000,}){9000}", "(?x)#[\n(?:x{10000}){10000}#]",
 ])  # fmt: skip
 def test_a_pattern_that_would_take_long_is_refused_in_a_line(pattern):
     start = time.process_time()

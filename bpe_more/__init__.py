@@ -14,6 +14,9 @@ bpe.py defines the results; this folder must give the same.
     engine      the C engine with tables of words and encoders
     patterns    a pattern as an automaton
     machine     the automaton as tables for C, and a machine that is faster
+    cluster     training and encoding on a cluster
+    tasks       tasks on the workers of Dask, Ray and Spark, or in processes of this machine
+    urls        files of this machine, and those that URLs name
 """
 
 VERSION = "0.8.0"  # that of bpe.py: versions can mix, and then this folder is not used

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import time
+import warnings
 from argparse import ArgumentParser, Namespace
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
@@ -80,6 +81,12 @@ def make_parser() -> ArgumentParser:
     column = "the column of Parquet and JSON Lines (.parquet, .jsonl, .json) that has the texts (default: text)"
     parser.add_argument("--column", metavar="NAME", help=column)
     parser.add_argument("--as", choices=["text"], dest="as_text", help="text: read JSON as plain text")
+    url = "work on a cluster: dask://HOST:PORT, ray://HOST:PORT, spark://HOST:PORT, or local (see docs/cluster.md)"
+    parser.add_argument("--cluster", metavar="URL", help=url)
+    counts = "with --cluster: a folder that keeps counts, so that a second start only counts the rest"
+    parser.add_argument("--counts", metavar="FOLDER", help=counts)
+    parser.add_argument("--buckets", type=int, metavar="N", help="with --cluster: divide words into so many parts")
+    parser.add_argument("--task-bytes", type=int, metavar="N", help="with --cluster: how many bytes a task counts")
     return parser
 
 
@@ -156,9 +163,19 @@ def run(args: Namespace) -> int:
             args.corpus.pop()
     bpe.require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
     progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
-    same, encoder = True, None
     if args.encode is not None:
         bpe.require(size is None, "--encode uses a saved model: train it first, with another command")
+    elif args.extend is None:
+        text = "the last argument must be the vocabulary size, such as 10000 or 10k, not {!r}"
+        text += "; +N is for --extend MODEL" if last.startswith("+") else ""
+        bpe.require(size is not None and not last.startswith("+"), text, last)
+    same, encoder = True, None
+    if args.cluster is not None:
+        on_cluster(args, size or 0, progress)
+        return 0
+    for name in ("counts", "buckets", "task_bytes"):
+        bpe.require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
+    if args.encode is not None:
         tokenizer = load_model(args)
         given = given_options(args, ENCODING)
         check_names(args.corpus)
@@ -176,15 +193,49 @@ def run(args: Namespace) -> int:
         bpe.require(last.startswith("+") and size, text, last)
         corpus = extend(args, size or 0, given_options(args, EXTENDING), progress)
     else:
-        text = "the last argument must be the vocabulary size, such as 10000 or 10k, not {!r}"
-        text += "; +N is for --extend MODEL" if last.startswith("+") else ""
-        bpe.require(size is not None and not last.startswith("+"), text, last)
         given = given_options(args, TRAINING)
         given["special_tokens"] = bpe.special_tokens_of(args)
         corpus, same = train(args, bpe.Options(**given, vocab_size=size, progress=progress).checked())
 
     report(args, "engine", engine_used(corpus.options, encoder))
     return 0 if same else 1
+
+
+def on_cluster(args: Namespace, size: int, progress: bool) -> None:
+    """Train or encode with --cluster."""
+    from bpe_more import cluster, tasks  # only now: few runs need them
+
+    tasks_here = args.explain, args.compare, args.extend
+    bpe.require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
+    bpe.require("-" not in args.corpus, "--cluster can't read standard input: write the text to files")
+    with warnings.catch_warnings(record=True) as caught:
+        if args.encode is not None:
+            tokenizer = load_model(args)
+            given = given_options(args, ENCODING)
+            with tasks.connected(args.cluster) as client:
+                n_ids = cluster.encode(client, args.corpus, tokenizer, args.encode, progress=progress, **given)
+            report(args, "model", description(tokenizer, args.model or "bpeModel"))
+            report(args, "encoded", bpe.plural(n_ids, "token"))
+            report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
+        else:
+            given = given_options(args, TRAINING)
+            given["special_tokens"] = bpe.special_tokens_of(args)
+            options = bpe.Options(**given, vocab_size=size).checked()
+            folder = "bpeModel" if args.model is None else args.model
+            bpe.check_special_names(options.special_tokens)
+            check_folder(folder, list(filter(os.path.exists, args.corpus)))  # not URLs
+            given |= {"counts": args.counts, "buckets": args.buckets, "task_bytes": args.task_bytes}
+            with tasks.connected(args.cluster) as client:
+                tokenizer = cluster.train(client, args.corpus, size, progress=progress, **given)
+            specials = bpe.plural(len(options.special_tokens), "special token")
+            merges = bpe.plural(len(tokenizer.merges), "merge")
+            report(args, "vocabulary", f"{len(tokenizer):,} = 256 bytes + {specials} + {merges}")
+            model = tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.pattern
+            if note := save_somewhere(model, folder):
+                report(args, "note", note)
+            report(args, "saved", folder)
+    for warning in caught:
+        report(args, "note", str(warning.message))
 
 
 def check_names(paths: Iterable[str]) -> None:

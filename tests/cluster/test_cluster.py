@@ -1,0 +1,325 @@
+"""bpe_more/cluster.py on each engine for tasks: the merges of one machine, the ids of encode_files, and what is kept.
+
+    pytest -q tests/cluster
+"""
+
+import contextlib
+import functools
+import http.server
+import json
+import os
+import threading
+from array import array
+
+import pytest
+
+import bpe
+from bpe_more import cluster, tasks, urls
+from shared import read_ids
+from test_bpe import CORPUS, END, HERE, need
+
+FORMATS = ["txt", "jsonl", "parquet"]
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """The fixture as four files of each format, with special tokens in them: {format: pattern of paths}."""
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = CORPUS.read_text(encoding="utf-8").splitlines(keepends=True)
+    for number in range(4):
+        texts = ["".join(lines[start : start + 20]) + END for start in range(number * 20, len(lines), 80)]
+        (folder / f"{number}.txt").write_text("".join(texts), encoding="utf-8")
+        (folder / f"{number}.jsonl").write_text("".join(json.dumps({"body": text}) + "\n" for text in texts))
+        with contextlib.suppress(ImportError):
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(pyarrow.table({"body": texts}), folder / f"{number}.parquet", row_group_size=3)
+    return folder
+
+
+def options_of(kind):
+    if kind == "parquet":
+        need("pyarrow")
+    return {} if kind == "txt" else {"column": "body"}
+
+
+@functools.lru_cache
+def one_machine(folder, kind, min_word_count=1):
+    paths = sorted(map(str, folder.glob(f"*.{kind}")))
+    return bpe.Tokenizer.train(paths, 1000, [END], min_word_count=min_word_count, **options_of(kind))
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["exchanged", "counts"])
+@pytest.mark.parametrize("kind", FORMATS)
+def test_each_engine_gives_the_merges_and_the_ids_of_one_machine(client, corpus, tmp_path, kind, kept):
+    options = options_of(kind)
+    paths, counts = str(corpus / f"?.{kind}"), str(tmp_path / "counts") if kept else None
+    least = 3 if kind == "jsonl" else 1
+    expected = one_machine(corpus, kind, least)
+    found = cluster.train(client, paths, 1000, [END], counts=counts, buckets=3, task_bytes=1, min_word_count=least, **options)
+    assert found.merges == expected.merges and found.vocab == expected.vocab
+    if kept:
+        assert sorted(os.listdir(counts)) == [*(f"00000{number}.counts" for number in range(4)), "plan.json"]
+    n_ids = cluster.encode(client, paths, found, str(tmp_path / "ids"), end=END, **options)
+    shards = json.loads((tmp_path / "ids" / "index.json").read_text())["shards"]
+    assert [shard["shard"] for shard in shards] == [f"{number}.{kind}.npy" for number in range(4)]
+    for number, shard in enumerate(shards):
+        expected.encode_files(str(corpus / f"{number}.{kind}"), tmp_path / "one.npy", end=END, **options)
+        assert read_ids(tmp_path / "ids" / shard["shard"]) == read_ids(tmp_path / "one.npy")
+        assert shard["ids"] == len(read_ids(tmp_path / "one.npy")[1])
+    assert n_ids == sum(shard["ids"] for shard in shards)
+
+
+def test_a_second_start_counts_only_what_is_missing_and_refuses_other_counts(corpus, tmp_path):
+    paths, folder = sorted(map(str, corpus.glob("?.txt"))), tmp_path / "counts"
+    train = functools.partial(cluster.train, None, vocab_size=1000, counts=str(folder))
+    train(paths, special_tokens=[END], task_bytes=1)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    (folder / "000002.counts").unlink()
+    assert train(paths, special_tokens=[END]).merges == one_machine(corpus, "txt").merges  # with the tasks of the first
+    changed = [path.name for path in folder.iterdir() if path.stat().st_mtime_ns != before[path.name]]
+    assert changed == ["000002.counts"]
+    # a threshold is no part of counts
+    assert train(paths, special_tokens=[END], min_word_count=3).merges == one_machine(corpus, "txt", 3).merges
+    for other, options in [
+        ("special_tokens", {}),
+        ("pattern", {"special_tokens": [END], "pattern": "o200k"}),
+        ("special_tokens and errors", {"errors": "replace"}),
+        ("task_bytes", {"special_tokens": [END], "task_bytes": 2}),
+        ("buckets", {"special_tokens": [END], "buckets": 99}),
+    ]:
+        with pytest.raises(ValueError, match=f"counts has counts with other {other}; delete it, or name another folder$"):
+            train(paths, **options)
+    with pytest.raises(ValueError, match="with other files; "):
+        train(paths[1:], special_tokens=[END])
+    data = (folder / "000001.counts").read_bytes()
+    (folder / "000001.counts").write_bytes(bytes(32) + data[32:])
+    with pytest.raises(ValueError, match="000001.counts has counts of other files or options: delete it .worker "):
+        train(paths, special_tokens=[END])
+
+
+def test_a_changed_file_is_another_file(corpus, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("low low lower")
+    train = functools.partial(cluster.train, None, text, 258, counts=str(tmp_path / "counts"))
+    assert train().merges == [(b"o", b"w"), (b"l", b"ow")]
+    os.utime(text, (1, 1))
+    with pytest.raises(ValueError, match="with other files; "):
+        train()
+
+
+def test_shards_are_made_again_only_for_another_tokenizer_file_or_option(corpus, tmp_path):
+    for number in range(2):
+        (tmp_path / f"{number}.txt").write_bytes((corpus / f"{number}.txt").read_bytes())
+    tokenizer, ids = one_machine(corpus, "txt"), tmp_path / "ids"
+    made = lambda: {path.name: path.stat().st_mtime_ns for path in sorted(ids.glob("*.npy"))}  # noqa: E731
+    encode = functools.partial(cluster.encode, None, str(tmp_path / "?.txt"), folder=str(ids))
+    n_ids = encode(tokenizer=tokenizer)
+    first = made()
+    assert encode(tokenizer=tokenizer) == n_ids and made() == first
+    (ids / "1.txt.npy").unlink()
+    assert encode(tokenizer=tokenizer) == n_ids and made().keys() == first.keys()
+    second = made()
+    assert second["0.txt.npy"] == first["0.txt.npy"]
+    encode(tokenizer=one_machine(corpus, "txt", 3))
+    third = made()
+    assert not set(second.values()) & set(third.values())
+    encode(tokenizer=tokenizer)
+    assert encode(tokenizer=tokenizer, end=END) > n_ids
+    fourth = made()
+    os.utime(tmp_path / "0.txt", (1, 1))
+    encode(tokenizer=tokenizer, end=END)
+    assert [name for name in fourth if made()[name] != fourth[name]] == ["0.txt.npy"]
+    # a run that was killed between the shard and its .json
+    (ids / "1.txt.npy.json").unlink()
+    encode(tokenizer=tokenizer, end=END)
+    assert [name for name in fourth if made()[name] != fourth[name]] == ["0.txt.npy", "1.txt.npy"]
+    index = json.loads((ids / "index.json").read_text())
+    assert index["tokenizer"] == json.loads((ids / "0.txt.npy.json").read_text())["tokenizer"]
+    assert index["dtype"] == "uint16" and index["end"] == END
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_shards_in_parquet_have_a_row_for_each_text(corpus, tmp_path, kind):
+    need("pyarrow")
+    import pyarrow.parquet
+
+    tokenizer, options = one_machine(corpus, "txt"), options_of(kind)
+    n_ids = cluster.encode(None, str(corpus / f"1.{kind}"), tokenizer, str(tmp_path), end=END, shards=".parquet", **options)
+    table = pyarrow.parquet.read_table(tmp_path / f"1.{kind}.parquet")
+    assert str(table.schema.field("ids").type) == "large_list<element: uint16>"
+    rows = table["ids"].to_pylist()
+    texts = [json.loads(line)["body"] for line in (corpus / "1.jsonl").open()]
+    texts = ["".join(texts)] if kind == "txt" else texts
+    assert rows == [tokenizer.encode_ordinary(text) + [tokenizer.special_ids[END]] for text in texts]
+    assert n_ids == sum(map(len, rows))
+
+
+def test_a_large_text_is_one_row_and_ids_beyond_65535_are_uint32(tmp_path):
+    need("pyarrow")
+    import pyarrow.parquet
+
+    text = CORPUS.read_text(encoding="utf-8") * 40  # more than a slice
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    tokenizer = bpe.Tokenizer({**dict(enumerate(bpe.BYTES)), 70_000: b"th"}, [(b"t", b"h")])
+    cluster.encode(None, str(tmp_path / "text.txt"), tokenizer, str(tmp_path), shards=".parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "text.txt.parquet")
+    assert table["ids"].to_pylist() == [tokenizer.encode(text)]
+    assert str(table.schema.field("ids").type) == "large_list<element: uint32>"
+
+
+# ------------------------------
+# Counts
+# ------------------------------
+
+@pytest.mark.parametrize("engine", ["auto", "python"])
+def test_rare_words_are_left_out_exactly_and_buckets_are_disjoint(corpus, engine):
+    options = bpe.Options([END], min_word_count=5, engine=engine, workers=1).checked()
+    job = cluster.Job("counting", tasks.versions(), options, n_buckets=3)
+    paths = sorted(map(str, corpus.glob("?.txt")))
+    parts = zip(*(cluster.count_files(job, [path]).result for path in paths))
+    added = []
+    for of_bucket in parts:
+        table = bpe.WordTable()
+        cluster.add_part(table, cluster.add(job, of_bucket).result)
+        added.append(dict(table))
+    expected = {word: n for word, n in bpe.count_words(paths, [END]).items() if n >= 5}
+    assert all(added) and sum(map(len, added)) == len(expected)
+    assert {word: n for bucket in added for word, n in bucket.items()} == expected
+
+
+def test_counts_keep_empty_words_large_numbers_and_any_bytes():
+    words = {b"": 1, bytes(range(256)): 2**63 - 1, b"\0": 7}
+    table = bpe.WordTable()
+    cluster.add_part(table, cluster.pack(words, array("Q", words.values())))
+    assert table == words
+
+
+@pytest.mark.parametrize(("sizes", "workers", "folder", "buckets", "n_tasks"), [
+    ([1000] * 10, 4, "", 4, 1),  # a little text is one task
+    ([100 << 20] * 10, 2, "", 1, 10),  # 125 MB for a task
+    ([100 << 20] * 10, 2, "counts", 1, 10),
+    # 1.15 * (2**30 * 1000)**0.75 = 1.213e9 words, times 106 bytes = 245.3 times 500 MB; a task has 1 GB
+    ([1 << 30] * 1000, 100, "counts", 246, 1000),
+    ([1 << 30] * 1000, 100, "", 246, 500),  # about 100,000 parts: a task has 2.5 GB, so two files
+])
+def test_tasks_and_buckets_follow_from_sizes_and_workers(sizes, workers, folder, buckets, n_tasks, tmp_path):
+    files = [urls.File(f"/{number}", size, "") for number, size in enumerate(sizes)]
+    folder = str(tmp_path / folder) if folder else ""
+    job = cluster.Job("counting", tasks.versions(), bpe.Options().checked(), folder)
+    planned, divided = cluster.planned(job, files, workers, {"buckets": None, "task_bytes": None})
+    assert [path for task in divided for path in task] == [file.path for file in files]
+    assert (planned.n_buckets, len(divided)) == (max(buckets, workers), n_tasks) and planned.n_tasks == n_tasks
+
+
+# ------------------------------
+# URLs
+# ------------------------------
+
+@pytest.fixture
+def web(corpus):
+    """A web server for the corpus: its address."""
+    need("aiohttp")
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(corpus)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def test_each_engine_reads_urls_and_writes_to_them(client, corpus, tmp_path, web):
+    need("fsspec")
+    paths = [f"{web}/{number}.txt" for number in range(4)]
+    counts, ids = (tmp_path / "counts").as_uri(), (tmp_path / "ids").as_uri()
+    for _ in range(2):
+        found = cluster.train(client, paths, 1000, [END], counts=counts, task_bytes=1)
+        assert found.merges == one_machine(corpus, "txt").merges
+        n_ids = cluster.encode(client, paths, found, ids)
+    assert n_ids == len(found.encode((corpus / "0.txt").read_text(encoding="utf-8"))) + sum(
+        len(read_ids(tmp_path / "ids" / f"{number}.txt.npy")[1]) for number in range(1, 4)
+    )
+    assert len(os.listdir(tmp_path / "ids")) == 9 and len(os.listdir(tmp_path / "counts")) == 5
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_object_store_has_texts_counts_and_shards(corpus, tmp_path, kind):
+    fsspec, distributed = need("fsspec"), need("distributed")
+    store = fsspec.filesystem("memory")  # that of this process, so workers are threads of it
+    store.store.clear()
+    for number in range(4):
+        store.pipe(f"/bucket/web/{number}.{kind}", (corpus / f"{number}.{kind}").read_bytes())
+    options = options_of(kind)
+    paths, counts = f"memory://bucket/web/*.{kind}", "memory://bucket/counts"
+    with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=":0") as client:
+        for _ in range(2):
+            found = cluster.train(client, paths, 1000, [END], counts=counts, task_bytes=1, **options)
+            assert found.merges == one_machine(corpus, kind).merges
+        n_ids = cluster.encode(client, paths, found, "memory://bucket/ids", **options)
+        names = [path.rpartition("/")[2] for path in store.ls("/bucket/ids", detail=False)]
+        assert sorted(names) == sorted([f"{number}.{kind}.npy{end}" for number in range(4) for end in ("", ".json")] + ["index.json"])
+        found.encode_files(str(corpus / f"0.{kind}"), tmp_path / "one.npy", **options)
+        assert store.cat(f"/bucket/ids/0.{kind}.npy") == (tmp_path / "one.npy").read_bytes()
+        assert n_ids == json.loads(store.cat("/bucket/ids/index.json"))["ids"]
+        store.pipe(f"/bucket/web/3.{kind}", b"low")  # another file now
+        with pytest.raises(ValueError, match="memory://bucket/counts has counts with other files; "):
+            cluster.train(client, paths, 1000, [END], counts=counts, **options)
+    store.store.clear()
+
+
+def test_errors_name_the_url(corpus, web):
+    with pytest.raises(OSError, match=f"^{web}/none.txt: No such file$"):
+        cluster.train(None, [f"{web}/0.txt", f"{web}/none.txt"], 300)
+    with pytest.raises(OSError, match=r"^/nowhere/none.txt: No such file$"):
+        cluster.train(None, ["/nowhere/none.txt"], 300)
+
+
+# ------------------------------
+# The command line, and the page
+# ------------------------------
+
+def test_the_command_line_trains_and_encodes(corpus, tmp_path, monkeypatch, main):
+    monkeypatch.chdir(tmp_path)
+    paths, used = str(corpus / "?.jsonl"), ["--cluster", "local", "--column", "body"]
+    for _ in range(2):  # the second one only adds
+        status, _, stderr = main(paths, "1000", *used, "--counts", "counts", "--task-bytes", "1", "--buckets", "3")
+        assert status == 0 and "1,000 = 256 bytes + 1 special token + 743 merges" in stderr, stderr
+    assert bpe.Tokenizer.load("bpeModel").merges == one_machine(corpus, "jsonl").merges
+    assert len(os.listdir("counts")) == 5
+    status, _, stderr = main(paths, "--encode", "ids", "--end", END, *used)
+    n_ids = json.loads((tmp_path / "ids" / "index.json").read_text())["ids"]
+    assert status == 0 and f"encoded        {n_ids:,} tokens" in stderr
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["text.txt", "300", "--counts", "x"], "--counts needs --cluster"),
+    (["text.txt", "300", "--task-bytes", "1"], "--task-bytes needs --cluster"),
+    (["-", "300", "--cluster", "local"], "--cluster can't read standard input: write the text to files"),
+    (["text.txt", "300", "--cluster", "local", "--explain", "1"], "--explain, --compare and --extend don't work with --cluster"),
+    (["text.txt", "300", "--cluster", "dsk://x"], "--cluster must be dask://HOST:PORT, ray://HOST:PORT, spark://HOST:PORT or local, not 'dsk://x'"),
+    (["none*.txt", "300", "--cluster", "local"], "none*.txt: no file has such a name"),
+    (["text.txt", "300", "--cluster", "local", "--buckets", "0"], "buckets must be a positive integer, not 0"),
+    ([".", "300", "--cluster", "local"], ". is a folder; name its files: ./*.txt"),
+])
+def test_mistakes_on_the_command_line_are_one_line_with_a_way_out(tmp_path, monkeypatch, main, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("low lower lowest")
+    assert main(*arguments) == (2, "", f"error: {message}\n")
+
+
+def test_a_client_of_another_kind_is_refused():
+    with pytest.raises(TypeError, match="^client must be a dask.distributed.Client, the module ray, .* not 'x'$"):
+        cluster.train("x", "text.txt", 300)
+
+
+def test_progress_shows_tasks_bytes_words_and_the_memory_of_the_driver(corpus, capsys):
+    cluster.train(None, str(corpus / "?.txt"), 300, task_bytes=1, progress=True)
+    assert "counting: 0 of 4 tasks, 0 MB, 0 words; driver " in capsys.readouterr().err
+
+
+def test_the_module_and_the_page_are_short():
+    assert len((HERE / "bpe_more" / "cluster.py").read_text(encoding="utf-8").splitlines()) <= 350
+    assert len((HERE / "docs" / "cluster.md").read_text(encoding="utf-8").splitlines()) <= 150

@@ -8,6 +8,7 @@ bpe.py defines the results; this folder must give the same.
     changes     more tokens from new text, other names for special tokens, fewer tokens
     steps       patterns in several steps, and limits for patterns of strangers
     formats     files of other programs: tokenizer.json, .tiktoken, transformers' settings
+    kinds       models of Mistral and minbpe, and what other files are
     models      the Tokenizer for models of other programs
     command     the command line in full
     explain     --show, --explain and --compare

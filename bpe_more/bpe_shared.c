@@ -4,8 +4,8 @@
  *
  * build_ffi.py compiles the C files in the order bpe_fast.c, bpe_extend.c, bpe_shared.c, bpe_words.c, bpe_encode.c,
  * bpe_lists.c, as one source. This one uses the first part of bpe_fast.c, up to its table, and has nothing of learning. From
- * there are PREFETCH; TRY(call), which returns an error; fold(), which hashes; add_bytes(), grow(); and the table with its
- * slots, in which make_room(), home_of() and use_slot() work.
+ * there are FEW_AHEAD; PREFETCH; TRY(call), which returns an error; fold(), which hashes; add_bytes(), allocate(), grow();
+ * and the table with its slots, in which new_table(), free_table(), make_room(), home_of() and use_slot() work.
  *
  * THE TABLE  Words, special tokens and cached words are keys of 16 bytes in a slot of 32:
  *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length

@@ -509,7 +509,8 @@ ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t
     if (now->state == STOPPED) /* the marks before that are good */
         now->n = lowest_bit(in_range(marks, 0xFF ^ MARKED_STATE, 0xFF, 1) & firsts);
     else if (!now->n || (now->n < all && rest <= WINDOW))
-        now->state = STOPPED; /* "a\xFF": else the a would be read again and again, since its word may still go on */
+        now->state = STOPPED; /* "a\xFF": else the a would be read again and again, since its word may still go on. n is 0
+                                 if the window begins with bytes that are not UTF-8: walk_word reports them */
     back = in_range(marks, 0xFF ^ BACK, 0xFF, 1) & firsts;
     now->before = back & 1;
     now->starts = in_range(marks, 0, BEGINS, 128) | back >> 1;

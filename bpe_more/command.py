@@ -149,7 +149,7 @@ def run(args: Namespace) -> int:
         given_options(args, ["engine"])  # refuses all others; each engine gives the same ids
         tokenizer = load_model(args)
         explain.show(args.show, tokenizer)
-        # several steps, which C may not scan: no summary of a training run has named the engine
+        # With several steps, or none, say which engine is used: C may not scan them, and no training run here said so.
         if len(steps.steps_of(tokenizer.pattern)[1]) != 1:
             report(args, "engine", engine_used(tokenizer._options))
         return 0

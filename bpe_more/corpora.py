@@ -35,7 +35,8 @@ LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all core
 PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
 MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 SLICE_FILES = 256  # how many small files a slice has at most
-# bpe.MOST_WORKERS stands for no limit, also for threads: run_tasks() takes the lesser of it and the cores.
+# bpe.MOST_WORKERS is the most, also for threads and on all systems (but in a container with a quota of more cores,
+# count() may start more threads).
 
 
 class SmallFiles(NamedTuple):
@@ -59,9 +60,11 @@ class Corpus(bpe.Corpus):
                 error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
                 error.filename = f"{error.filename:.100}"
             raise
-        way = 'pass its dataset.with_format("arrow").iter(1000)'  # select() and shuffle() leave this table as it is
+        # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
+        way = 'pass its dataset.with_format("arrow").iter(1000)'
         bpe.require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
-        if texts is self.texts and bpe.is_arrow(texts):  # a Series, whose strings may be in Arrow's memory
+        # a Series (bpe.Corpus has put all else of Arrow into a list), whose strings may be in Arrow's memory
+        if texts is self.texts and bpe.is_arrow(texts):
             dtype: Any = getattr(texts, "dtype", None)
             storage = getattr(dtype, "storage", str(dtype))
             if storage not in ("object", "python") and importlib.util.find_spec("pyarrow"):

@@ -298,6 +298,7 @@ def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column
         if data and (not block or (end and len(data) >= slice_bytes)):
             lines = bytes(data)
             place = functools.partial(place_of_line, path, lines, first)
+            # first_text is the first line's number; place_of_line turns the n-th row after it into a line
             yield Rows(place, functools.partial(read_lines, path, lines, first, column), first)
             first += lines.count(b"\n")
             data = bytearray()

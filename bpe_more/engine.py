@@ -24,8 +24,9 @@ C_FILES = ("bpe_extend.c", "bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_l
 class Engine(build_ffi.Engine):
     """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers.
 
-    build_ffi.Engine has ffi, lib, lacks, learn(), in_c(), check(), and create(kind, ...), which calls bpe_KIND_new and
-    lets Python free the handle with bpe_KIND_free.
+    build_ffi.Engine has ffi, lib, lacks, learn(), run(), in_c(); pattern(), arrays() and check(), which are overridden
+    here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and lets Python free the handle
+    with bpe_KIND_free.
     """
 
     def __init__(self, module: Any, named: Mapping[str, str]) -> None:
@@ -129,7 +130,8 @@ class Engine(build_ffi.Engine):
         old = b"".join(longer), in_c("uint64_t[]", array("Q", map(len, longer))), len(longer)
         made = 0
         # A word may stay divided for ever. Then C, which expects that each merge completes a word at most, may not find
-        # all pairs; with more merges than words, it does.
+        # all pairs (it leaves out pairs rarer than the merges_wanted-th most frequent word, see new_array); with more
+        # merges than words, it does, and the first `made` merges are the same.
         for wanted in (merges_wanted, n_words + 1):
             limits = (min(n, 2**64 - 1) for n in (wanted, min_frequency))
             learner = self.create("learner", *words, *old, *limits, build_ffi.new_seed(), by="extend")
@@ -164,7 +166,8 @@ class Words:
 
     def __init__(self, engine: Engine, special_tokens: Sequence[str], pattern: str) -> None:
         self.engine = engine
-        self.pattern, _ = engine.pattern(pattern)  # which the rules need
+        # the rules need it; NULL if C can't scan it: then words are only added, and the rules never used
+        self.pattern, _ = engine.pattern(pattern)
         specials = engine.special_arguments(special_tokens)
         self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
         self.tables: list[Any] = [self.new_table()]  # none after an error, which lost words
@@ -319,7 +322,7 @@ class Encoder:
             self.calls.append(call)
         try:
             self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
-            # `ids` has room for so many ids of 32 bits, and after them for the same number of 16 bits
+            # `room` ids of 32 bits, and after them `room` of 16 bits: 3/2 room numbers of 32 bits
             room = len(call.ids) // 3 * 2
             if not len(data) + 2 <= room <= 1 << 26:  # too small, or too large to be kept
                 room = max(len(data) + 3, 1000) // 2 * 2  # even

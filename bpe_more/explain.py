@@ -118,8 +118,8 @@ def usual_cause(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int], counts:
     if counts[ours] == counts[other]:
         return "another rule for ties"
 
-    # `a a` is counted 3 times in `a a a a`, and merged twice. Another trainer may count it only twice, or the 2 that
-    # overlap the one before them twice each.
+    # `a a` is counted 3 times in `a a a a`, and merged twice. Another trainer may count it only twice, or count twice
+    # each of the 2 pairs that overlap the one before them (5 in all).
     def merged(pair: bpe.Pair) -> int:
         return sum((len(word) - len(bpe.merge_pair(word, pair))) * words[word] for word in words)
 

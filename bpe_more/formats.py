@@ -37,11 +37,13 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_i
                source: bpe.FilePath | None = None) -> str:
     """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
 
-    settings are those of Tokenizer for models of other programs, and roles are for transformers, as are the
-    files that come along from the folder `source`, instead of those in `folder`.
+    settings    {name: value} of the arguments of Tokenizer that only models of other programs have, such as kept
+    roles       {"eos_token": special token, ...} for transformers, also with "chat_template"; None: not given
+    source      the folder whose files for transformers come along; by default `folder`
     """
     unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
-    # printable() names a token by its last id; of two, merges make the first
+    # reversed: if two ids have the same bytes, printable() writes merges with the name of the one that comes last,
+    # which must be the first id's
     ids, pairs = bpe.printable(dict(reversed([*vocab.items()])), merges, {**special_ids, **unreachable})
     left_out = special_tokens_left_out(ids, special_ids)
     if not left_out:

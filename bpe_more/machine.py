@@ -20,7 +20,7 @@ def pairs_to_cut(rows: Rows) -> set[tuple[int, int]]:
     In each state that has read a, no match goes on with b, and a word may end before b if and only if it may
     at the end of the text: a match that begins before the place is the same with and without the cut. And text
     that nothing matches does not reach across the place: a alone is a match if b follows it, or b alone is
-    one, whatever follows.
+    one, whatever follows (then text that nothing matches ends before b in any case).
     """
     end = len(rows[0]) - 1
     pairs = set()
@@ -103,7 +103,7 @@ def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
     for first_step, second_step in itertools.product(steps, steps):
         for cell in first_step:
             after = second_step[cell & 15]
-            pairs.append(after if after == STOPPED else (after & 15) + (cell & MARKS) + 2 * (after & MARKS))
+            pairs.append(after if after == STOPPED else (after & 15) | (cell & MARKS) | 2 * (after & MARKS))
     # By byte: ASCII; 80 to BF, the later bytes of a character; C0 + its class, which C puts in place of its first byte;
     # E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
     keys = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]

@@ -279,7 +279,8 @@ def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str]
                        unreachable: Iterable[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
     """Take the special tokens that have the bytes of an earlier token out of a vocabulary; return it, and their ids.
 
-    Unreachable tokens go, too. If there are any, special tokens without an id get theirs, after the greatest one.
+    Unreachable tokens go, too. If two ids have the same bytes, special tokens without an id get theirs, after the
+    greatest one.
     """
     if len(set(vocab.values())) == len(vocab):
         return vocab, {}

@@ -271,7 +271,7 @@ class Reader:
             place = self.number("ways", (self.place((item,), place), after)[::order], 0)
         if most is None:  # x* is a choice of x, after which x* comes again, and nothing: so it has a number first
             is_new = ("loop", item, order, after) not in self.numbers
-            place = self.number("loop", item, order, after)
+            place = self.number("loop", item, order, after)  # "loop" is only its key; its kind is "ways"
             if is_new:
                 self.places[place] = ["ways", (self.place((item,), place), after)[::order], 0]
         for _ in range(least):

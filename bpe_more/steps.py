@@ -151,7 +151,7 @@ def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) 
     found_first = tuple(token for token in special_tokens if token not in normalized)
     margin = 3 + max(map(len, special_tokens), default=1)
     for place in places_for_step(text, steps[0] if named else "", found_first):
-        near, both = text[place - margin : place + margin], text[place - 1 : place + 1]
+        near, both = text[max(place - margin, 0) : place + margin], text[place - 1 : place + 1]
         # Without a named pattern, nothing is joined: each side of a special token is normalized alone.
         # Else, normalizing what isn't ASCII could make a special token that crosses the cut, and NFKC
         # turns the sign ™ into the letters TM, which join the word before it.

@@ -23,7 +23,7 @@ are compared first, byte by byte, then the right ones. (b"s", b"t") wins over (b
 b"s" > b"e". Two things to get right:
 
     - A pair is counted at every position, even if positions overlap. In "aaaa" the pair a a is
-      counted three times; but replacing goes from left to right without overlap, so "aaaa" becomes aa aa.
+      counted three times; but replacing goes from left to right without overlap: "aaaa" becomes aa aa.
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
@@ -68,8 +68,8 @@ This file works on its own. Two things can be next to it:
 
     bpe_fast.c, build_ffi.py   the merge loop of Part II in C. `python build_ffi.py` compiles it; after
                                that, training uses it.
-    bpe_more/                  strong forms of some functions, which the last lines of this file put in the
-                               place of the plain ones. The results are the same. They use C for all steps,
+    bpe_more/                  strong forms of some functions. The last lines of this file replace the
+                               plain ones by them. The results are the same, but they use C for all steps,
                                show progress, read the models of other programs, and leave whole files
                                after a full disk, Ctrl-C, or `kill -9`.
 """
@@ -363,8 +363,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # Up to here, only neighbors of an X were updated (in `a a a`, the second `a a` is one). The pairs that
-    # became X are subtracted here.
+    # Up to here, only neighbors of an X were updated (in `a a a`, the second `a a` is one). Here, the
+    # pairs that became X are subtracted.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -656,8 +656,8 @@ def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> in
     If no special token crosses the cut, the two parts have the same special tokens as the whole.
     """
     text = window.decode("utf-8", "surrogateescape")
-    # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a special
-    # token. So cuts keep away from its ends.
+    # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a
+    # special token. So cuts keep away from its ends.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def is_crossed(place: int) -> bool:
@@ -754,7 +754,7 @@ def plural(n: int, noun: str) -> str:
 # VI. Training
 # ------------------------------
 
-# From files to a model: a Corpus is cut into slices, whose words are counted on all cores, in a WordTable.
+# From files to a model: a Corpus is cut into slices, whose words are counted on all cores in a WordTable.
 # learn() makes merges of it, with learn_merges of Part II, or in C, and model_of() the vocabulary.
 # count_words() ends with the table, and train_from_counts() begins with one.
 
@@ -993,7 +993,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     """Yield task(slice) for each slice, in order, from several processes."""
     first_slices = list(itertools.islice(slices, 2))
     slices = itertools.chain(first_slices, slices)
-    # Processes import run_in_worker by its name, which fails if no module has it: in exec(), for instance.
+    # Processes import run_in_worker by its name; that fails if no module has it, as in exec().
     named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
     if workers < 2 or len(first_slices) < 2 or not named:
         yield from map(task, slices)
@@ -1018,7 +1018,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
 
 
 def start_worker(task: Callable[[Slice], object]) -> None:
-    """Prepare a worker process. After Ctrl-C, the parent ends it; `kill` does, too, whatever main() has set."""
+    """Prepare a worker process: Ctrl-C is for the parent, but `kill` ends it, whatever main() has set."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     run_in_worker.task = task  # type: ignore[attr-defined]
@@ -1136,8 +1136,10 @@ class Tokenizer:
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(self._merge_ids)) < len(self._merge_ids):
-            number, pair = next((n, pair) for n, pair in enumerate(self._merges) if pair in self._merges[:n])
-            raise ValueError(f"merge {number} (from 0), {pair}, repeats an earlier one")
+            seen: set[Pair] = set()
+            for number, pair in enumerate(self._merges):
+                require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
+                seen.add(pair)
         made = {new_id for _, _, new_id in self._merge_ids}
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"

@@ -9,7 +9,6 @@ Packages are imported when a text or a file needs them: pyarrow for Arrow and Pa
 from __future__ import annotations
 
 import bisect
-import codecs
 import contextlib
 import functools
 import gzip
@@ -314,8 +313,6 @@ def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
 def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
     """Return the texts of lines of JSON."""
     texts = []
-    if first == 1:
-        lines = lines.removeprefix(codecs.BOM_UTF8)
     for number, line in enumerate(lines.split(b"\n"), first):
         if line and not line.isspace():
             try:

@@ -13,7 +13,7 @@ import pytest
 from test_bpe import ROOT
 
 sys.path.insert(0, str(Path(__file__).parent))
-from clients import PACKAGES, available, client_of
+from engines import PACKAGES, available, client_of
 
 HERE = Path(__file__).parent
 VARIABLES = {

@@ -14,7 +14,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from clients import PACKAGES, available, client_of
+from engines import PACKAGES, available, client_of
 
 import bpe
 from bpe_more import cluster, urls
@@ -88,7 +88,7 @@ DRIVER = """
     import sys
     import dying
     from bpe_more import cluster
-    from clients import PACKAGES, available, client_of
+    from engines import PACKAGES, available, client_of
 
     if __name__ == "__main__":
         engine, corpus, counts, kind, flag = sys.argv[1:]

@@ -1,6 +1,7 @@
 """Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
 
-The methods of bpe.Tokenizer with these names say what the functions return. docs/extend.md has the proof.
+The methods of bpe.Tokenizer with these names say what the functions return. docs/extend.md has the
+proof that encode() of an extended model gives what learning has seen.
 """
 
 from __future__ import annotations
@@ -143,7 +144,8 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
     found = {token_id: pieces.get(token, []) for token_id, token in new.vocab.items()}
     for text, token_id in new.special_ids.items():
         found[token_id] = old.encode_ordinary(text)
-    ids_stay = set(old.special_ids.values()) <= set(new.special_ids.values())  # else the names stay, after prune()
+    before, now = set(old.special_ids.values()), set(new.special_ids.values())
+    ids_stay = before <= now and not now & (old.vocab.keys() - before)  # else the names stay, after prune()
     for text, token_id in old.special_ids.items():
         if ids_stay:
             found[token_id] = [token_id]
@@ -185,10 +187,11 @@ def prune(tokenizer: Any, vocab_size: int, input_path: bpe.Paths = None, *, text
     uses = collections.Counter(itertools.chain.from_iterable(tokenizer.merges))
     stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
     ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
+    bpe.require(n_gone <= len(ids), "vocab_size must be at least {:,}: other tokens stay", len(tokenizer) - len(ids))
     unused = [(counts[token], -token_id, token) for token, token_id in ids.items() if not uses[token]]
     heapq.heapify(unused)
     gone: set[bytes] = set()
-    while len(gone) < n_gone:  # at most, all but bytes and special tokens
+    while len(gone) < n_gone:
         count, _, token = heapq.heappop(unused)
         gone.add(token)
         for number, pair in enumerate(ways[token]):

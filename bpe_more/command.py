@@ -151,7 +151,7 @@ def run(args: Namespace) -> int:
         explain.show(args.show, tokenizer)
         # With several steps, or none, say which engine is used: C may not scan them, and no training run here said so.
         if len(steps.steps_of(tokenizer.pattern)[1]) != 1:
-            report(args, "engine", engine_used(tokenizer._options))
+            report(args, "engine", engine_used(tokenizer._options, tokenizer._encoder))
         return 0
 
     last = args.corpus[-1] if args.corpus else ""

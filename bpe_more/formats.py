@@ -290,9 +290,10 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         pairs = [pair for pair in pairs if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
     names = vocab
     vocab, merges = bpe.to_bytes(vocab | special_ids, pairs, specials)
-    if len(set(vocab.values())) < len(vocab):
-        unclear = {token_id: name for name, token_id in names.items() if bpe.to_printable(vocab[token_id]) != name}
-        settings["unreachable"] = {i: name for i, name in unclear.items() if bpe.to_printable(vocab[i]) in names}
+    # Other programs look for words in printable characters, so they never find other names.
+    unclear = {token_id: name for name, token_id in names.items() if bpe.to_printable(vocab[token_id]) != name}
+    in_merges = {name for pair in pairs for name in (*pair, "".join(pair))} if unclear else set()
+    settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
     # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
     return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
 

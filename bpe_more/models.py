@@ -282,12 +282,12 @@ def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str]
     Unreachable tokens go, too. If two ids have the same bytes, special tokens without an id get theirs, after the
     greatest one.
     """
-    if len(set(vocab.values())) == len(vocab):
+    unreachable = set(unreachable)
+    if not unreachable and len(set(vocab.values())) == len(vocab):
         return vocab, {}
     texts = {special.encode("utf-8"): special for special in special_tokens}
     first: set[bytes] = set()
     second_ids: dict[str, int] = {}
-    unreachable = set(unreachable)
     for token_id, token in vocab.items():
         if token_id in unreachable:
             continue

@@ -98,7 +98,7 @@ def check_repetitions(expression: str, shown: str, nested: bool) -> None:
     at = 0
     while match := PART.match(expression, at):
         part, at = match[0], match.end()
-        if not depth and expression.startswith("(?#", at - 1):
+        if part == "(" and not depth and expression.startswith("(?#", at - 1):
             at = expression.find(")", at) + 1 or len(expression)
             continue
         if (part[0] == "[" and (nested or not depth)) or (part == "]" and depth):

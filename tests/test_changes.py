@@ -194,6 +194,11 @@ def test_sources_after_other_changes():
     assert renamed.sources(old) == {token_id: [token_id] for token_id in old.vocab}
     for names in ({END: "<|r|>", "<|r|>": END}, {END: "<|r|>", "<|r|>": "<|s|>"}):
         assert old.rename_special_tokens(names).sources(old) == {token_id: [token_id] for token_id in old.vocab}
+    small = bpe.Tokenizer({**{i: bytes([i]) for i in range(256)}, 256: b"ab", 257: b"cd", 258: b"ef"},
+                          [(b"a", b"b"), (b"c", b"d"), (b"e", b"f")], ["<e>"])  # fmt: skip
+    both = small.prune(259).with_special_tokens(["<u>"])
+    assert both.special_ids == {"<e>": 258, "<u>": 259} and both.sources(small)[258] == [259]
+    assert both.sources(small)[259] == small.encode_ordinary("<u>")
     with pytest.raises(ValueError, match="is of another model"):
         by_hand().sources(old)
 
@@ -209,6 +214,8 @@ def test_a_token_with_two_names_keeps_both_when_others_go(tmp_path):
     pruned.save(tmp_path / "pruned")
     vocab = json.loads((tmp_path / "pruned" / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     assert vocab["\u2581a"] == 289
+    with pytest.raises(ValueError, match="vocab_size must be at least 258: other tokens stay"):
+        tokenizer.prune(257)
 
 
 # --- special tokens --------------------------------------------------------------------------------------------------

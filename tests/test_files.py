@@ -985,6 +985,16 @@ LOADED = {  # what other tools write that Tokenizer does as well
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_a_name_with_other_characters_than_those_of_bytes_is_never_found(tmp_path, engine, whole_words):
+    bpe.Tokenizer(*trained(300), [END]).save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"] |= {"vocab": {**content["model"]["vocab"], "中": 300}, "ignore_merges": whole_words}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    expected = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("中 the 中").ids
+    assert 300 not in expected and bpe.Tokenizer.load(tmp_path).encode("中 the 中") == expected
+
+
 @only_python
 @pytest.mark.parametrize("change", LOADED.values(), ids=LOADED)
 def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, change):

@@ -124,7 +124,8 @@ static int take_ids(bpe_learner *l, const uint32_t *ids, const uint64_t *n_ids, 
     size_t n_words = 0;
     int status;
     counted_word *words = allocate(n, sizeof *words);
-    table sums = {.seed = {l->pairs.seed[1], l->pairs.seed[0]}}; /* another one: keys in the order of this table collide */
+    /* not the seed of l->pairs, to which index_pairs adds keys in the order of this table: with one seed, they collide */
+    table sums = {.seed = {l->pairs.seed[1], l->pairs.seed[0]}};
     if (!words)
         return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; ids += n_ids[i++])

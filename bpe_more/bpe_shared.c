@@ -28,7 +28,7 @@ enum bpe_text_status { /* in addition to enum bpe_status */
     BPE_BAD_UTF8,        /* the text is not UTF-8 */
     BPE_NO_TOKEN,        /* the vocabulary has no token for a byte of the text */
     BPE_TOO_MANY_TOKENS, /* for an encoder: 2^21 - 1 or more */
-    BPE_LONG_WORD        /* for an encoder: about 2^32 units or more */
+    BPE_LONG_WORD        /* for an encoder: about 2^32 units, which are characters or bytes, or more */
 };
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */

@@ -82,7 +82,7 @@ extern const char bpe_class_digest[];
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
 
-enum { READABLE = 80 };               /* bytes, from a window on; 16 can be read from any place in it */
+enum { READABLE = 80 };               /* bytes: a window, and 16 more, which can be read from any place in it */
 enum { SHORT = 16 };                  /* bytes: less text is read by walk_word alone */
 enum { STATE = 15, STOPPED = 15 };    /* of the machine, in a row */
 enum { NO_STEP = 0x80 };              /* a key that changes nothing, as behind the text */

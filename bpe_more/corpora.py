@@ -494,8 +494,8 @@ def rounded_up(seconds: float) -> str:
 def learning_progress(merges_wanted: int) -> Callable[[int], str]:
     """Return describe(n) for with_progress(): how many merges are made, and how long the rest may take.
 
-    Merges become faster, so the time per merge since half or a quarter of them gives an upper bound. On
-    English, Chinese and code, from a tenth of the merges on, the bound was 1 to 6 times the time that was
+    Merges become faster, so the time per merge since an earlier one, among the first half, gives an upper
+    bound. On English, Chinese and code, from a tenth of the merges on, the bound was 1 to 6 times the time that was
     really left; before that, up to 70 times.
     """
     marks = [(0, time.monotonic())]  # (merges made, when), and later again when twice as many are made

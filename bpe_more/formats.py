@@ -338,7 +338,8 @@ def digits_in_bytes(steps: list[Any]) -> tuple[list[Any], str]:
     """Return the pre-tokenizers of Falcon with "ByteLevel" at the end, and without the "Digits" after it.
 
     There, "Digits" splits words of the characters that stand for bytes, some of which are numbers: "ü" is "Ã¼". As no
-    merge may join what it splits, an expression for such pairs is returned, too. Other steps stay as they are, with "".
+    merge may join what it splits, an expression for such pairs is returned, too. A Split at three digits
+    may come before "ByteLevel" as well, because ASCII digits stay what they are. Other steps stay as they are, with "".
     """
     types = [step.get("type") for step in steps]
     place = types.index("ByteLevel") if "ByteLevel" in types else len(types)

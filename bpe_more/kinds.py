@@ -79,6 +79,7 @@ BEGINNINGS = {  # {the beginning of a file: what it is}
         "this is a pickle, which can run code, so it is not read; for nanochat's tokenizer.pkl, if you trust it: "
         'vocab, merges = read_tiktoken(pickle.load(open(path, "rb"))._mergeable_ranks)'
     ),
+    # protobuf: field 1, a piece, and its length; in it field 1, its text, and the tag of its score
     rb"(?s)\n[\x04-\x7f]\n.{1,99}?\x15": "this is a SentencePiece model, not byte-level BPE",
     rb"(?:[^\n]*\n){0,999}?\[UNK\]\r?\n": "this is the vocabulary of a WordPiece model, not byte-level BPE",
     rb'\{\s*"\(?[0-9]+, ?[0-9]+\)?"\s*:': (

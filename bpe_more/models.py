@@ -356,7 +356,7 @@ class NormalizingEncoder(Encoder):
     def normalized(self, utf8: bytes) -> bytes | None:
         """Normalize text between special tokens; return None if other special tokens could be found in the result.
 
-        Most text is normalized, and then each part of it is, too.
+        Most text is in the normal form already; then each part of it is, too.
         """
         if self.overlap:
             return None

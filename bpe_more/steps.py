@@ -164,8 +164,8 @@ def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) 
 
 
 # Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
-# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line, and
-# (?i:i) matches neither "ı" nor "İ".
+# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line
+# (but not after \s++, which leaves no newline), and (?i:i) matches neither "ı" nor "İ".
 ALIKE = (
     r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
     r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"

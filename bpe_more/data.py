@@ -264,24 +264,40 @@ def slices_of_parquet(path: str, slice_bytes: int, options: bpe.Options) -> Iter
     with open_parquet(path, column) as file:
         leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
         row = 0
-        for number in range(file.num_row_groups):
-            group = file.metadata.row_group(number)
-            size, n_rows = group.column(leaf).total_uncompressed_size, group.num_rows
+        for numbers, size, n_rows in groups_of(file.metadata, leaf, slice_bytes):
             if size > GROUP_BYTES or n_rows > bpe.SLICE_TEXTS:
                 most = max(1, min(n_rows * slice_bytes // max(size, 1), bpe.SLICE_TEXTS))
-                batches = file.iter_batches(most, [number], [column], use_threads=False)
+                batches = file.iter_batches(most, numbers, [column], use_threads=False)
                 arrays = (batch.column(column) for batch in batches)
                 yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
             elif n_rows:
-                read = functools.partial(read_group, path, column, file.metadata, number, row)
+                read = functools.partial(read_groups, path, column, file.metadata, numbers, row)
                 yield Rows(functools.partial("{}[{}]".format, path), read, row)
             row += n_rows
 
 
-def read_group(path: str, column: Any, metadata: Any, number: int, row: int, errors: str) -> Any:
-    """Return the texts of a row group."""
+def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[tuple[list[int], int, int]]:
+    """Yield the numbers of row groups that are read together, which fill a slice or are one, their bytes and rows."""
+    numbers: list[int] = []
+    size = n_rows = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        group_size = group.column(leaf).total_uncompressed_size
+        if numbers and (size + group_size > slice_bytes or n_rows + group.num_rows > bpe.SLICE_TEXTS):
+            yield numbers, size, n_rows
+            numbers = []
+            size = n_rows = 0
+        numbers.append(number)
+        size += group_size
+        n_rows += group.num_rows
+    if numbers:
+        yield numbers, size, n_rows
+
+
+def read_groups(path: str, column: Any, metadata: Any, numbers: Sequence[int], row: int, errors: str) -> Any:
+    """Return the texts of row groups."""
     with errors_in(f"{path}[{row}] or later"), open_parquet(path, column, metadata) as file:
-        texts = file.read_row_group(number, [column], use_threads=False).column(column)
+        texts = file.read_row_groups(numbers, [column], use_threads=False).column(column)
         array = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
     [rows] = slices_of_arrays(path, [array], sys.maxsize, errors, row)
     return rows.texts

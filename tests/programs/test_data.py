@@ -219,6 +219,8 @@ ROWS = {
     "view.parquet": lambda path, texts: write_parquet(path, texts, "string_view", row_group_size=300),
     "binary.PARQUET": lambda path, texts: write_parquet(path, texts, "binary", store_schema=False),
     "category.parquet": lambda path, texts: pd.DataFrame({"text": pd.Categorical(texts)}).to_parquet(path),
+    "dictionaries.parquet": lambda path, texts: write_parquet(path, pd.Categorical(texts), None, row_group_size=3),
+    "tiny.parquet": lambda path, texts: write_parquet(path, texts, row_group_size=1),
     "polars.parquet": lambda path, texts: pl.DataFrame({"text": texts}).write_parquet(path, row_group_size=100),
     "duckdb.parquet": lambda path, texts: duckdb.from_arrow(pa.table({"text": texts})).write_parquet(str(path)),
     "datasets.parquet": lambda path, texts: datasets.Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=100),
@@ -255,6 +257,18 @@ def test_rows_of_files_are_documents(tmp_path, engine, tokenizer, monkeypatch, n
         assert tokenizer.encode_files([name, "text.txt"], "ids.npy", end=end, engine=engine)
         tokenizer.encode_files(None, "expected.npy", texts=[*TEXTS, "a text file\n"], end=end)
         assert Path("ids.npy").read_bytes() == Path("expected.npy").read_bytes()
+
+
+def test_small_row_groups_are_read_together_and_errors_have_their_rows(tmp_path):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, [*TEXTS, None, "a"], row_group_size=2)
+    options = bpe.Options(column="text", errors="replace")
+    [rows] = bpe.Corpus(path, None, options).slices()
+    assert list(rows.texts("replace")) == [text.encode() for text in [*TEXTS, "", "a"]]
+    size = len("".join(TEXTS).encode())
+    assert 4 <= len(list(bpe.Corpus(path, None, options).slices(size // 4))) < 20  # of 46 row groups, with their headers
+    with pytest.raises(ValueError, match=rf"a\.parquet\[{len(TEXTS)}\]: text must be a str, not null"):
+        bpe.count_words(path)
 
 
 @pytest.mark.parametrize("name", PACKED)

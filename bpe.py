@@ -610,7 +610,7 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
-    tokens = tuple(special_tokens or ())
+    tokens = special_tokens if isinstance(special_tokens, tuple) else tuple(special_tokens or ())
     has_invalid = re.compile("[\ud800-\udfff\ufffd]").search
     for number, token in enumerate(tokens, 1):
         is_long = isinstance(token, str) and len(token.encode("utf-8", "surrogatepass")) > 1

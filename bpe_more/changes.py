@@ -142,6 +142,8 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
         if left + right not in pieces:
             pieces[left + right] = pieces[left] + pieces[right]
     found = {token_id: pieces.get(token, []) for token_id, token in new.vocab.items()}
+    old_ids = {name: token_id for token_id, name in old._unreachable.items()}
+    found |= {token_id: [old_ids[name]] for token_id, name in new._unreachable.items() if name in old_ids}
     for text, token_id in new.special_ids.items():
         found[token_id] = old.encode_ordinary(text)
     before, now = set(old.special_ids.values()), set(new.special_ids.values())
@@ -165,7 +167,7 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
         return bpe.check_special_tokens(names.get(token, token) for token in tokens)
 
     vocab = dict(tokenizer.vocab) | {tokenizer.special_ids[name]: text.encode("utf-8") for name, text in names.items()}
-    settings = {"kept": renamed(tokenizer._kept), "normalized": renamed(tokenizer._normalized)}
+    settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *formats.FLAGS)}
     rest = formats.in_templates(tokenizer._rest, names, {})
     return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)
 

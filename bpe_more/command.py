@@ -255,7 +255,7 @@ def engine_used(options: bpe.Options, encoder: Any = None) -> str:
             reason = f"C scans no pattern with {lacks}"
         elif encoder is None and steps.steps_of(options.pattern)[0]:
             reason = "C counts no words after a normal form"
-        elif isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder):  # a NormalizingEncoder has it inside
+        elif isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder):  # a PreparingEncoder has it inside
             reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"
 

@@ -19,7 +19,15 @@ import regex
 
 import bpe
 from bpe_more import kinds, outputs
-from bpe_more.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
+from bpe_more.steps import (
+    NORMAL_FORMS,
+    ONLY_MATCHES,
+    WHITESPACE,
+    Pattern,
+    check_pattern,
+    differs_in_oniguruma,
+    steps_of,
+)  # fmt: skip
 
 # ------------------------------
 # Saving, with settings for transformers
@@ -48,7 +56,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_i
     left_out = special_tokens_left_out(ids, special_ids)
     if not left_out:
         bpe.check_special_names(special_ids)
-    reasons = list(unsupported_tokens(special_ids, settings.get("normalized", ()), steps_of(pattern)[0]))
+    reasons = list(unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
     bpe.require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
     if left_out:  # merges use none of them
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
@@ -196,13 +204,17 @@ def own_roles(settings: Mapping[str, Any], special_tokens: Container[str]) -> tu
     return kept, gone
 
 
+FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; in the settings, the tokens that have them
+
+
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
                    settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
     content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
-    normalized, kept = set(settings.get("normalized", ())), set(settings.get("kept", ()))
+    kept, with_flag = set(settings.get("kept", ())), {flag: set(settings.get(flag, ())) for flag in FLAGS}
     for token in content["added_tokens"]:
-        token["normalized"], token["special"] = token["content"] in normalized, token["content"] not in kept
+        token["special"] = token["content"] not in kept
+        token.update((flag, token["content"] in texts) for flag, texts in with_flag.items())
     form, steps = steps_of(pattern)
     content["normalizer"] = {"type": form} if form else None
     content["pre_tokenizer"]["pretokenizers"][:1] = map(split_step, steps)
@@ -274,15 +286,14 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     pattern, entries, digits = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
-    normalized = tuple(token["content"] for token in added if token.get("normalized"))
     rest = {name: content[name] for name in UNUSED if content.get(name)}
-    ignore_merges = model.get("ignore_merges") is True
-    settings: dict[str, Any] = {"kept": kept, "normalized": normalized, "rest": rest, "ignore_merges": ignore_merges}
+    settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
+    settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in FLAGS}
 
     expected = tokenizer_json({}, [], special_ids, pattern, settings)
     entries["decoder"] = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
     entries["added_tokens"] = added  # each once
-    reasons += unsupported_tokens(special_ids, normalized, steps_of(pattern)[0])
+    reasons += unsupported_tokens(special_ids, settings, steps_of(pattern)[0])
     reasons += unsupported_templates(content)
     check_supported(content, entries, expected, reasons, kind)
 
@@ -432,8 +443,9 @@ def entries_of(tree: Any) -> dict[Any, Any]:
     return tree if isinstance(tree, dict) else dict(enumerate(tree)) if isinstance(tree, list) else {}
 
 
-def unsupported_tokens(special_tokens: Iterable[str], normalized: Sequence[str], form: Any) -> Iterator[str]:
+def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any], form: Any) -> Iterator[str]:
     """Yield a reason for each added token that the package tokenizers could find elsewhere than we do."""
+    normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
     # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)
@@ -443,6 +455,10 @@ def unsupported_tokens(special_tokens: Iterable[str], normalized: Sequence[str],
     for token in normalized:
         if form and token != normalize(form, token):
             yield f"the normalized added token {token!r:.99} is not in {form}"
+    # Where a token before it has removed the whitespace that is this token, tokenizers drops it, or stops in a panic.
+    for token in lstrip if rstrip else ():
+        if not token.strip(WHITESPACE):
+            yield f"the added token {token!r:.99} is whitespace and has lstrip, and another has rstrip"
 
 
 def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:

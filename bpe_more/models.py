@@ -7,16 +7,17 @@ import errno
 import functools
 import itertools
 import os
+import re
 import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from unicodedata import normalize
+from unicodedata import is_normalized, normalize
 
 import bpe
 from bpe_more import corpora, formats
 from bpe_more.formats import WordsFirst
-from bpe_more.steps import Steps, steps_of
+from bpe_more.steps import WHITESPACE, SpecialTokens, steps_of
 
 
 class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only by assignment
@@ -27,6 +28,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     kept            special tokens that decode() never skips: "special": false in tokenizer.json
     normalized      special tokens that are found only after a pattern such as ("NFC", "qwen2") has
                     normalized the text
+    lstrip, rstrip  special tokens that remove the whitespace before them, and after them
     rest            what save() writes back into tokenizer.json: templates ("post_processor"),
                     "truncation" and "padding". encode() never adds tokens, as with
                     add_special_tokens=False elsewhere
@@ -46,24 +48,24 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_tokens: bpe.Strings = None,
                  pattern: Any = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
                  rest: Mapping[str, Any] | None = None, ignore_merges: bool = False,
-                 unreachable: Mapping[int, str] | None = None) -> None:
+                 unreachable: Mapping[int, str] | None = None, lstrip: Iterable[str] = (),
+                 rstrip: Iterable[str] = ()) -> None:
         self._unreachable = {token_id: name for token_id, name in (unreachable or {}).items() if token_id in vocab}
         self._kept, self._normalized = bpe.check_special_tokens(kept), bpe.check_special_tokens(normalized)
+        self._lstrip, self._rstrip = bpe.check_special_tokens(lstrip), bpe.check_special_tokens(rstrip)
         self._rest = dict(rest or {})
         self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
         specials = bpe.check_special_tokens(special_tokens)
         vocab, second_ids = without_second_ids(vocab, specials, self._unreachable)
         super().__init__(vocab, merges, [special for special in specials if special not in second_ids], pattern)
         if second_ids:
-            self._options = self._options._replace(special_tokens=specials)
             self._special_ids |= second_ids
             self._special_ids = {special: self._special_ids[special] for special in specials}
             self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
         self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self._unreachable.items()}
-        if not isinstance(self.pattern, str):
-            steps = Steps(self.pattern)
-            steps.normalized = self._normalized
-            self._options = self._options._replace(pattern=steps)
+        with_kinds = SpecialTokens(specials)
+        with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self._normalized, self._lstrip, self._rstrip
+        self._options = self._options._replace(special_tokens=with_kinds)
         self._whole_words: dict[bytes, int] = {}  # words that stay whole, and their ids
         if self._ignore_merges:
             special_ids = set(self._special_ids.values())
@@ -102,6 +104,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         values = {
             "kept": self._kept, "normalized": self._normalized, "rest": self._rest,
             "ignore_merges": self._ignore_merges, "unreachable": self._unreachable,
+            "lstrip": self._lstrip, "rstrip": self._rstrip,
         }  # fmt: skip
         return {name: value for name, value in values.items() if value}
 
@@ -156,12 +159,16 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     def _new_encoder(self) -> Any:
         """Return an encoder of the C engine, or one in Python if C can't be used for this model."""
         engine = corpora.scanning_engine(self._options)  # None: not wanted, not built, or without the pattern
-        encoder = engine.encoder(self) if engine else None  # None: too many tokens for C
+        encoder = engine.encoder(self) if engine and not self._is_prepared else None  # None: too many tokens for C
         return encoder or self._python_encoder(self._options.engine)
 
+    @property
+    def _is_prepared(self) -> bool:
+        return bool(steps_of(self.pattern)[0] or self._lstrip or self._rstrip)
+
     def _python_encoder(self, engine: bpe.EngineName = "python") -> Encoder:
-        """Return an encoder in Python; `engine` is for what comes after a normal form."""
-        return NormalizingEncoder(self, engine) if steps_of(self.pattern)[0] else Encoder(self)
+        """Return an encoder in Python; `engine` is for what comes after a PreparingEncoder."""
+        return PreparingEncoder(self, engine) if self._is_prepared else Encoder(self)
 
     @property
     def _id_bytes(self) -> int:
@@ -189,7 +196,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             ids, _ = encoder.encode_texts([text[start:end].encode("utf-8")], "u4")
             return ids  # type: ignore[no-any-return]
 
-        parts: Any = corpora.parts_of_text(text, self.pattern, self.special_tokens)
+        parts: Any = corpora.parts_of_text(text, self.pattern, self._options.special_tokens)
         task: Any = encode_part
         results: Any = corpora.run_tasks(task, parts, True, bpe.MOST_WORKERS)
         with contextlib.closing(results):
@@ -328,72 +335,85 @@ class Encoder(bpe.PythonEncoder):
         """Do nothing. The encoder in C pauses the garbage collector until the result is freed."""
 
 
-class NormalizingEncoder(Encoder):
-    """Normalize text between special tokens; then `inner`, an encoder for the steps after that, does the rest."""
+class PreparingEncoder(Encoder):
+    """Prepare text: normalize it, and remove whitespace beside special tokens. `inner` encodes the result."""
 
     def __init__(self, tokenizer: Tokenizer, engine: bpe.EngineName) -> None:
         self.tokenizer = tokenizer
         self.engine = engine
         self.form, self.steps = steps_of(tokenizer.pattern)
         # found before text is normalized, and after it
-        self.specials = tuple(text for text in tokenizer.special_tokens if text not in tokenizer._normalized)
-        self.specials_of_pieces = [text for text in tokenizer.special_tokens if text in tokenizer._normalized]
-        self.overlap = any(formats.overlapping(self.specials_of_pieces, self.specials))
-        self.finder = bpe.special_token_finder(self.specials)
+        specials = tuple(text for text in tokenizer.special_tokens if text not in tokenizer._normalized)
+        of_pieces = tuple(text for text in tokenizer.special_tokens if text in tokenizer._normalized)
+        self.finders = [bpe.special_token_finder(tokens) for tokens in (specials, of_pieces, tokenizer.special_tokens)]
+        self.overlap = any(formats.overlapping(of_pieces, specials))
+        self.lstrip, self.rstrip = set(tokenizer._lstrip), set(tokenizer._rstrip)
+        self.stripping = [token.encode("utf-8") for token in self.lstrip | self.rstrip]
         self.inner = self.encoder_with(tokenizer.special_tokens)
-        self.of_pieces: Any = None  # the same encoder, which knows only specials_of_pieces; rarely needed
+        self.ordinary: Any = None  # the same encoder without special tokens; rarely needed
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.tokenizer, self.engine)  # for worker processes, without the cache of `inner`
 
     def encoder_with(self, special_tokens: Sequence[str]) -> Any:
-        """Return an encoder of normalized text that knows these special tokens."""
+        """Return an encoder of prepared text that knows these special tokens."""
         whole: Any = self.tokenizer
         tokenizer = whole._with_only(special_tokens, self.steps)
         tokenizer._options = tokenizer._options._replace(engine=self.engine)
         return tokenizer._encoder
 
-    def normalized(self, utf8: bytes) -> bytes | None:
-        """Normalize text between special tokens; return None if other special tokens could be found in the result.
+    def pieces_of(self, text: str) -> list[str]:
+        """Return prepared text, a special token, prepared text, and so on."""
+        first, second, _ = self.finders
+        pieces = self.split(text, first)
+        parts = [self.split(normalize_text(self.form, piece), second) for piece in pieces[::2]]
+        for number, token in enumerate(pieces[1::2]):
+            parts[number].append(token)
+        return list(itertools.chain.from_iterable(parts))
 
-        Most text is in the normal form already; then each part of it is, too.
+    def split(self, text: str, finder: re.Pattern[str]) -> list[str]:
+        """Split text at special tokens, and remove the whitespace that they remove."""
+        pieces = finder.split(text)
+        for number in range(1, len(pieces), 2):
+            if pieces[number] in self.lstrip:
+                pieces[number - 1] = pieces[number - 1].rstrip(WHITESPACE)
+            if pieces[number] in self.rstrip:
+                pieces[number + 1] = pieces[number + 1].lstrip(WHITESPACE)
+        return pieces
+
+    def prepared(self, utf8: bytes) -> bytes | None:
+        """Prepare text; return None if `inner` would find other special tokens in the result.
+
+        Most text is prepared already: in the normal form, in which each part of it is then, too.
         """
-        if self.overlap:
-            return None
-        if utf8.isascii():
+        special = self.overlap or any(token in utf8 for token in self.stripping)
+        if not special and utf8.isascii():
             return utf8
         text = utf8.decode("utf-8")
-        result = normalize_text(self.form, text)
-        if result == text:
+        if not special and is_normal(self.form, text):
             return utf8
-        pieces = self.finder.split(text)
-        pieces[::2] = [result] if len(pieces) == 1 else [normalize_text(self.form, piece) for piece in pieces[::2]]
-        result = "".join(pieces)  # at odd indexes, there are special tokens
+        pieces = self.pieces_of(text)
+        result = "".join(pieces)
         # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
-        return result.encode("utf-8") if self.finder.split(result) == pieces else None
+        return result.encode("utf-8") if self.finders[2].split(result) == pieces else None
 
     def encode(self, utf8: bytes) -> list[int]:
         """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
-        text = self.normalized(utf8)
-        return self.encode_pieces(utf8) if text is None else self.inner.encode(text)
-
-    def encode_pieces(self, utf8: bytes) -> list[int]:
-        """Split off special tokens, then normalize and encode each piece between them."""
-        self.of_pieces = self.of_pieces or self.encoder_with(self.specials_of_pieces)
+        text = self.prepared(utf8)
+        if text is not None:
+            return self.inner.encode(text)  # type: ignore[no-any-return]
+        self.ordinary = self.ordinary or self.encoder_with(())
         ids: list[int] = []
-        for number, piece in enumerate(self.finder.split(utf8.decode("utf-8"))):
-            if number % 2:  # a special token
-                ids.append(self.tokenizer._special_ids[piece])
-            else:
-                ids += self.of_pieces.encode(normalize(self.form, piece).encode("utf-8"))
+        for number, piece in enumerate(self.pieces_of(utf8.decode("utf-8"))):
+            ids += [self.tokenizer._special_ids[piece]] if number % 2 else self.ordinary.encode(piece.encode("utf-8"))
         return ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
         """Do the same as the method of Encoder, in one call of `inner` if possible."""
         with contextlib.suppress(UnicodeDecodeError):  # the method of Encoder raises it, with the number of its text
-            normalized = list(map(self.normalized, texts))
-            if None not in normalized:
-                return self.inner.encode_texts(normalized, kind)
+            prepared = list(map(self.prepared, texts))
+            if None not in prepared:
+                return self.inner.encode_texts(prepared, kind)
         return super().encode_texts(texts, kind)
 
     def pause_collector(self) -> Any:
@@ -401,10 +421,19 @@ class NormalizingEncoder(Encoder):
         return self.inner.pause_collector()
 
 
+def lines_of(text: str) -> list[str]:
+    """Return lines of a long text, which take a tenth of the time to be normalized. Nothing joins a newline."""
+    return text.split("\n") if len(text) > 10_000 else [text]
+
+
 def normalize_text(form: Any, text: str) -> str:
-    """Normalize text, a long one by lines: 10 times as fast where they are normalized, and nothing joins a newline."""
-    lines = text.split("\n") if len(text) > 10_000 else [text]
-    return "\n".join([normalize(form, line) for line in lines])
+    """Normalize text. Without a form, it stays."""
+    return "\n".join([normalize(form, line) for line in lines_of(text)]) if form else text
+
+
+def is_normal(form: Any, text: str) -> bool:
+    """Tell if text is normalized."""
+    return not form or all(is_normalized(form, line) for line in lines_of(text))
 
 
 def most_threads(encoder: object) -> int:

@@ -20,6 +20,8 @@ import bpe
 # step splits off numbers, and "gpt2" splits the rest. ("NFC", "qwen2") is Qwen's.
 Pattern = Any  # a str, or a tuple of str
 NORMAL_FORMS = ("NFC", "NFKC")
+# what \s matches in Oniguruma and in Rust, as in regex; str.strip() removes four characters more
+WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
 
 # The functions of bpe.py of which those below take the places, and which they call
@@ -27,10 +29,12 @@ check_one_pattern, find_words_of_step, places_for_step = bpe.check_pattern, bpe.
 compile_any_size: Any = bpe.compile_pattern
 
 
-class Steps(tuple[str, ...]):
-    """The steps of a model's pattern, with the special tokens that are found only in normalized text."""
+class SpecialTokens(tuple[str, ...]):
+    """The special tokens of a model, with those that other programs search for in another way."""
 
-    normalized: tuple[str, ...] = ()
+    normalized: tuple[str, ...] = ()  # found after the others, in normalized text
+    lstrip: tuple[str, ...] = ()  # which remove the whitespace before them
+    rstrip: tuple[str, ...] = ()  # and after them
 
 
 def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
@@ -49,8 +53,6 @@ bpe.SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "
 
 def check_pattern(pattern: Pattern) -> Pattern:
     """Check a pattern: a name, an expression, or steps. Spellings of a named pattern become its name."""
-    if isinstance(pattern, Steps):
-        return pattern  # it was checked
     if isinstance(pattern, tuple) and all(isinstance(step, str) for step in pattern):
         form, steps = steps_of(pattern)
         checked = tuple(map(check_pattern, steps))
@@ -137,7 +139,22 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
 
 
 def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) -> Iterator[int]:
-    """Yield the indexes of text at which a cut changes no word: C's, then others, each in descending order.
+    """Yield the indexes of text at which a cut changes no word: C's, then others, each in descending order."""
+    given = special_tokens if isinstance(special_tokens, SpecialTokens) else SpecialTokens(special_tokens)
+    places = places_between_words(text, pattern, given)
+    if not given.lstrip + given.rstrip:
+        yield from places
+        return
+    for place in places:  # not inside whitespace, nor between it and a special token that removes it
+        before, after = text[place - 1 : place].isspace(), text[place : place + 1].isspace()
+        before_token = before and text.startswith(given.lstrip, place)
+        after_token = after and text.endswith(given.rstrip, 0, place)
+        if not (before and after) and not before_token and not after_token:
+            yield place
+
+
+def places_between_words(text: str, pattern: Pattern, special_tokens: SpecialTokens) -> Iterator[int]:
+    """Do the same as places_to_cut(), without regard to whitespace that special tokens remove.
 
     For a custom pattern, the C engine finds more than bpe.py does. If there is a normal form, some special
     tokens may be searched for last, in normalized text, and normalizing may even create one.
@@ -147,7 +164,7 @@ def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) 
     engine, lacks = bpe.find_engine()
     if engine and not lacks and not named and not engine.pattern(pattern)[1]:
         yield from engine.cuts(pattern, text.encode("utf-8", "surrogateescape"))
-    normalized = getattr(pattern, "normalized", ()) if form else ()  # Steps have it, a tuple of str doesn't
+    normalized = special_tokens.normalized if form or special_tokens.lstrip + special_tokens.rstrip else ()
     found_first = tuple(token for token in special_tokens if token not in normalized)
     margin = 3 + max(map(len, special_tokens), default=1)
     for place in places_for_step(text, steps[0] if named else "", found_first):

@@ -695,6 +695,9 @@ KINDS = {
     "Qwen 3": {**QWEN, "added": [("<|im_end|>", {}), ("<think>", {"special": False}), ("\u00e9\u0301<", {})]},
     "Claude": {"steps": OWN_PATTERN, "normalizer": {"type": "NFKC"}, "added": [("<EOT>", {}), ("<META>", {})]},
     "GPT-NeoX": {"steps": OWN_PATTERN, "normalizer": {"type": "NFC"}, "added": with_spaces(normalized=True)},
+    "RoBERTa": {"steps": OWN_PATTERN, "added": [("<s>", {}), ("</s>", {}), ("<mask>", {"lstrip": True})], "lossy": True},
+    "ModernBERT": {"steps": OWN_PATTERN, "normalizer": {"type": "NFC"},
+                   "added": [*with_spaces(normalized=True), ("[SEP]", {}), ("[MASK]", {"lstrip": True})]},
     "StarCoder": {"steps": [EACH_DIGIT, OWN_PATTERN]},
     "SmolLM": {"steps": [{"type": "Digits", "individual_digits": False}, OWN_PATTERN], "decoder": None},
     "DeepSeek": {"steps": [split_at(THREE_DIGITS), split_at(KANA), split_at(DEEPSEEK), BYTE_LEVEL],
@@ -1276,7 +1279,8 @@ RULES = {  # entry: its values; any of them go together
     "steps": [OWN_PATTERN, [split_at(bpe.PATTERNS["cl100k"]), BYTE_LEVEL], [EACH_DIGIT, OWN_PATTERN], [split_at("[A-Za-z]+"), BYTE_LEVEL],
               [split_at(THREE_DIGITS), split_at(bpe.PATTERNS["gpt2"], "Removed"), OWN_PATTERN]],
     "added": [[("<|end|>", {})], with_spaces(normalized=True), with_spaces(normalized=False),
-              [("<EOT>", {"normalized": True}), ("1 2", {"normalized": True, "special": False}), ("<|end|>", {})]],
+              [("<EOT>", {"normalized": True}), ("1 2", {"normalized": True, "special": False}), ("<|end|>", {})],
+              [("<mask>", {"lstrip": True}), ("b c", {"rstrip": True, "normalized": True}), ("<x> ", {"lstrip": True, "rstrip": True})]],
     "ignore_merges": [False, True], "all_splits": [False, True],
 }  # fmt: skip
 
@@ -1306,19 +1310,19 @@ def test_everything_that_is_not_supported_is_said_at_once_in_300_characters(tmp_
     content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, {"type": "Lowercase"}]}
     content["pre_tokenizer"] = None
     content["model"].update(byte_fallback=True, dropout=0.1)
-    content["added_tokens"][0].update(lstrip=True)
+    content["added_tokens"][0].update(single_word=True)
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError) as caught:
         bpe.Tokenizer.load(tmp_path)
     for reason in ("pre_tokenizer = null", 'normalizers.0.type = "Prepend"', 'normalizers.1.type = "Lowercase"',
-                   "model.byte_fallback = true", "model.dropout = 0.1", "added_tokens.0.lstrip = true"):  # fmt: skip
+                   "model.byte_fallback = true", "model.dropout = 0.1", "added_tokens.0.single_word = true"):  # fmt: skip
         assert reason in str(caught.value)
     reasons = str(caught.value).removeprefix(f"{tmp_path / 'tokenizer.json'}: ")
     assert reasons.count(" = ") == 8 and reasons.endswith(" are not supported")
     assert len(reasons) <= 300 and "\n" not in reasons
     content["added_tokens"] += [{**content["added_tokens"][0], "content": f"<{n}>", "id": 2002 + n} for n in range(5000)]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"lstrip = true; .* are not supported; and [\d,]+ more$") as caught:
+    with pytest.raises(ValueError, match=r"single_word = true; .* are not supported; and [\d,]+ more$") as caught:
         bpe.Tokenizer.load(tmp_path)
     assert len(str(caught.value)) <= 300 + len(f"{tmp_path / 'tokenizer.json'}: ")
     content["added_tokens"] = [{**content["added_tokens"][1], "content": "\n"}]  # hides no other reason
@@ -1337,7 +1341,7 @@ def test_everything_that_is_not_supported_is_said_at_once_in_300_characters(tmp_
     ("model", {"type": "Unigram", "vocab": [["a", 0.0]]},
      'this is a SentencePiece model, not byte-level BPE: model.type = "Unigram" is not supported'),
     ("normalizer", {"type": "NFD"}, 'normalizer.type = "NFD" is not supported'),
-    *[("normalizer", {"type": "NFC"}, rf"added_tokens\.0\.{flag} = true is not supported") for flag in ("lstrip", "rstrip", "single_word")],
+    ("normalizer", {"type": "NFC"}, r"added_tokens\.0\.single_word = true is not supported"),
     ("normalizer", {"type": "NFC"}, "the normalized added token .* is not in NFC"),
     *[("post_processor", {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|begin|>", "type_id": 0}}, *texts],
                           "pair": [], "special_tokens": {}}, "a template of .* is not supported: text A must be in it once")
@@ -1390,8 +1394,8 @@ REFUSED = [
     (with_change("model", "merges", 3, ["a", "b", "c"]), r"merge 3 \(from 0\) must be two tokens, not \['a', 'b', 'c'\]"),
     (with_change("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
     (with_token("<x>", single_word=True), r"added_tokens\.1\.single_word = true is not supported"),
-    (with_token("<x>", lstrip=True), r"added_tokens\.1\.lstrip = true is not supported"),
-    (with_token("<x>", rstrip=True), r"added_tokens\.1\.rstrip = true is not supported"),
+    (lambda content: [with_token(text, id=id, lstrip=True, rstrip=True)(content) for id, text in ((600, "<x>"), (601, " \n"))],
+     r"the added token ' \\n' is whitespace and has lstrip, and another has rstrip"),
     *[(with_token(text, normalized=True), "overlaps another, and only one is normalized")
       for text in ("text|><", f"x{END}y", f"{END}y")],  # tokenizers looks for others first
     (with_token("é"), "é|same bytes"),  # the name of the byte E9
@@ -1417,7 +1421,7 @@ def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_i
 @only_python
 @pytest.mark.parametrize("change, text", [
     (lambda content: content.update({"x" * 20_000: [1] * 20_000}), r"x{50,100} = \[1, 1"),
-    (lambda content: [with_token(f"<{n}>", id=600 + n, lstrip=True)(content) for n in range(1, 2000)], r"added_tokens.*; and [\d,]+ more"),
+    (lambda content: [with_token(f"<{n}>", id=600 + n, single_word=True)(content) for n in range(1, 2000)], r"added_tokens.*; and [\d,]+ more"),
     (lambda content: content["added_tokens"].append({**content["added_tokens"][0], "content": "a" * 150_000, "id": 7}), "added_tokens.1.id = 7"),
     (lambda content: content["model"]["merges"].append(["th" * 100_000, "e"]), "a merge uses 'thth"),
     (lambda content: content["model"].update(type="x" * 100_000), 'model.type = "xxx'),

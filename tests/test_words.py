@@ -289,9 +289,9 @@ def test_text_that_is_normalized_later_is_cut_where_its_words_stay(form):
         for _ in range(5 * MANY):
             text = random_text(rng, [*FORMS, *"ab.1 '<>=", "\u3099", "\u0338", "b.", "1 2", "<EOT>"], rng.randint(5, 40))
             for name in ("gpt2", "cl100k", "o200k", "llama3"):
-                pattern = steps.Steps((form, name))
-                pattern.normalized = normalized
-                place = bpe.last_cut(text.encode(), pattern, normalized)
+                special_tokens = steps.SpecialTokens(normalized)
+                special_tokens.normalized = normalized
+                place = bpe.last_cut(text.encode(), (form, name), special_tokens)
                 parts = [part.decode() for part in (text.encode()[:place], text.encode()[place:])]
                 words = [naive_split(unicodedata.normalize(form, part), bpe.PATTERNS[name]) for part in parts]
                 whole = unicodedata.normalize(form, text)

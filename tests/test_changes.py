@@ -7,6 +7,7 @@ import collections
 import json
 import random
 import shutil
+import types
 import warnings
 
 import pytest
@@ -15,7 +16,7 @@ import bpe
 import fuzz_changes
 from bpe_more import formats, models, steps
 from fuzz_changes import check_extension, encode_by_rank, extend_by_definition
-from test_bpe import END, FIXTURE, PART, need
+from test_bpe import END, FIXTURE, HERE, PART, need
 
 TEXT = FIXTURE[:40_000]
 
@@ -201,6 +202,66 @@ def test_sources_after_other_changes():
     assert both.sources(small)[259] == small.encode_ordinary("<u>")
     with pytest.raises(ValueError, match="is of another model"):
         by_hand().sources(old)
+    vocab = {**{i: bytes([i]) for i in range(256)}, 256: b"ab", 257: "字".encode(), 258: b"c"}
+    unreachable = models.Tokenizer(vocab, ((b"a", b"b"),), unreachable={257: "字", 258: "c字"})  # a copy of "c", too
+    for new in (unreachable.extend(words={b"abab": 1}), unreachable.with_special_tokens(["<u>"])):
+        assert [new.sources(unreachable)[i] for i in (99, 257, 258)] == [[99], [257], [258]]
+    assert [unreachable.prune(258).sources(unreachable)[i] for i in (256, 257)] == [[257], [258]]
+
+
+class Table:
+    """What the recipe below uses of a table of torch."""
+
+    def __init__(self, rows):
+        self.data = rows
+
+    def detach(self):
+        return self
+
+    def clone(self):
+        return self.data.copy()
+
+
+class Model:
+    """What it uses of a model of transformers: two tables, of which the second one may have a bias."""
+
+    def __init__(self, numpy, n, bias):
+        rng = numpy.random.default_rng(1)
+        self.input = types.SimpleNamespace(weight=Table(rng.random((n, 3))))
+        self.output = types.SimpleNamespace(weight=Table(rng.random((n, 3))), **({"bias": Table(rng.random(n))} if bias else {}))
+        for layer in (self.input, self.output):
+            layer.named_parameters = lambda layer=layer: [(name, table) for name, table in vars(layer).items() if isinstance(table, Table)]
+        self.resized = lambda rows, n: numpy.concatenate([rows, numpy.full((n, *rows.shape[1:]), numpy.nan)])[:n]
+
+    def get_input_embeddings(self):
+        return self.input
+
+    def get_output_embeddings(self):
+        return self.output
+
+    def resize_token_embeddings(self, n, mean_resizing):
+        assert not mean_resizing
+        for layer in (self.input, self.output):
+            for _, table in layer.named_parameters():
+                table.data = self.resized(table.data, n)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_recipe_for_embeddings_moves_each_row_to_its_new_id(bias):
+    """With tables of NumPy. With torch 2.14 and transformers 5.24, Llama, GPT-2, Phi and RoBERTa gave the same logits for old tokens."""
+    numpy, found = pytest.importorskip("numpy"), {}
+    text = (HERE / "docs/extend.md").read_text(encoding="utf-8")
+    exec(text[text.index("def move_embeddings") :].partition("```")[0], found)
+    old = trained(500, [END])
+    extended = old.extend(texts=["天气很好，渡船准时。" * 9], n_tokens=9)
+    for new in (extended, old.prune(400), old.prune(400).with_special_tokens(["<|user|>"])):
+        model, same = Model(numpy, len(old), bias), Model(numpy, len(old), bias)
+        found["move_embeddings"](model, new, old)
+        for token_id, sources in new.sources(old).items():
+            for layer, before in ((model.input, same.input), (model.output, same.output)):
+                for (_, table), (_, rows) in zip(layer.named_parameters(), before.named_parameters()):
+                    assert numpy.allclose(table.data[token_id], sum(rows.data[i] for i in sources) / len(sources))
+                    assert len(table.data) == len(new)
 
 
 def test_a_token_with_two_names_keeps_both_when_others_go(tmp_path):

@@ -33,6 +33,7 @@ VALUES: list[Any] = [
 TEXTS = [
     "The ferry was late again, <|begin|>and  the 12345 <|end|> of it.\n\n", "\u00e9t\u00e9s e\u0301te\u0301s 字字字 1234567", "zzz zz ferrys",
     "<think> <EOT>a<META>   <|im_end|>", "カタカナ ABC def's I'LL", "\u3000a\t\tb \r\n", "x" * 300, "", "<0><1><22>\u00e9\u0301<",
+    "a \n<0>\u3000 <1>\x1c <22>  <0> <|begin|> x \u00e9  e\n\n<0>  ", "\u212b <0>  <22> <1>\u00b4",
 ]  # fmt: skip
 
 
@@ -79,9 +80,9 @@ def mutate(rng: random.Random, content: dict[str, Any], others: list[dict[str, A
     elif way == "tokens" and isinstance(content.get("added_tokens"), list):
         added, model = content["added_tokens"], content.get("model")
         size = len(model["vocab"]) if isinstance(model, dict) and isinstance(model.get("vocab"), dict) else 0
-        names = rng.choice([["<0>", "<1>"], [f"<{n}>" for n in range(3000)], ["ab" * 50_000], ["e", "Ġ", "é"], ["<|end|><", "d|>"], ["õ", "the"]])
+        names = rng.choice([["<0>", "<1>"], [f"<{n}>" for n in range(3000)], ["ab" * 50_000], ["e", "Ġ", "é"], ["<|end|><", "d|>"], ["õ", "the"], ["<0>", " <1", "<22> "]])
         flags = {name: rng.random() < chance for name, chance in [
-            ("single_word", 0.1), ("lstrip", 0.1), ("rstrip", 0.1), ("normalized", 0.4), ("special", 0.5)]}  # fmt: skip
+            ("single_word", 0.1), ("lstrip", 0.4), ("rstrip", 0.4), ("normalized", 0.4), ("special", 0.5)]}  # fmt: skip
         start = size + len(added)
         added += [{"id": start + n, "content": name, **flags} for n, name in enumerate(names)]
     elif way == "text" and isinstance(holder[key], str) and "Regex" not in (key, *parent):

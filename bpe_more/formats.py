@@ -19,15 +19,7 @@ import regex
 
 import bpe
 from bpe_more import kinds, outputs
-from bpe_more.steps import (
-    NORMAL_FORMS,
-    ONLY_MATCHES,
-    WHITESPACE,
-    Pattern,
-    check_pattern,
-    differs_in_oniguruma,
-    steps_of,
-)  # fmt: skip
+from bpe_more.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
 
 # ------------------------------
 # Saving, with settings for transformers
@@ -457,7 +449,7 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
             yield f"the normalized added token {token!r:.99} is not in {form}"
     # Where a token before it has removed the whitespace that is this token, tokenizers drops it, or stops in a panic.
     for token in lstrip if rstrip else ():
-        if not token.strip(WHITESPACE):
+        if token.isspace():
             yield f"the added token {token!r:.99} is whitespace and has lstrip, and another has rstrip"
 
 

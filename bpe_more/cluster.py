@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import bpe
 from bpe_more import corpora, models, outputs
-from bpe_more.data import package
+from bpe_more.data import kind_of, package
 from bpe_more.tasks import Report, engine_of, memory_hint, versions, watched
 from bpe_more.urls import File, absolute, fetched, files_of, joined, names_in, read, remove, write, written
 
@@ -271,7 +271,7 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
         if {**found, **entry} == found:
             return Report(found)
     remove(f"{target}.json")  # first: it must never describe another shard
-    with fetched([path]) as local, written(target) as new:
+    with fetched([path]) as [local], written(target) as new:
         if name.endswith(".npy"):
             n_ids = job.tokenizer.encode_files(local, new, workers=1, engine=options.engine, end=job.end, **given)
         else:
@@ -280,13 +280,13 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
     return Report({**entry, "ids": n_ids}, size, n_ids)
 
 
-def encode_rows(job: Job, paths: Sequence[str], output: str) -> int:
+def encode_rows(job: Job, path: str, output: str) -> int:
     """Write a Parquet file with a row of ids for each text; return how many ids there are."""
     pyarrow, parquet = package("pyarrow", output), package("pyarrow.parquet", output)
     tokenizer, options, n_bytes = job.tokenizer, job.options, job.tokenizer._id_bytes
     end = b"" if job.end is None else tokenizer.special_ids[job.end].to_bytes(n_bytes, sys.byteorder)
     tokenizer = tokenizer.ordinary if end else tokenizer
-    corpus = tokenizer._corpus(paths, None, errors=options.errors, column=options.column, workers=1)
+    corpus = tokenizer._corpus(path, None, errors=options.errors, column=options.column, workers=1)
     encoder = tokenizer._python_encoder() if options.engine == "python" else tokenizer._encoder
     results = corpus.run(functools.partial(encoder.encode_texts, kind=f"u{n_bytes}"), True)
     kind = pyarrow.uint16() if n_bytes == 2 else pyarrow.uint32()
@@ -302,13 +302,14 @@ def encode_rows(job: Job, paths: Sequence[str], output: str) -> int:
             writer.write_table(pyarrow.table([pyarrow.LargeListArray.from_arrays(places, ids)], schema))
             return len(ids)
 
-        pieces = []  # of a file that is one text
-        for part, (ids, ends) in results:
-            if getattr(part, "first_text", 0) is None:
+        is_one_text = not kind_of(path, corpus.options)[0]
+        pieces = []
+        for _, (ids, ends) in results:
+            if is_one_text:
                 pieces.append(ids)
             else:
                 places = itertools.pairwise([0, *(n_bytes * place for place in ends)])
                 n_ids += write_rows([ids[start:stop] + end for start, stop in places])
-        if pieces:
+        if is_one_text:  # also if it's empty
             n_ids += write_rows([b"".join(pieces) + end])
     return n_ids

@@ -35,8 +35,10 @@ import regex
 import bpe
 from bpe_more import corpora, outputs
 from bpe_more.data import package
+from bpe_more.urls import errors_of
 
 ATTEMPTS = 4  # for a task whose worker is killed
+NO_WORKER_SECONDS = 60  # how long Dask may have no worker at all
 WAYS = {  # for each stage, what helps if there is too little memory
     "counting": "give smaller tasks (task_bytes=, --task-bytes)",
     "adding": "give more buckets (buckets=, --buckets)",
@@ -105,7 +107,9 @@ def lost_workers(stage: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise LostWorkerError(stage, " ".join(str(error).split())[:300] or repr(error)) from None
+        text = " ".join(str(error).split())
+        missing = re.search(r"No module named '[^']+'", text)  # far down in Spark's text
+        raise LostWorkerError(stage, missing[0] if missing else text[:300] or repr(error)) from None
 
 
 def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], options: bpe.Options) -> Iterator[Any]:
@@ -137,9 +141,9 @@ def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], opt
                     yield report.result
     except LostWorkerError as error:
         stage, reason = error.args
-        way = f"if its worker ran out of memory, {WAYS[stage]}"
         if "No module named" in reason:
-            way = "all workers need the same bpe.py, with bpe_more"
+            raise RuntimeError(f"{reason}; all workers need the same bpe.py, with bpe_more") from None
+        way = f"if its worker ran out of memory, {WAYS[stage]}"
         raise RuntimeError(f"a task failed {ATTEMPTS} times while {stage} ({reason}); {way}") from None
 
 
@@ -172,21 +176,21 @@ def engine_of(client: Any, options: bpe.Options) -> Any:
 def connected(url: str) -> Iterator[Any]:
     """Give the client for --cluster."""
     kind, _, address = url.partition("://")
-    if url == "local":
-        yield None
-    elif kind == "dask":
-        with package("distributed", url).Client(address) as client:
-            yield client
-    elif kind == "ray":
-        ray = package("ray", url)
-        with ray.init(url, log_to_driver=False):
-            yield ray
-    elif kind == "spark":
-        with package("pyspark.sql", url).SparkSession.builder.appName("bpe.py").master(url).getOrCreate() as session:
-            yield session
-    else:
-        kinds = "dask://HOST:PORT, ray://HOST:PORT, spark://HOST:PORT or local"
-        raise ValueError(f"--cluster must be {kinds}, not {url!r}")
+    kinds = "dask://HOST:PORT, ray://HOST:PORT, spark://HOST:PORT or local"
+    known = url == "local" or (address and kind in ("dask", "ray", "spark"))
+    bpe.require(known, "--cluster must be {}, not {!r}", kinds, url)
+    with contextlib.ExitStack() as stack:
+        client = None
+        with errors_of(url):
+            if kind == "dask":
+                client = stack.enter_context(package("distributed", url).Client(address))
+            elif kind == "ray":
+                client = package("ray", url)
+                stack.enter_context(client.init(url, log_to_driver=False))
+            elif kind == "spark":
+                builder = package("pyspark.sql", url).SparkSession.builder
+                client = stack.enter_context(builder.appName("bpe.py").master(url).getOrCreate())
+        yield client
 
 
 class Local:
@@ -258,15 +262,24 @@ class Dask:
 
     def results(self, futures: list[Any], stage: str) -> Generator[Report, None, None]:
         """Yield results as they come."""
+        distributed = package("distributed", "Dask")
         left = {future.key: future for future in futures}
-        waiting = package("distributed", "Dask").as_completed(futures)
         futures.clear()  # each result is freed when it has been used
+        there = True
         try:
-            for future in waiting:
-                with lost_workers(stage):
-                    report = future.result()
-                del left[future.key], future
-                yield report
+            while left:
+                try:
+                    for future in distributed.as_completed(list(left.values()), timeout=NO_WORKER_SECONDS):
+                        with lost_workers(stage):
+                            report = future.result()
+                        del left[future.key], future
+                        there = True
+                        yield report
+                except distributed.TimeoutError:  # Dask itself would wait forever
+                    was_there, there = there, bool(self.client.nthreads())
+                    text = f"Dask has had no worker for {NO_WORKER_SECONDS} seconds while {stage}"
+                    if not was_there and not there:
+                        raise RuntimeError(f"{text}; start workers, then this command again") from None
         finally:
             self.client.cancel(list(left.values()))
 
@@ -278,6 +291,11 @@ class Ray:
         self.ray = ray
         self.n_workers = int(ray.cluster_resources().get("CPU", 1))
 
+    def put(self, job: Any) -> Any:
+        """Return a reference to a job, for tasks."""
+        with lost_workers(job.stage):  # ray:// reads the job at the other end, where bpe_more may be missing
+            return self.ray.put(job)
+
     def task(self, function: Callable[..., Any], stage: str, n_returns: int = 1) -> Any:
         """Return a function that starts tasks."""
         task = self.ray.remote(function)
@@ -285,13 +303,13 @@ class Ray:
 
     def run(self, work: Work, items: Iterable[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
-        task, shared = self.task(attempt, job.stage), self.ray.put(job)
+        task, shared = self.task(attempt, job.stage), self.put(job)
         yield from self.results((task(work, item, shared) for item in items), job.stage)
 
     def exchange(self, split: Work, join: Work, items: Iterable[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks, between which workers exchange parts."""
         joining = job._replace(stage="adding")
-        shared, shared_by_joining = self.ray.put(job), self.ray.put(joining)
+        shared, shared_by_joining = self.put(job), self.put(joining)
         task = self.task(attempt_split, job.stage, job.n_buckets + 1)
         reports, *parts = zip(*(task(split, item, shared) for item in items))
         join_all = self.task(lambda job, *parts: attempt(join, parts, job), joining.stage)

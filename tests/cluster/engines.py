@@ -27,6 +27,7 @@ def client_of(name):
         from pyspark import SparkConf, SparkContext
 
         settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
+        settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # Java starts sooner
         # two worker processes, and four attempts for each task
         with SparkContext("local[2,4]", "bpe", conf=SparkConf().setAll(settings.items())) as context:
             yield context

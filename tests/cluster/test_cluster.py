@@ -8,6 +8,9 @@ import functools
 import http.server
 import json
 import os
+import socket
+import subprocess
+import sys
 import threading
 from array import array
 
@@ -16,7 +19,7 @@ import pytest
 import bpe
 from bpe_more import cluster, tasks, urls
 from shared import read_ids
-from test_bpe import CORPUS, END, HERE, need
+from test_bpe import CORPUS, END, HERE, ROOT, need
 
 FORMATS = ["txt", "jsonl", "parquet"]
 
@@ -168,6 +171,26 @@ def test_a_large_text_is_one_row_and_ids_beyond_65535_are_uint32(tmp_path):
     assert str(table.schema.field("ids").type) == "large_list<element: uint32>"
 
 
+@pytest.mark.parametrize(("name", "text", "rows", "rows_with_end"), [
+    ("empty.txt", "", [[]], [[256]]),  # one text, which is empty
+    ("empty.jsonl", "", [], []),  # no text
+    ("empty_text.jsonl", '{"body": ""}\n', [[]], [[256]]),
+])
+def test_an_empty_file_has_the_same_ids_in_parquet_in_npy_and_in_the_index(tmp_path, name, text, rows, rows_with_end):
+    need("pyarrow")
+    import pyarrow.parquet
+
+    (tmp_path / name).write_text(text)
+    tokenizer, column = bpe.Tokenizer.train(CORPUS, 300, [END]), None if name.endswith(".txt") else "body"
+    for end, expected in (None, rows), (END, rows_with_end):
+        for shards in ".parquet", ".npy":
+            n_ids = cluster.encode(None, tmp_path / name, tokenizer, str(tmp_path), end=end, shards=shards, column=column)
+            index = json.loads((tmp_path / "index.json").read_text())
+            assert [n_ids, index["ids"], index["shards"][0]["ids"]] == [sum(map(len, expected))] * 3
+        assert pyarrow.parquet.read_table(tmp_path / f"{name}.parquet")["ids"].to_pylist() == expected
+        assert read_ids(tmp_path / f"{name}.npy")[1] == [token for row in expected for token in row]
+
+
 # ------------------------------
 # Counts
 # ------------------------------
@@ -281,17 +304,50 @@ def test_errors_name_the_url(corpus, web):
 # The command line, and the page
 # ------------------------------
 
-def test_the_command_line_trains_and_encodes(corpus, tmp_path, monkeypatch, main):
-    monkeypatch.chdir(tmp_path)
-    paths, used = str(corpus / "?.jsonl"), ["--cluster", "local", "--column", "body"]
-    for _ in range(2):  # the second one only adds
-        status, _, stderr = main(paths, "1000", *used, "--counts", "counts", "--task-bytes", "1", "--buckets", "3")
-        assert status == 0 and "1,000 = 256 bytes + 1 special token + 743 merges" in stderr, stderr
-    assert bpe.Tokenizer.load("bpeModel").merges == one_machine(corpus, "jsonl").merges
-    assert len(os.listdir("counts")) == 5
-    status, _, stderr = main(paths, "--encode", "ids", "--end", END, *used)
+@contextlib.contextmanager
+def url_of(client):
+    """The URL for --cluster that means the cluster of a client."""
+    if client is None:
+        yield "local"
+    elif hasattr(client, "scheduler_info"):
+        yield client.scheduler.address.replace("tcp://", "dask://")
+    elif hasattr(client, "get_runtime_context"):
+        need("grpc")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        address = client.get_runtime_context().gcs_address
+        server = [sys.executable, "-m", "ray.util.client.server", "--mode", "legacy", "--address", address, "--host", "127.0.0.1", "--port", str(port)]
+        with subprocess.Popen(server, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield f"ray://127.0.0.1:{port}"
+            finally:
+                process.kill()
+    else:
+        pytest.skip("spark:// needs a master and a worker, which take a minute to start")
+
+
+def test_the_command_line_trains_and_encodes_with_each_url(client, corpus, tmp_path):
+    paths, expected = str(corpus / "?.jsonl"), one_machine(corpus, "jsonl")
+    with url_of(client) as url:
+
+        def run(*arguments):
+            command = [sys.executable, ROOT / "bpe.py", paths, *arguments, "--cluster", url, "--column", "body"]
+            done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+            assert done.returncode == 0, done.stderr
+            return done.stderr
+
+        for _ in range(2 if client is None else 1):  # the second one only adds
+            output = run("1000", "--counts", "counts", "--task-bytes", "1", "--buckets", "3")
+            assert "1,000 = 256 bytes + 1 special token + 743 merges" in output
+        output = run("--encode", "ids", "--end", END)
+    assert len(os.listdir(tmp_path / "counts")) == 5
+    found = bpe.Tokenizer.load(tmp_path / "bpeModel")
+    assert found.merges == expected.merges and found.vocab == expected.vocab
     n_ids = json.loads((tmp_path / "ids" / "index.json").read_text())["ids"]
-    assert status == 0 and f"encoded        {n_ids:,} tokens" in stderr
+    assert f"encoded        {n_ids:,} tokens" in output
+    for number in range(4):
+        expected.encode_files(str(corpus / f"{number}.jsonl"), tmp_path / "one.npy", end=END, column="body")
+        assert (tmp_path / "ids" / f"{number}.jsonl.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -308,6 +364,13 @@ def test_mistakes_on_the_command_line_are_one_line_with_a_way_out(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("low lower lowest")
     assert main(*arguments) == (2, "", f"error: {message}\n")
+
+
+def test_a_cluster_that_cannot_be_reached_is_named(monkeypatch):
+    distributed = need("distributed")
+    monkeypatch.setattr(distributed, "Client", functools.partial(distributed.Client, timeout="100ms"))
+    with pytest.raises(OSError, match="^dask://127.0.0.1:1: .*imed out"), tasks.connected("dask://127.0.0.1:1"):
+        pass
 
 
 def test_a_client_of_another_kind_is_refused():

@@ -574,5 +574,7 @@ def test_workers_slices_and_engines_change_nothing_on_large_texts(name, size, cu
         assert bpe.count_words(path, [END], workers=workers) == words
     cut(1 << 20)
     assert bpe.count_words(path, [END], engine="python") == words
-    in_python = bpe.train_from_counts(words, size, [END], engine="python")
-    assert bpe.train_from_counts(words, size, [END], engine="c") == in_python
+    # Python would learn for long from words that occur once, which are whole sentences in Chinese: a tenth of them is here
+    some = {word: count for number, (word, count) in enumerate(words.items()) if count > 1 or number % 10 == 0}
+    in_python = bpe.train_from_counts(some, size, [END], engine="python")
+    assert bpe.train_from_counts(some, size, [END], engine="c") == in_python

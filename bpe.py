@@ -555,7 +555,8 @@ def check_pattern(pattern: str) -> str:
     """Check a pattern: a name, or an expression. The expression of a named pattern becomes its name."""
     require(isinstance(pattern, str), "pattern must be a str, not {!r:.200}", pattern)
     pattern = SPELLINGS.get(pattern, pattern)
-    compile_pattern(pattern)
+    if pattern not in PATTERNS:
+        compile_pattern(pattern)  # may raise an error
     return pattern
 
 
@@ -613,10 +614,10 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     tokens = special_tokens if isinstance(special_tokens, tuple) else tuple(special_tokens or ())
     has_invalid = re.compile("[\ud800-\udfff\ufffd]").search
     for number, token in enumerate(tokens, 1):
-        is_long = isinstance(token, str) and len(token.encode("utf-8", "surrogatepass")) > 1
-        valid = is_long and not has_invalid(token)
-        rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
-        require(valid, "special token {} ({!r}) must be {}", number, token, rule)
+        is_long = isinstance(token, str) and (len(token) > 1 or len(token.encode("utf-8", "surrogatepass")) > 1)
+        if not is_long or has_invalid(token):  # faster than a call of require() for each token
+            rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
+            raise ValueError(f"special token {number} ({token!r}) must be {rule}")
     require(len(set(tokens)) == len(tokens), f"duplicate special token among {tokens!s:.200}")
     return tokens
 
@@ -1226,9 +1227,10 @@ class Tokenizer:
                 name = special if special in names else to_printable(special.encode("utf-8"))
                 if name in names:
                     names[special] = names.pop(name)
-            ids_of(to_bytes(names, [], specials)[0])  # called for its errors, which should name this file
+            tokens = tokens_of(names, specials)
+            ids_of(to_bytes(names, [], tokens)[0])  # called for its errors, which should name this file
         with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath):
-            vocab, merges = to_bytes(names, read_merges(file.read(), names), specials)
+            vocab, merges = to_bytes(names, read_merges(file.read(), names), tokens)
             return cls(vocab, merges, specials, pattern)
 
     def save(self, folder: FilePath, **settings: str | None) -> None:
@@ -1628,13 +1630,17 @@ def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
     if content != tokenizer_json(ids, pairs, special_ids, expression):
         raise missing("a model that save() did not write", "formats.py")
     specials = check_special_tokens(list(special_ids))
-    return *to_bytes(ids, pairs, specials), specials, check_pattern(expression)
+    return *to_bytes(ids, pairs, tokens_of(ids, specials)), specials, check_pattern(expression)
 
 
-def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_tokens: Sequence[str]) -> Model:
-    """Return (vocab, merges) for ids and merges of printable tokens and of special tokens."""
+def tokens_of(ids: Iterable[str], special_tokens: Iterable[str]) -> dict[str, bytes]:
+    """Return {text: token} for a vocabulary of printable tokens and of special tokens."""
     tokens = {text: to_token(text) for text in ids}
-    tokens |= {text: text.encode("utf-8") for text in special_tokens if text in ids}
+    return tokens | {text: text.encode("utf-8") for text in special_tokens if text in tokens}
+
+
+def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> Model:
+    """Return (vocab, merges) for ids and merges of texts, which stand for these tokens."""
     vocab = {token_id: tokens[text] for text, token_id in ids.items()}
     require(len(vocab) == len(ids), "two tokens have the same id")
     try:

@@ -253,13 +253,15 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         tokens |= {token_id: text.encode("utf-8") for text, token_id in first_ids.items()}
         return (tokens, splits, tuple(first_ids), expression), {}
     model, kind = content["model"], kinds.kind_of(content)
-    added = [*{json.dumps(token, sort_keys=True): token for token in content.get("added_tokens") or []}.values()]
+    added = content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
     bpe.require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
     # older versions write a pair as "t h"; partition() is faster than split()
     pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in model.pop("merges", [])]
     vocab = model.pop("vocab", {})
 
+    if len({token["content"] for token in added}) < len(added):  # equal ones are one
+        added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
     specials, reasons = tuple(token["content"] for token in added), []
     unknown = [character for character in bpe.CHARACTERS if character not in vocab]
     if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
@@ -274,7 +276,8 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")
     special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
-    vocab = {text: token_id for text, token_id in vocab.items() if text not in special_ids}
+    for text in special_ids:
+        vocab.pop(text, None)
 
     pattern, entries, digits = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
@@ -292,13 +295,28 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if digits:  # a merge across a border of numbers is never made
         pairs = [pair for pair in pairs if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
     names = vocab
-    vocab, merges = bpe.to_bytes(vocab | special_ids, pairs, specials)
+    tokens = tokens_at_once(names) | {text: text.encode("utf-8") for text in specials}
+    vocab, merges = bpe.to_bytes(names | special_ids, pairs, tokens)
     # Other programs look for words in printable characters, so they never find other names.
-    unclear = {token_id: name for name, token_id in names.items() if bpe.to_printable(vocab[token_id]) != name}
+    other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
+    unclear = {}
+    if other_character("".join(names)):
+        unclear = {token_id: name for name, token_id in names.items() if other_character(name)}
     in_merges = {name for pair in pairs for name in (*pair, "".join(pair))} if unclear else set()
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
     # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
     return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
+
+
+def tokens_at_once(names: Iterable[str]) -> dict[str, bytes]:
+    """Return {name: token} for the names of tokens in printable characters, mostly all in one call."""
+    names = list(names)
+    try:
+        data, _ = codecs.charmap_encode("".join(names), "strict", bpe.BYTE_OF)
+    except UnicodeEncodeError:  # a name has other characters
+        return {name: bpe.to_token(name) for name in names}
+    ends = list(itertools.accumulate(map(len, names)))  # a character is a byte
+    return dict(zip(names, (data[start:end] for start, end in zip([0, *ends], ends))))
 
 
 def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:

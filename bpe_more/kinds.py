@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 import re
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def read_tekken(content: Mapping[str, Any]) -> tuple[list[tuple[bytes, int]], di
     special_ids = {text: token_id for token_id, text in names.items()}
     bpe.require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
     tokens = vocab[: config["default_vocab_size"] - n]  # the file has more, which no model uses
-    return [(base64.b64decode(each["token_bytes"]), each["rank"] + n) for each in tokens], special_ids, expression
+    return [(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in tokens], special_ids, expression
 
 
 def read_minbpe(text: str) -> tuple[Any, ...]:

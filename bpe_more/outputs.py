@@ -83,7 +83,7 @@ def mount_of(path: str) -> str:
     with contextlib.suppress(OSError, AttributeError):  # only Linux has O_PATH and /proc
         descriptor = os.open(path, os.O_PATH)
         try:
-            with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as file:
+            with open(f"/proc/self/fdinfo/{descriptor}", encoding="utf-8") as file:
                 about = file.read()
         finally:
             os.close(descriptor)

@@ -1705,7 +1705,9 @@ def make_parser() -> tuple[ArgumentParser, Any]:
     """
     import argparse
 
-    parser = argparse.ArgumentParser(usage=USAGE)
+    # For each option, argparse makes a formatter, and if it has no width, imports shutil to ask the terminal.
+    of_options = functools.partial(argparse.HelpFormatter, width=80)
+    parser = argparse.ArgumentParser(usage=USAGE, formatter_class=of_options)
     def error(message: str) -> NoReturn:
         raise ValueError(message)
 
@@ -1728,6 +1730,7 @@ def make_parser() -> tuple[ArgumentParser, Any]:
     tasks.add_argument("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add("--quiet", action="store_true", help="no progress and no summary")
     add("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.formatter_class = argparse.HelpFormatter
     return parser, tasks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import itertools
 import operator
 import os
@@ -11,7 +12,7 @@ import re
 import sys
 import time
 import warnings
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -67,6 +68,7 @@ def make_parser() -> ArgumentParser:
     """Return the parser of bpe.py, with more options."""
     parser, tasks = bpe.make_parser()
     parser.usage = USAGE
+    parser.formatter_class = functools.partial(HelpFormatter, width=80)  # see bpe.make_parser()
     parser.set_defaults(start=time.perf_counter())
     # when the disk is full, argparse in Python 3.14 would print half of the help, and no error
     parser._print_message = lambda message, file=None: say(message or "", "stdout")  # type: ignore
@@ -87,6 +89,7 @@ def make_parser() -> ArgumentParser:
     parser.add_argument("--counts", metavar="FOLDER", help=counts)
     parser.add_argument("--buckets", type=int, metavar="N", help="with --cluster: divide words into so many parts")
     parser.add_argument("--task-bytes", type=int, metavar="N", help="with --cluster: how many bytes a task counts")
+    parser.formatter_class = HelpFormatter
     return parser
 
 

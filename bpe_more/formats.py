@@ -295,8 +295,8 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if digits:  # a merge across a border of numbers is never made
         pairs = [pair for pair in pairs if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
     names = vocab
-    tokens = tokens_at_once(names) | {text: text.encode("utf-8") for text in specials}
-    vocab, merges = bpe.to_bytes(names | special_ids, pairs, tokens)
+    token_of = tokens_at_once(names) | {text: text.encode("utf-8") for text in specials}
+    vocab, merges = bpe.to_bytes(names | special_ids, pairs, token_of)
     # Other programs look for words in printable characters, so they never find other names.
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     unclear = {}

@@ -533,6 +533,25 @@ def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monk
 
 
 @only_python
+@pytest.mark.parametrize("columns", [50, 120])
+def test_help_is_as_wide_as_the_terminal(main, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    _, stdout, _ = main("--help")
+    _, _, options = stdout.partition("\n\n")  # argparse doesn't wrap a usage that is given
+    assert columns - 15 < max(map(len, options.splitlines())) <= columns
+
+
+def test_a_training_imports_no_module_for_help_or_other_files_and_compiles_no_named_pattern(tmp_path, engine):
+    """shutil, with which argparse asks the terminal for its width, took a tenth of the start, and the pattern 4 ms."""
+    program = "import sys, bpe; status = bpe.main(sys.argv[1:]); print(status, bpe.compile_pattern.cache_info().currsize, *sys.modules)"
+    arguments = [CORPUS, "300", "--quiet", "--model", tmp_path / "model", "--engine", engine]
+    result = subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True)
+    status, n_patterns, *modules = result.stdout.split()
+    assert status == "0" and not {"shutil", "base64", "tempfile", "difflib", "concurrent.futures"}.intersection(modules)
+    assert n_patterns == ("0" if engine == "c" else "1")
+
+
+@only_python
 def test_the_progress_counts_what_has_come(monkeypatch, capsys):
     """It begins with 0, before the first item, which may take a minute."""
     clock = itertools.count()

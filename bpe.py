@@ -1132,15 +1132,7 @@ class Tokenizer:
         self._ids = ids
         self._vocab = {token_id: token for token, token_id in ids.items()}
         self._special_ids = {special: ids[special.encode("utf-8")] for special in self.special_tokens}
-        try:
-            self._merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self._merges]
-        except KeyError as error:
-            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-        if len(set(self._merge_ids)) < len(self._merge_ids):
-            seen: set[Pair] = set()
-            for number, pair in enumerate(self._merges):
-                require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
-                seen.add(pair)
+        self._merge_ids = self._find_merge_ids()
         made = {new_id for _, _, new_id in self._merge_ids}
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
@@ -1149,6 +1141,20 @@ class Tokenizer:
         # which stops a process that was forked while another thread had it.)
         self._made_encoder: Any = None
         self._made_ordinary: Tokenizer | None = None
+
+    def _find_merge_ids(self) -> list[tuple[int, int, int]]:
+        """Return the ids of each merge: left, right, new. Raises ValueError for unknown tokens and repeated merges."""
+        ids = self._ids
+        try:
+            merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self._merges]
+        except KeyError as error:
+            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
+        if len(set(merge_ids)) < len(merge_ids):
+            seen: set[Pair] = set()
+            for number, pair in enumerate(self._merges):
+                require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
+                seen.add(pair)
+        return merge_ids
 
     # The parts of a tokenizer are read-only.
 

@@ -539,6 +539,13 @@ def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], ke
 class WordsFirst(list[bpe.Pair]):
     """Merges of a model in which a word that is a token stays whole: ignore_merges of Tokenizer."""
 
+    known: tuple[Mapping[int, bytes], list[bpe.Pair], list[tuple[int, int, int]]] = {}, [], []
+
+    def ids_for(self, vocab: Mapping[int, bytes]) -> list[tuple[int, int, int]]:
+        """Return the ids of these merges, as read_tiktoken() found them; [] if these or the vocabulary have changed."""
+        known_vocab, known_merges, merge_ids = self.known
+        return merge_ids if known_merges == self and known_vocab == vocab else []
+
 
 def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Model:
     """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
@@ -560,7 +567,11 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
         for end in lengths[: bisect.bisect_left(lengths, len(token))]
         if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None
     ]
-    return vocab, WordsFirst((vocab[left], vocab[right]) for _, left, right in sorted(splits))
+    splits.sort()
+    merges = WordsFirst([(vocab[left], vocab[right]) for _, left, right in splits])
+    # copies, since the caller may change both
+    merges.known = vocab.copy(), merges[:], [(left, right, rank) for rank, left, right in splits]
+    return vocab, merges
 
 
 def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[bytes, int]:

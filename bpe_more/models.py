@@ -57,6 +57,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
         specials = bpe.check_special_tokens(special_tokens)
         vocab, second_ids = without_second_ids(vocab, specials, self._unreachable)
+        self._known_merge_ids = merges.ids_for(vocab) if isinstance(merges, WordsFirst) else []
         super().__init__(vocab, merges, [special for special in specials if special not in second_ids], pattern)
         if second_ids:
             self._special_ids |= second_ids
@@ -74,6 +75,9 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
                     self._whole_words[token] = token_id
         elif not isinstance(merges, tuple):
             self._warn_of_unreachable_tokens()
+
+    def _find_merge_ids(self) -> list[tuple[int, int, int]]:
+        return self._known_merge_ids or super()._find_merge_ids()
 
     def _warn_of_unreachable_tokens(self) -> None:
         """Warn if tokens of several bytes are neither made by a merge nor special."""

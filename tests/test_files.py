@@ -919,6 +919,41 @@ def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
 
 
 @only_python
+@pytest.mark.parametrize("change", [
+    lambda vocab, merges: None,
+    lambda vocab, merges: merges.pop(),
+    lambda vocab, merges: merges.reverse(),
+    lambda vocab, merges: vocab.update({500: vocab.pop(300)}),
+    lambda vocab, merges: vocab.update({500: b"new"}),
+    lambda vocab, merges: vocab.update({300: vocab[301], 301: vocab[300]}),
+])  # fmt: skip
+def test_ranks_may_be_changed_before_a_tokenizer_is_made_of_them(change):
+    vocab, merges = bpe.read_tiktoken(dict(trained(400)[0]))
+    known = merges.ids_for(vocab)
+    ids = {token: token_id for token_id, token in vocab.items()}
+    splits = [(token[:end], token[end:]) for token in vocab.values() for end in range(1, len(token))]
+    assert sorted(known) == sorted((ids[a], ids[b], ids[a + b]) for a, b in splits if a in ids and b in ids)
+    change(vocab, merges)
+    ids = {token: token_id for token_id, token in vocab.items()}
+    tokenizer = bpe.Tokenizer(vocab, merges, [END])
+    assert tokenizer._merge_ids == [(ids[left], ids[right], ids[left + right]) for left, right in merges] and tokenizer.ignore_merges
+    assert (tokenizer._merge_ids is known) == (merges == merges.known[1] and vocab == merges.known[0])  # not looked up again
+
+
+@only_python
+@pytest.mark.parametrize("change, error", [
+    (lambda vocab, merges: merges.append(merges[3]), "repeats an earlier one"),
+    (lambda vocab, merges: vocab.pop(300), "which is not in the vocabulary"),
+    (lambda vocab, merges: merges.append((b"zzz", b"z")), "a merge uses or creates b'zzz'"),
+])  # fmt: skip
+def test_ranks_that_are_changed_to_be_wrong_are_an_error(change, error):
+    vocab, merges = bpe.read_tiktoken(dict(trained(400)[0]))
+    change(vocab, merges)
+    with pytest.raises(ValueError, match=error):
+        bpe.Tokenizer(vocab, merges)
+
+
+@only_python
 def test_a_long_token_of_a_tiktoken_file_is_not_split_everywhere(tmp_path):
     """All places of one token of 300 KB took 18 s, and memory by the square of its length."""
     tokens = [*(bytes([number]) for number in range(256)), b"ab" * 150_000, b"ab" * 75_000, b"ab"]

@@ -573,7 +573,7 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
     const size_t length = n ? (size_t)ends[n - 1] : 0;
     pending words[BATCH_ROOM];
     batch b = {.text = texts, .limit = texts + length, .rules = c->encoder->rules, .table = &c->table,
-               .sink = encode_batch, .state = c, .add_long = add_pieces, .words = words};
+               .sink = encode_batch, .state = c, .has_marks = 1, .add_long = add_pieces, .words = words};
     int status;
     c->ids = c->out = ids;
     c->narrow = narrow;

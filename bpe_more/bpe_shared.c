@@ -169,15 +169,18 @@ typedef struct {
 } pending;
 
 struct bpe_rules; /* of bpe_words.c */
+struct bpe_pattern;
 typedef struct batch batch;
 typedef int (*batch_sink)(void *state, const pending *words, size_t n);
 
 struct batch {
     const uint8_t *text, *limit; /* the next word; the end of all texts */
     const struct bpe_rules *rules;
+    const struct bpe_pattern *pattern; /* whose words these are; scan_texts writes it */
     const table *table;
     batch_sink sink;
     void *state;
+    int has_marks;
     int (*add_long)(batch *b, const uint8_t *word, size_t length); /* adds a long word in pieces; NULL for counting */
     pending *words; /* BATCH_ROOM of them */
     size_t n;

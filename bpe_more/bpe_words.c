@@ -30,16 +30,18 @@
 /* A pattern: patterns.py explains the automaton, and machine.py the machine. State 0 of the automaton can't match any
    more, and state 1 begins a word. A cell is 4 * the next state, + 1 if a word may end before this character, + 2 if it
    ends there in any case; then the next state is that of the next word, of which this is the first character. */
-typedef struct {
+typedef struct bpe_pattern {
     const uint16_t *blocks; /* of 256 code points each: the number of their block of classes */
     const uint8_t *classes;
     const uint16_t *cells;  /* by state: one for each class, and one for the end of the text */
     const uint16_t *ascii;  /* the same by state and byte, for the bytes below 128 */
     const uint8_t *pairs;   /* the machine's rows of 16 states: that of bytes a and b is at first[a] + second[b] */
     const uint16_t *first, *second;
-    const uint8_t *cuts;    /* by the classes of two characters: whether any text can be cut between them */
+    const uint8_t *cuts;    /* by the classes of two characters: 1 if any text can be cut between them; 2 if a cut there
+                               may divide a word, but changes nothing else */
     uint32_t n_classes;
-    uint32_t ideographs_are_one_class; /* 1 if U+4E00 to U+9FFF all are in one */
+    uint32_t ideographs_are_one_class;  /* 1 if U+4E00 to U+9FFF all are in one */
+    const struct bpe_pattern *earlier;  /* the step before this one, whose words this one splits; or NULL */
 } bpe_pattern;
 extern const bpe_pattern bpe_patterns[BPE_N_PATTERNS]; /* of bpe.py, with the classes of bpe_regex_version */
 extern const char *const bpe_expressions[BPE_N_PATTERNS];
@@ -436,20 +438,28 @@ static const uint8_t *walk_word(const bpe_pattern *p, const uint8_t *text, const
     return at;
 }
 
+/* What `cuts` says of two characters: what the first step says that isn't 2. A place at which that one ends a word is no
+   place in a word of later steps. */
+static unsigned cut_between(const bpe_pattern *p, uint32_t before, uint32_t after)
+{
+    const unsigned earlier = p->earlier ? cut_between(p->earlier, before, after) : 2;
+    return earlier == 2 ? p->cuts[class_of(p, before) * p->n_classes + class_of(p, after)] : earlier;
+}
+
 size_t bpe_last_cut(const bpe_pattern *p, const uint8_t *window, size_t length)
 {
     const uint8_t *const end = window + length, *next = end; /* next: the last character so far */
-    unsigned next_class = p->n_classes;                      /* n_classes: none, or not UTF-8 */
+    uint32_t character = 0, next_character = 0;
+    unsigned size = 0, next_size; /* 0: none, or not UTF-8 */
     for (const uint8_t *at = end; at-- > window;) {
-        uint32_t character = 0;
         if ((*at & 0xC0) == 0x80)
             continue;
-        const unsigned size = decode(at, end, &character), class = size ? class_of(p, character) : p->n_classes;
-        if (at + size == next && class < p->n_classes && next_class < p->n_classes &&
-            p->cuts[class * p->n_classes + next_class])
+        next_character = character;
+        next_size = size;
+        size = decode(at, end, &character);
+        if (size && next_size && at + size == next && cut_between(p, character, next_character) == 1)
             return (size_t)(next - window);
         next = at;
-        next_class = class;
     }
     return 0;
 }
@@ -491,7 +501,7 @@ typedef struct { /* what the machine found in a window */
        BACK      0      0      1       or one character before      words: "ab", " ", " cd"
    The state becomes STOPPED if more than one character has to be given back, or if the next state isn't one of the 15;
    then walk_word reads on from the beginning of the last word. */
-ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t rest, reading *now)
+ALWAYS_INLINE void find_starts(const batch *b, const uint8_t *window, size_t rest, reading *now)
 {
     const unsigned all = rest < WINDOW ? (unsigned)rest : WINDOW;
     const uint64_t high = in_range(window, 0, 0x80, 128) & bits_below(all), firsts = 0x5555555555555555u;
@@ -502,10 +512,10 @@ ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t
     if (high) {
         tail = in_range(window, 0, 0x80, 0x40) & bits_below(all);
         keys = memcpy(copy, window, WINDOW);
-        now->n = make_keys(r->pattern, window, all, rest, high, tail, copy);
+        now->n = make_keys(b->pattern, window, all, rest, high, tail, copy);
         memset(copy + now->n, NO_STEP, WINDOW - now->n);
     }
-    now->state = r->run(r->pattern, keys, all, now->state, marks);
+    now->state = b->rules->run(b->pattern, keys, all, now->state, marks);
     if (now->state == STOPPED) /* the marks before that are good */
         now->n = lowest_bit(in_range(marks, 0xFF ^ MARKED_STATE, 0xFF, 1) & firsts);
     else if (!now->n || (now->n < all && rest <= WINDOW))
@@ -519,7 +529,7 @@ ALWAYS_INLINE void find_starts(const bpe_rules *r, const uint8_t *window, size_t
 }
 static int add_mark(batch *b, size_t special)
 {
-    if (!b->add_long)
+    if (!b->has_marks)
         return BPE_OK; /* when words are counted, nothing between them matters */
     b->words[b->n++] = (pending){.key = {special, little(1)}};
     return b->n < BATCH ? BPE_OK : end_batch(b);
@@ -542,7 +552,7 @@ ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *wo
 }
 
 /* Add the words up to a special token or the end. After BPE_BAD_UTF8, b->text is the first byte that is not UTF-8. */
-ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
+static NOINLINE int scan_words(batch *b, const uint8_t *end)
 {
     reading now, later = {.from = b->text};
     uint8_t copy[READABLE];
@@ -562,13 +572,13 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
             window = memcpy(copy, from, (size_t)(end - from));
         }
         if (!is_read && end - from >= SHORT)
-            find_starts(b->rules, window, (size_t)(end - from), &now);
+            find_starts(b, window, (size_t)(end - from), &now);
         at = end - from < SHORT ? end : from + now.n;
         /* Each step of the machine waits for the one before it. Meanwhile, the processor adds the words of this window. */
         later = (reading){.from = at, .state = now.state};
         is_read = now.state != STOPPED && end - at >= READABLE;
         if (LIKELY(is_read))
-            find_starts(b->rules, at, (size_t)(end - at), &later);
+            find_starts(b, at, (size_t)(end - at), &later);
         if (from == word)
             now.starts &= ~(uint64_t)1; /* it is known */
         if (now.before) { /* in the window before */
@@ -588,7 +598,7 @@ ALWAYS_INLINE int scan_words(batch *b, const uint8_t *end)
         /* STOPPED: walk_word reads one word, and the machine starts again after it. In the last window, it reads all. */
         if (!LIKELY(now.state != STOPPED && at < end)) {
             do {
-                const uint8_t *const to = walk_word(b->rules->pattern, word, end);
+                const uint8_t *const to = walk_word(b->pattern, word, end);
                 if (to == word) {
                     b->text = word;
                     return BPE_BAD_UTF8;
@@ -620,17 +630,40 @@ static int scan_text(batch *b, const uint8_t *end)
     return add_mark(b, 0);
 }
 
-/* Give the words of n texts to the sink: see bpe_shared.c. */
-static int scan_texts(batch *b, const uint64_t *ends, size_t n)
+/* the sink of an earlier step: each of its words is a text of the next one. A special token, which the first step finds, is
+   in no word */
+static int split_batch(void *state, const pending *words, size_t n)
+{
+    batch *const later = state;
+    for (const pending *p = words; p < words + n; p++) {
+        later->text = p->word;
+        TRY(p->length ? scan_words(later, p->word + p->length) : add_mark(later, (size_t)p->key[0]));
+    }
+    return BPE_OK;
+}
+
+/* Give the words of n texts to the sink; those of an earlier step are split. */
+static int scan_step(batch *b, const bpe_pattern *pattern, const uint64_t *ends, size_t n)
 {
     const uint8_t *const texts = b->text;
     int status = BPE_OK;
-    for (size_t i = 0; i < n && status == BPE_OK; i++)
-        status = scan_text(b, texts + ends[i]);
+    b->pattern = pattern;
+    if (pattern->earlier) {
+        pending words[BATCH_ROOM];
+        batch earlier = {.text = texts, .limit = b->limit, .rules = b->rules, .table = &b->rules->specials,
+                         .sink = split_batch, .state = b, .has_marks = b->has_marks, .words = words};
+        status = scan_step(&earlier, pattern->earlier, ends, n);
+        b->text = earlier.text;
+    } else
+        for (size_t i = 0; i < n && status == BPE_OK; i++)
+            status = scan_text(b, texts + ends[i]);
     if (status == BPE_OK || status == BPE_BAD_UTF8) /* an earlier text can have an error that is found here */
         TRY(end_batch(b));
     return status;
 }
+
+/* Give the words of n texts to the sink: see bpe_shared.c. */
+static int scan_texts(batch *b, const uint64_t *ends, size_t n) { return scan_step(b, b->rules->pattern, ends, n); }
 
 /* the sink that counts */
 static int count_batch(void *state, const pending *words, size_t n)

@@ -256,8 +256,6 @@ def engine_used(options: bpe.Options, encoder: Any = None) -> str:
     if engine and not reason:
         if lacks := corpora.lacking_in_c(options.pattern):
             reason = f"C scans no pattern with {lacks}"
-        elif encoder is None and steps.steps_of(options.pattern)[0]:
-            reason = "C counts no words after a normal form"
         elif isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder):  # a PreparingEncoder has it inside
             reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"

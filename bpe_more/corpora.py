@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import bpe
 from bpe_more.outputs import check_outputs, delayed, file_in_errors, new_files
-from bpe_more.steps import steps_of
+from bpe_more.steps import Normalizer, after_form
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -127,28 +127,35 @@ class Corpus(bpe.Corpus):
     def count(self) -> Any:  # in C, a table with the methods of a WordTable
         """Count words in a table of the C engine, or in a WordTable if C can't be used."""
         options = self.options
-        table: Any
-        if engine := scanning_engine(options):
-            table = engine.words(options.special_tokens, options.pattern)
+        form, pattern = after_form(options.pattern)
+        counts = WordTable()  # what Python counts
+        engine = scanning_engine(options._replace(pattern=pattern))
+        if engine:
+            table = engine.words(options.special_tokens, pattern)
             # one thread for each 16 MB of text, or for each core if the size isn't known: each thread has its
             # own table, and all tables are merged at the end
             most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else bpe.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else bpe.SLICE_BYTES // 2
-            results = self.run(table.scan_all, True, "counting words", slice_bytes, most_workers)
+            normalizer = Normalizer(form, options.special_tokens) if form else None
+            scan = functools.partial(scan_normalized, table, normalizer, options) if normalizer else table.scan_all
+            results = self.run(scan, True, "counting words", slice_bytes, most_workers)
         else:
-            if options.engine == "c":
-                # __init__ has refused all else that C can't scan. Left are an engine that only learns, so that Python
-                # counts, and a pattern that begins with a normal form, such as NFC (steps.py).
-                only_learns = bpe.find_engine()[1]  # the reason, or ""
-                bpe.require(only_learns, "engine 'c' can't count words after a normal form; engine 'auto' can")
-            table = WordTable()
             results = self.run(functools.partial(bpe.count_texts, options=options), False, "counting words")
         with contextlib.closing(results):
-            for _, counts in results:
-                if counts:  # None from C, which has counted in its table
-                    table.update(counts)
-        return table
+            for _, more in results:
+                counts.update(more or {})  # None from C, which has counted in its table
+        if engine and counts:
+            table.add(counts.items())
+        return table if engine else counts
+
+
+def scan_normalized(table: Any, normalizer: Normalizer, options: bpe.Options, texts: Sequence[bytes]) -> Any:
+    """Count the words of normalized texts in a table of C; return the counts of those that Python splits, or None."""
+    normalized = list(map(normalizer.normalized, texts))
+    table.scan_all([text for text in normalized if text is not None])
+    others = [text for text, result in zip(texts, normalized) if result is None]
+    return bpe.count_texts(others, options) if others else None
 
 
 def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
@@ -409,8 +416,7 @@ def scanning_engine(options: bpe.Options) -> Any:
 def lacking_in_c(pattern: Any) -> str:
     """Return what a pattern has that C can't scan, or "". A normal form doesn't count: Python normalizes first."""
     engine, _ = bpe.find_engine()
-    _, steps = steps_of(pattern)
-    return engine.pattern(steps[0] if len(steps) == 1 else steps)[1] if engine else ""
+    return engine.pattern(after_form(pattern)[1])[1] if engine else ""
 
 
 learn_without_progress = bpe.learn  # of which learn() below takes the place

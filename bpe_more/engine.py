@@ -19,6 +19,7 @@ import build_ffi
 
 # each after those that it uses
 C_FILES = ("bpe_extend.c", "bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")
+MOST_IN_TURN = 8  # steps of a pattern that C takes one after another; each one needs 8 KB of the stack
 
 
 class Engine(build_ffi.Engine):
@@ -65,12 +66,27 @@ class Engine(build_ffi.Engine):
         try:
             fields = machine.fields_of(patterns.automaton_of(pattern))
         except (patterns.UnsupportedError, RecursionError) as error:
-            return self.ffi.NULL, str(error)
+            several = not isinstance(pattern, str) and len(pattern) > 1
+            return self.in_turn(pattern) if several else (self.ffi.NULL, str(error))
         for name, values in fields.items():
             if isinstance(values, array):
                 fields[name] = self.in_memory(values)
         # The destructor keeps the arrays until C no longer needs them.
         return self.ffi.gc(self.ffi.new("bpe_pattern *", fields), lambda _: fields.clear()), ""
+
+    def in_turn(self, steps: Sequence[str]) -> tuple[Any, str]:
+        """Make the tables of several steps that can't be one automaton: those of each step point to the ones before."""
+        if len(steps) > MOST_IN_TURN:
+            return self.ffi.NULL, f"more than {MOST_IN_TURN} steps of this kind"
+        made: list[Any] = []
+        for step in steps:
+            tables, lacks = self.pattern(step)
+            if lacks:
+                return self.ffi.NULL, lacks
+            copy = self.ffi.new("bpe_pattern *", tables[0])
+            copy.earlier = made[-1][0] if made else self.ffi.NULL
+            made.append((copy, tables))
+        return self.ffi.gc(copy, lambda _: made.clear()), ""  # as above
 
     def cuts(self, pattern: str | tuple[str, ...], window: bytes) -> Iterator[int]:
         """Yield the places at which a window can be cut, the last one first, as indexes of its text."""
@@ -425,5 +441,5 @@ def pattern_tables(array_name: str, expressions: Sequence[str]) -> str:
                 fields[field] = f"{array_name}_{number}_{field}"
                 numbers = ",".join(map(str, values))
                 text += f"static const {c_type(values)} {fields[field]}[{len(values)}] = {{{numbers}}};\n"
-        rows.append(f"{{{', '.join(map(str, fields.values()))}}}")
+        rows.append(f"{{{', '.join(map(str, fields.values()))}, NULL}}")
     return text + f"const bpe_pattern {array_name}[{len(rows)}] = {{{', '.join(rows)}}};\n"

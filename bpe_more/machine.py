@@ -32,6 +32,22 @@ def pairs_to_cut(rows: Rows) -> set[tuple[int, int]]:
     return pairs
 
 
+def pairs_within_words(rows: Rows) -> set[tuple[int, int]]:
+    """Return pairs of classes (a, b) between which a cut may divide a word, but changes nothing else.
+
+    They are in words of which only the first character tells that they go on, such as text that nothing matches: after
+    a, the automaton always is in a state that it leaves only where the word ends, and b alone leads to the same one.
+    """
+    gaps = {state for state, row in enumerate(rows) if state and all(cell in ((0, 1), (state, 0)) for cell in row)}
+    end = len(rows[0]) - 1
+    pairs = set()
+    for a, b in itertools.product(range(end), range(end)):
+        gap, _ = rows[1][a]
+        if gap in gaps and {row[a][0] for row in rows} <= {0, gap} and rows[1][b][0] == gap:
+            pairs.add((a, b))
+    return pairs
+
+
 # To find a word's end, the automaton may have to read on, and then go back. C also has a machine that never goes
 # back: it marks the places at which words begin. Its state is a pair: the state of a match, and that of a second
 # match, which began with the last character read, for the case that the first one ended before it; or 0.
@@ -122,14 +138,15 @@ def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
             cells.append(4 * (first if new_word else state) + ends + 2 * new_word)
     blocks = [classes[start : start + 256] for start in range(0, 0x110000, 256)]
     distinct = {block: number for number, block in enumerate(dict.fromkeys(blocks))}
-    cuts = pairs_to_cut(rows)
+    cuts, within = pairs_to_cut(rows), pairs_within_words(rows)
+    pairs = itertools.product(range(n), range(n))
     return {
         "blocks": array("H", [distinct[block] for block in blocks]),
         "classes": array("B", b"".join(distinct)),
         "cells": array("H", cells),
         "ascii": array("H", [cells[row + k] for row in range(0, len(cells), n + 1) for k in classes[:128]]),
         **machine_tables(classes, rows),
-        "cuts": array("B", [pair in cuts for pair in itertools.product(range(n), range(n))]),
+        "cuts": array("B", [1 if pair in cuts else 2 * (pair in within) for pair in pairs]),
         "n_classes": n,
         "ideographs_are_one_class": int(len(set(classes[0x4E00:0xA000])) == 1),
     }

@@ -24,7 +24,7 @@ import bpe
 import bpe_more
 import build_ffi
 from bpe_more import corpora, machine, models, patterns, steps
-from shared import edit, one_line, read_ids
+from shared import FORMS, edit, one_line, read_ids
 from test_bpe import (
     CORPUS,
     END,
@@ -171,10 +171,38 @@ def test_engine_c_is_an_error_that_says_what_c_lacks():
     for call in (bpe.count_words, functools.partial(bpe.train_bpe, vocab_size=257)):
         with pytest.raises(ValueError, match=r"engine 'c' can't be used: C scans no pattern with \(; "):
             call(texts=["ab"], pattern="(a)b", engine="c")
-        with pytest.raises(ValueError, match="engine 'c' can't count words after a normal form"):
-            call(texts=["ab"], pattern=("NFC", "gpt2"), engine="c")
-    tokenizer = bpe.Tokenizer({97: b"a"}, [], None, ("NFC", "gpt2"))
-    assert tokenizer._corpus(None, ["a"], engine="c").options.engine == "c"  # C encodes what Python has normalized
+        with pytest.raises(ValueError, match=r"engine 'c' can't be used: C scans no pattern with more than 8 steps of this kind; "):
+            call(texts=["ab"], pattern=("NFC", *["ab|b"] * 9), engine="c")
+
+
+DEEPSEEK = (
+    r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+)  # fmt: skip
+
+
+@only_c
+@pytest.mark.parametrize("pattern", [DEEPSEEK, ("NFC", *DEEPSEEK), ("NFKC", "qwen2"), ("NFC", r"\w+")])
+@pytest.mark.parametrize("special_tokens", [[], [END, "<end>"], ["TM", "12"], ["é"]])
+def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, cut, pattern, special_tokens):
+    """Texts, and a file in slices of any size; normalizing may make a special token, which isn't one where words are counted."""
+    rng, n_slices = random.Random(f"{pattern} {special_tokens}"), 0
+    alphabet = [*FORMS, *TRICKY, *special_tokens, "中国", "カ・ナ", "1234", "ＴM", "＜end＞", ".a", "\n", " a"]
+    options = bpe.Options(pattern=pattern, special_tokens=tuple(special_tokens), workers=1).checked()
+    for _ in range(20):
+        texts = [random_text(rng, alphabet, rng.choice([0, 3, 300])) for _ in range(3)]
+        expected = Counter(bpe.count_texts([text.encode() for text in texts], options))
+        assert bpe.count_words(texts=texts, special_tokens=special_tokens, pattern=pattern, engine="c") == expected
+        path = tmp_path / "text.txt"
+        path.write_text(texts[0] + "ab, 12 cd" * 50, encoding="utf-8", newline="")
+        expected = bpe.count_texts([path.read_bytes()], options)
+        for size in (50, 500):
+            cut(size)
+            corpus = bpe.Corpus(path, None, options._replace(engine="c"))
+            assert corpus.count().copy() == expected
+            n_slices += corpus.n_slices
+    assert n_slices > 80
 
 
 @only_c

@@ -70,7 +70,7 @@ int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *
     bpe_rules rules = {.pattern = pattern, .run = fastest_machine()};
     table slots = {0}; /* which a batch asks for */
     pending pending_words[BATCH_ROOM];
-    batch b = {.rules = &rules, .table = &slots, .sink = record, .state = &r, .words = pending_words};
+    batch b = {.rules = &rules, .pattern = pattern, .table = &slots, .sink = record, .state = &r, .words = pending_words};
     int status = new_table(&slots, (uint64_t[2]){1, 2});
     for (size_t i = 0; i < n; i++)
         end += lengths[i];

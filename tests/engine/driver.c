@@ -495,7 +495,11 @@ static void random_texts(long n)
         size_t length = 0, parts_used = sizeof parts / sizeof *parts;
         int status;
         pattern = round / 2 % 2 ? &bpe_patterns[round % BPE_N_PATTERNS] : &more_patterns[round % 5];
-        for (size_t steps = (state >> 20) % 300; steps; steps--) {
+        bpe_pattern steps[3] = {*pattern, more_patterns[round / 5 % 5], *pattern}; /* one after another */
+        for (unsigned i = 1; i < 3; i++)
+            steps[i].earlier = &steps[i - 1];
+        pattern = round / 4 % 4 ? pattern : &steps[1 + round / 16 % 2];
+        for (size_t left = (state >> 20) % 300; left; left--) {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;

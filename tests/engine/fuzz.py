@@ -25,11 +25,15 @@ PARTS = ["a", "b", "e", "s", "t", "Z", "É", "ǅ", "ʰ", "'", "'ll", "'VE", "'s"
 PARTS += ["1", "23", "٣", "½", ".", "!", "é", "ß", "字", "漢字", "一" * 9, "\u3000", "\u00a0", "\u2028", "\u0301", "\u0e34", "😀"]
 PARTS += ["\U0001f468\u200d", "\ufeff", "\0", "\x1c", "²", "<", "<|", "word" * 5, "x" * 70, "CamelCase" * 8, " " * 66]
 PARTS += ["。" * 30, "9" * 40, "\n" * 20, "a\u0301" * 25, "ABC" * 22]
+STEPS: list[Any] = [(r"\p{N}", "gpt2"), ("gpt2", r"\p{N}{1,3}"), (r"\p{L}+", "aa|e", "cl100k"), ("[^\\n]+\\n?", "ab|b")]
+STEPS += [(r"\p{N}{1,3}", "[一-龥]+", r"['.!/][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|\s+(?!\S)|\s+")]
 SPECIALS = [[], ["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"], ["<|", "|>", "<||>", "<|a"]]
 
 
-def choose_pattern(bpe: Any, rng: random.Random) -> str:
-    """A named pattern, or a random one that C supports, and in which regex finds the same with search and match."""
+def choose_pattern(bpe: Any, rng: random.Random) -> Any:
+    """A named pattern, steps, or a random one that C supports, and in which regex finds the same with search and match."""
+    if rng.random() < 0.2:
+        return rng.choice(STEPS)
     pattern = random_pattern(rng)
     try:
         supported = not bpe.find_engine()[0].pattern(bpe.check_pattern(pattern))[1]
@@ -38,8 +42,13 @@ def choose_pattern(bpe: Any, rng: random.Random) -> str:
     return pattern if supported and "(?i:" not in pattern and r"\P" not in pattern else rng.choice(list(bpe.PATTERNS))
 
 
-def split(bpe: Any, pattern: str, text: str) -> list[str]:
+def split(bpe: Any, pattern: Any, text: str) -> list[str]:
     """The matches that regex finds, and the text between them."""
+    if not isinstance(pattern, str):
+        words = [text]
+        for step in pattern:
+            words = [word for piece in words for word in split(bpe, step, piece)]
+        return words
     places = [0, *(place for match in regex.finditer(bpe.PATTERNS.get(pattern, pattern), text) for place in match.span()), len(text)]
     return [text[start:end] for start, end in zip(places, places[1:]) if start < end]
 

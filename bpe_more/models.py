@@ -209,6 +209,9 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: bpe.Errors = "strict") -> list[list[int]]:
         """Encode several texts, with C on all cores. An error names the text."""
+        if isinstance(texts, list) and len(texts) == 1 and workers is None and errors == "strict":
+            with contextlib.suppress(ValueError, TypeError):  # raised below, with the number of the text
+                return [self.encode(texts[0])]
         corpus = self._corpus(None, texts, workers=workers, errors=errors)
         # The garbage collector would look through all lists again and again, which takes half of the
         # time. It stays off until `pause` is freed.

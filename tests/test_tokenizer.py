@@ -461,6 +461,20 @@ def test_a_batch_gives_a_list_for_each_text_in_order():
         tokenizer.encode_batch(texts, workers=0)
 
 
+def test_a_batch_of_one_text_is_like_the_text_alone_with_the_errors_of_a_batch(monkeypatch):
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+    for text in ("", "low" + END, PART):
+        assert tokenizer.encode_batch([text]) == [tokenizer.encode(text)] == tokenizer.encode_batch([text], workers=1)
+    assert tokenizer.encode_batch(["\ud800"], errors="replace") == [tokenizer.encode("\ufffd")]
+    for bad in (5, "\ud800", b"low"):
+        with pytest.raises(ValueError, match=r"^texts\[0\]: "):
+            tokenizer.encode_batch([bad])
+    with pytest.raises(ValueError, match="errors must be"):
+        tokenizer.encode_batch(["a"], errors="ignore")
+    monkeypatch.setattr(corpora.Corpus, "run", None)  # it would take 20 times as long
+    assert tokenizer.encode_batch(["low"]) == [tokenizer.encode("low")]
+
+
 @only_c
 def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
     """No word reaches across the end of a text: "low" and "er" are not "lower", nor do halves make a special token."""

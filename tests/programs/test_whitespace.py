@@ -32,7 +32,7 @@ def random_model(rng):
     return content
 
 
-@pytest.mark.parametrize("seed", range(MANY // 4))
+@pytest.mark.parametrize("seed", range(MANY // 10))
 def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatch, seed):
     rng = random.Random(seed)
     ours, path = None, tmp_path / "tokenizer.json"
@@ -42,7 +42,7 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
         try:
             ours = bpe.Tokenizer.load(path)
         except ValueError as error:
-            assert any(reason in str(error) for reason in ("overlaps", "is whitespace and has lstrip")), error
+            assert any(reason in str(error) for reason in ("overlaps", "is whitespace and has lstrip", "is not in NF")), error
     theirs, specials = tokenizers.Tokenizer.from_file(str(path)), list(ours.special_tokens)
     parts = [SPACES, WORDS, specials, WORDS]
     texts = ["".join(rng.choice(rng.choice(parts)) for _ in range(rng.choice([2, 5, 30]))) for _ in range(20)]

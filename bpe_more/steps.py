@@ -200,7 +200,7 @@ def places_between_words(text: str, pattern: Pattern, special_tokens: SpecialTok
     """
     form, own = after_form(pattern)
     named = isinstance(own, str) and own in bpe.PATTERNS
-    normalized = special_tokens.normalized if form or special_tokens.lstrip + special_tokens.rstrip else ()
+    normalized = set(special_tokens.normalized if form or special_tokens.lstrip + special_tokens.rstrip else ())
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def could_make_special(place: int) -> bool:  # normalizing what isn't ASCII could make one that crosses the place

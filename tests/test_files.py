@@ -1532,3 +1532,13 @@ def test_many_or_long_added_tokens_are_checked_fast(tmp_path, special_tokens):
     start = time.process_time()
     assert list(bpe.Tokenizer.load(path).special_ids) == special_tokens
     assert time.process_time() - start < 2
+
+
+@only_python
+@pytest.mark.parametrize("pattern, flags", [(("NFC", "gpt2"), ["normalized"]), ("gpt2", ["normalized", "lstrip"])])
+def test_text_with_many_added_tokens_is_prepared_and_cut_fast(pattern, flags):
+    special_tokens = [f"<{n}>" for n in range(10_000)]
+    tokenizer = bpe.Tokenizer(*trained(300), special_tokens, pattern, **dict.fromkeys(flags, special_tokens))
+    start, text = time.process_time(), "low <7> lower " * 1000
+    assert list(tokenizer.encode_iterable([text] * 5)) == tokenizer.encode(text * 5)
+    assert time.process_time() - start < 8

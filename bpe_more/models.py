@@ -360,7 +360,9 @@ class PreparingEncoder(Encoder):
         self.finders = [bpe.special_token_finder(tokens) for tokens in (specials, of_pieces, tokenizer.special_tokens)]
         self.overlap = any(formats.overlapping(of_pieces, specials))
         self.lstrip, self.rstrip = set(tokenizer._lstrip), set(tokenizer._rstrip)
-        self.stripping = [token.encode("utf-8") for token in self.lstrip | self.rstrip]
+        stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
+        # an expression, since there may be 100 of them; None if there is none, so that no text is searched
+        self.stripping = re.compile(b"|".join(stripping)) if stripping else None
         self.inner = self.encoder_with(tokenizer.special_tokens)
         self.ordinary: Any = None  # the same encoder without special tokens; rarely needed
 
@@ -400,7 +402,7 @@ class PreparingEncoder(Encoder):
 
         Most text is prepared already: in the normal form, in which each part of it is then, too.
         """
-        special = self.overlap or any(token in utf8 for token in self.stripping)
+        special = self.overlap or bool(self.stripping and self.stripping.search(utf8))
         if not special and utf8.isascii():
             return utf8
         text = utf8.decode("utf-8")

@@ -16,7 +16,11 @@ class Dying:
         self.kind, self.name, self.flag = kind, name, flag
 
     def __call__(self, job, item):
-        first = not os.path.exists(self.flag)
+        try:
+            os.close(os.open(self.flag, os.O_CREAT | os.O_EXCL))  # two processes may come here at the same time
+            first = True
+        except FileExistsError:
+            first = False
         if self.kind == "wait" and not first:
             time.sleep(600)
         with open(self.flag, "a") as file:

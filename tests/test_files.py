@@ -327,17 +327,17 @@ def test_40000_added_tokens_load_in_linear_time_and_less_than_six_times_that_of_
     """It is 2.8 times on a quiet machine, and was 4, when each was written as JSON again to find equal ones."""
     tokenizers = need("tokenizers")
     ours, theirs = {}, []
-    for n in (20_000, 40_000):
+    for n in (10_000, 40_000):
         bpe.Tokenizer(*trained(300), [f"<{number}>" for number in range(n)]).save(tmp_path / str(n))
     for _ in range(3):
-        for n in (20_000, 40_000):
+        for n in (10_000, 40_000):
             start = time.process_time()
             assert len(bpe.Tokenizer.load(tmp_path / str(n)).special_tokens) == n
             ours.setdefault(n, []).append(time.process_time() - start)
         start = time.process_time()
         tokenizers.Tokenizer.from_file(str(tmp_path / "40000" / "tokenizer.json"))
         theirs.append(time.process_time() - start)
-    assert min(ours[40_000]) < 3 * min(ours[20_000]) and min(ours[40_000]) < 6 * min(theirs)
+    assert min(ours[40_000]) < 10 * min(ours[10_000]) and min(ours[40_000]) < 6 * min(theirs)
 
 
 @only_python

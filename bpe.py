@@ -93,7 +93,7 @@ import sys
 import types
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
 if sys.version_info < (3, 10):
@@ -1121,18 +1121,18 @@ class Tokenizer:
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None,
                  pattern: str = "gpt2") -> None:
         self._options = Options(special_tokens, pattern).checked()
-        self._merges = [(left, right) for left, right in merges]
         ids = ids_of(vocab)
         free_ids = itertools.count(max(ids.values(), default=-1) + 1)
+        self._special_ids: dict[str, int] = {}
         for special in self.special_tokens:
             token = special.encode("utf-8")
             if token not in ids:
                 ids[token] = next(free_ids)
-            require(ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
+                require(ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
+            self._special_ids[special] = ids[token]
         self._ids = ids
         self._vocab = {token_id: token for token, token_id in ids.items()}
-        self._special_ids = {special: ids[special.encode("utf-8")] for special in self.special_tokens}
-        self._merge_ids = self._find_merge_ids()
+        self._merge_ids = self._find_merge_ids(merges)
         made = {new_id for _, _, new_id in self._merge_ids}
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
@@ -1142,16 +1142,16 @@ class Tokenizer:
         self._made_encoder: Any = None
         self._made_ordinary: Tokenizer | None = None
 
-    def _find_merge_ids(self) -> list[tuple[int, int, int]]:
+    def _find_merge_ids(self, merges: Iterable[Pair]) -> Collection[tuple[int, int, int]]:
         """Return the ids of each merge: left, right, new. Raises ValueError for unknown tokens and repeated merges."""
-        ids = self._ids
+        ids, pairs = self._ids, [(left, right) for left, right in merges]
         try:
-            merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in self._merges]
+            merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
         except KeyError as error:
             raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
         if len(set(merge_ids)) < len(merge_ids):
             seen: set[Pair] = set()
-            for number, pair in enumerate(self._merges):
+            for number, pair in enumerate(pairs):
                 require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
                 seen.add(pair)
         return merge_ids
@@ -1171,7 +1171,7 @@ class Tokenizer:
     @property
     def merges(self) -> list[Pair]:
         """A new list of the merges, in the order of their ranks."""
-        return self._merges[:]
+        return [(self._vocab[left], self._vocab[right]) for left, right, _ in self._merge_ids]
 
     @property
     def special_ids(self) -> dict[str, int]:
@@ -1196,7 +1196,7 @@ class Tokenizer:
         return f"{type(self).__name__}({len(self):,} tokens, pattern {self.pattern!r}, {specials})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._vocab, self._merges, self.special_tokens, self.pattern)
+        return type(self), (self._vocab, self.merges, self.special_tokens, self.pattern)
 
     @classmethod
     def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
@@ -1247,7 +1247,7 @@ class Tokenizer:
         if settings:
             raise missing(f"save({next(iter(settings))}=...)", "formats.py")
         check_special_names(self.special_tokens)
-        names, pairs = printable(self._vocab, self._merges, self._special_ids)
+        names, pairs = printable(self._vocab, self.merges, self._special_ids)
         content = tokenizer_json(names, pairs, self._special_ids, self.pattern)
         write_files(folder, model_texts(content))
 
@@ -1280,12 +1280,12 @@ class Tokenizer:
         used = set(itertools.chain.from_iterable(self._merge_ids))
         hidden = set(self._special_ids.values()) - used
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
-        return Tokenizer(vocab, self._merges, (), self.pattern)
+        return Tokenizer(vocab, self.merges, (), self.pattern)
 
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
         new = check_special_tokens(special_tokens)
-        return type(self)(self._vocab, self._merges, (*self.special_tokens, *new), self.pattern)
+        return type(self)(self._vocab, self.merges, (*self.special_tokens, *new), self.pattern)
 
     def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:
         """Return a tokenizer in which special tokens have other names: {old name: new name}; ids stay."""
@@ -1882,7 +1882,8 @@ if not TYPE_CHECKING and more_is_here():
     find_words, places_to_cut = steps.find_words, steps.places_to_cut
     Corpus, new_table, learn = corpora.Corpus, corpora.new_table, corpora.learn
     slices_of_arrow = corpora.slices_of_arrow
-    Tokenizer, read_tiktoken, error_prefix = models.Tokenizer, formats.read_tiktoken, formats.error_prefix
+    Tokenizer, ids_of = models.Tokenizer, models.ids_of
+    read_tiktoken, error_prefix = formats.read_tiktoken, formats.error_prefix
     write_files, main = outputs.write_files, command.main
 
 if __name__ == "__main__" and "__file__" in globals():  # a cell of a notebook has none

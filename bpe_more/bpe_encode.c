@@ -38,9 +38,21 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
 void bpe_encoder_free(bpe_encoder *e);
 
 /* Add n words, concatenated, that are tokens, with their ids. If merges make another token or several, a word is left out;
-   but with stay_whole, all words stay whole. No cache may exist yet. */
+   but with stay_whole, all words stay whole, and nothing is merged. No cache may exist yet. */
 int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
                      int stay_whole);
+
+/* For n tokens, concatenated, with their ids: */
+
+/* Find the ids of merges (left, right, new token), which are given as pairs of tokens, concatenated. Returns BPE_NO_TOKEN
+   if one isn't among the tokens. */
+int bpe_find_merges(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
+                    const uint8_t *pairs, const uint64_t *pair_lengths, size_t n_merges, uint32_t *merges);
+
+/* Find all ways to make a token of two others. merges gets rows of ids, too, in the order of the tokens, and then of left
+   ids; there must be room for as many rows as the tokens have bytes. */
+int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
+                    uint32_t *merges, size_t *n_merges);
 
 /* Create a cache of words for an encoder, which has to stay as long as the cache. */
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
@@ -63,6 +75,78 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
 enum { IDS_IN_SLOT = 3 }; /* as a slot has room for */
 enum { PIECE = 64 };      /* a bit of a key's last byte, changed for the pieces of a word */
 
+/* ---- ids of tokens ------------------------------------------------------------------------------------------------- */
+
+/* Make a table {token: id}, without the empty token: its key would be that of an empty slot. */
+static int index_tokens(table *t, const uint8_t *token, const uint64_t *lengths, const uint32_t *ids, size_t n)
+{
+    TRY(make_room(t, n));
+    for (size_t i = 0; i < n; token += lengths[i], i++) {
+        uint64_t key[2];
+        make_key(t, token, (size_t)lengths[i], key);
+        if (lengths[i])
+            TRY(put_word(t, key, token, (size_t)lengths[i], ids[i]));
+    }
+    return BPE_OK;
+}
+
+/* Look up the id of a token; return 0 if there is none. */
+static inline int find_id(const table *t, const uint8_t *token, size_t length, uint32_t *id)
+{
+    uint64_t key[2];
+    make_key(t, token, length, key);
+    const slot *s = find_word(t, key, token, length);
+    *id = (uint32_t)s->count;
+    return s->key[1] != 0;
+}
+
+int bpe_find_merges(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
+                    const uint8_t *pairs, const uint64_t *pair_lengths, size_t n_merges, uint32_t *merges)
+{
+    table t = {.seed = {seed[0], seed[1]}};
+    int status = index_tokens(&t, tokens, lengths, ids, n);
+    for (size_t i = 0; i < n_merges && status == BPE_OK; i++, pair_lengths += 2, merges += 3) {
+        const size_t left = (size_t)pair_lengths[0], right = (size_t)pair_lengths[1];
+        if (!find_id(&t, pairs, left, merges) || !find_id(&t, pairs + left, right, merges + 1) ||
+            !find_id(&t, pairs, left + right, merges + 2))
+            status = BPE_NO_TOKEN;
+        pairs += left + right;
+    }
+    free_table(&t);
+    return status;
+}
+
+/* A place leaves two tokens only if it leaves lengths of tokens: then one token of 300 KB takes no longer than many. */
+int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
+                    uint32_t *merges, size_t *n_merges)
+{
+    table t = {.seed = {seed[0], seed[1]}};
+    size_t longest = 0;
+    for (size_t i = 0; i < n; i++)
+        longest = lengths[i] > longest ? (size_t)lengths[i] : longest;
+    uint8_t *occurs = allocate(longest + 1, 1); /* by length */
+    int status = occurs ? index_tokens(&t, tokens, lengths, ids, n) : BPE_NO_MEMORY;
+    for (size_t i = 0; i < n && status == BPE_OK; i++)
+        occurs[lengths[i]] = 1;
+    *n_merges = 0;
+    for (size_t i = 0; i < n && status == BPE_OK; tokens += lengths[i], i++) {
+        const size_t length = (size_t)lengths[i], first = *n_merges;
+        for (size_t end = 1; end < length; end++) {
+            uint32_t left, right, *row = merges + 3 * *n_merges;
+            if (!occurs[end] || !occurs[length - end] || !find_id(&t, tokens, end, &left) ||
+                !find_id(&t, tokens + end, length - end, &right))
+                continue;
+            for (; row > merges + 3 * first && row[-3] > left; row -= 3)
+                memcpy(row, row - 3, 3 * sizeof *row);
+            memcpy(row, (uint32_t[]){left, right, ids[i]}, 3 * sizeof *row);
+            ++*n_merges;
+        }
+    }
+    free(occurs);
+    free_table(&t);
+    return status;
+}
+
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */
 
 /* In this file, the id of a byte's token is the byte; the ids of tokens that merges make follow. */
@@ -80,7 +164,7 @@ struct bpe_encoder {
     uint32_t *special_ids;
     const bpe_rules *rules;
     table known;      /* words that merges make into one token, with its id as the count */
-    table whole;      /* words that stay whole, though merges would split them; the same */
+    table whole;      /* words that stay whole, whatever merges make of them; the same */
     uint64_t seed[2]; /* of pairs, and of known, whole and each cache: a word's key is made once for all of them */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
@@ -368,23 +452,19 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
                      int stay_whole)
 {
     uint32_t *made = NULL;
-    size_t room = 0;
-    int status = make_room(&e->known, n);
-    for (size_t i = 0; i < n && status == BPE_OK; words += lengths[i], i++) {
+    uint64_t key[2];
+    size_t room = 0, n_made;
+    int status = stay_whole ? index_tokens(&e->whole, words, lengths, ids, n) : make_room(&e->known, n);
+    for (size_t i = 0; i < n && status == BPE_OK && !stay_whole; words += lengths[i], i++) {
         const size_t length = (size_t)lengths[i];
-        uint64_t key[2];
-        size_t n_made = 0;
-        table *t = &e->known;
-        if ((status = grow(&made, &room, length, sizeof *made)) != BPE_OK)
-            break;
-        status = merge_word(e, words, length, made, &n_made);
-        if (status == BPE_NO_TOKEN || n_made != 1 || made[0] != ids[i])
-            t = stay_whole ? &e->whole : NULL;
+        if ((status = grow(&made, &room, length, sizeof *made)) == BPE_OK)
+            status = merge_word(e, words, length, made, &n_made);
+        if (status == BPE_OK && n_made == 1 && made[0] == ids[i]) {
+            make_key(&e->known, words, length, key);
+            status = put_word(&e->known, key, words, length, ids[i]);
+        }
         if (status == BPE_NO_TOKEN)
             status = BPE_OK;
-        make_key(&e->known, words, length, key);
-        if (status == BPE_OK && t && length) /* the empty token is no word: its key would be that of an empty slot */
-            status = put_word(t, key, words, length, ids[i]);
     }
     free(made);
     return status;

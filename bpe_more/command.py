@@ -377,7 +377,7 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     notes = [separators_note(args.corpus, tokenizer.special_ids)]
     if new._id_bytes > tokenizer._id_bytes:
         notes.append("ids beyond 65,535: arrays of them are uint32 now")
-    model = new._vocab, new._merges, new._special_ids, new.pattern
+    model = new._vocab, new.merges, new._special_ids, new.pattern
     notes.append(save_somewhere(model, folder, new._settings(), source))
     for note in filter(None, notes):
         report(args, "note", note)

@@ -6,11 +6,13 @@ import binascii
 import bisect
 import codecs
 import contextlib
+import gc
 import itertools
 import json
 import operator
 import os
 import re
+from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from unicodedata import normalize
@@ -101,8 +103,9 @@ def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> 
     """Return the ids of special tokens; outside the vocabulary, they count from its size on, as in tokenizers."""
     new_id, special_ids = len(vocab), {}
     for text in special_tokens:
-        special_ids[text] = vocab.get(text, new_id)
-        new_id = max(new_id, special_ids[text] + 1)
+        special_ids[text] = token_id = vocab.get(text, new_id)
+        if token_id >= new_id:
+            new_id = token_id + 1
     return special_ids
 
 
@@ -203,10 +206,11 @@ def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Ma
                    settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
     content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
-    kept, with_flag = set(settings.get("kept", ())), {flag: set(settings.get(flag, ())) for flag in FLAGS}
+    kept, (normalized, lstrip, rstrip) = set(settings.get("kept", ())), (set(settings.get(flag, ())) for flag in FLAGS)
     for token in content["added_tokens"]:
-        token["special"] = token["content"] not in kept
-        token.update((flag, token["content"] in texts) for flag, texts in with_flag.items())
+        text = token["content"]
+        token["special"], token["normalized"] = text not in kept, text in normalized
+        token["lstrip"], token["rstrip"] = text in lstrip, text in rstrip
     form, steps = steps_of(pattern)
     content["normalizer"] = {"type": form} if form else None
     content["pre_tokenizer"]["pretokenizers"][:1] = map(split_step, steps)
@@ -225,6 +229,18 @@ def split_step(step: str) -> dict[str, Any]:
 # ------------------------------
 # Reading a tokenizer.json
 # ------------------------------
+
+@contextlib.contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause the garbage collector, which would look through all tokens and merges again and again as they are made."""
+    was_on = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
 
 # The expressions in a file that begins like this are for regex, and not for Oniguruma: save() has written it, since no
 # other program ends lines like this.
@@ -249,9 +265,9 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     content, is_ours = json.loads(data), data.startswith(OUR_BEGINNING)
     if "config" in content and "vocab" in content:
         ranks, first_ids, expression = kinds.read_tekken(content)
-        tokens, splits = read_tiktoken(ranks)
-        tokens |= {token_id: text.encode("utf-8") for text, token_id in first_ids.items()}
-        return (tokens, splits, tuple(first_ids), expression), {}
+        by_id, splits = read_tiktoken(ranks)
+        by_id |= {token_id: text.encode("utf-8") for text, token_id in first_ids.items()}
+        return (by_id, splits, tuple(first_ids), expression), {}
     model, kind = content["model"], kinds.kind_of(content)
     added = content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
@@ -272,7 +288,8 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         model.pop("fuse_unk", None)  # which is for these bytes
     try:
         bpe.check_special_tokens(specials)
-        bpe.check_special_names(filter(vocab.__contains__, specials))  # others name no other token
+        # others name no other token: ASCII stands for itself
+        bpe.check_special_names(text for text in specials if not text.isascii() and text in vocab)
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")
     special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
@@ -294,29 +311,49 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
     if digits:  # a merge across a border of numbers is never made
         pairs = [pair for pair in pairs if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
-    names = vocab
-    token_of = tokens_at_once(names) | {text: text.encode("utf-8") for text in specials}
-    vocab, merges = bpe.to_bytes(names | special_ids, pairs, token_of)
     # Other programs look for words in printable characters, so they never find other names.
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     unclear = {}
-    if other_character("".join(names)):
-        unclear = {token_id: name for name, token_id in names.items() if other_character(name)}
+    if other_character("".join(vocab)):
+        unclear = {token_id: name for name, token_id in vocab.items() if other_character(name)}
     in_merges = {name for pair in pairs for name in (*pair, "".join(pair))} if unclear else set()
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
+
+    tokens = tokens_at_once(vocab)
+    by_id = dict(zip(vocab.values(), tokens))
+    by_id |= {token_id: text.encode("utf-8") for text, token_id in special_ids.items()}
+    bpe.require(len(by_id) == len(vocab) + len(special_ids), "two tokens have the same id")
+    merges: Any = () if unclear else find_merges(tokens, vocab.values(), pairs)
+    if not merges:
+        token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in specials}
+        merges = tuple(bpe.to_bytes({}, pairs, token_of)[1])
     # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
-    return (vocab, tuple(merges), specials, pattern), {name: value for name, value in settings.items() if value}
+    return (by_id, merges, specials, pattern), {name: value for name, value in settings.items() if value}
 
 
-def tokens_at_once(names: Iterable[str]) -> dict[str, bytes]:
-    """Return {name: token} for the names of tokens in printable characters, mostly all in one call."""
+def tokens_at_once(names: Iterable[str]) -> list[bytes]:
+    """Return the tokens with these names in printable characters, mostly all in one call."""
     names = list(names)
     try:
         data, _ = codecs.charmap_encode("".join(names), "strict", bpe.BYTE_OF)
     except UnicodeEncodeError:  # a name has other characters
-        return {name: bpe.to_token(name) for name in names}
+        return [bpe.to_token(name) for name in names]
     ends = list(itertools.accumulate(map(len, names)))  # a character is a byte
-    return dict(zip(names, (data[start:end] for start, end in zip([0, *ends], ends))))
+    return [data[start:end] for start, end in zip([0, *ends], ends)]
+
+
+def find_merges(tokens: Sequence[bytes], ids: Iterable[int], pairs: Sequence[Sequence[str]]) -> MergeIds:
+    """Return the ids of merges of printable tokens; none without C, or if Tokenizer has to say what is wrong."""
+    engine, _ = bpe.find_engine()
+    if not engine or engine.lacks or set(map(len, pairs)) != {2}:
+        return NO_MERGES
+    names = list(itertools.chain.from_iterable(pairs))
+    try:
+        data, _ = codecs.charmap_encode("".join(names), "strict", bpe.BYTE_OF)
+    except (UnicodeEncodeError, TypeError):
+        return NO_MERGES
+    merges = MergeIds(engine.find_merges(tokens, ids, data, array("Q", map(len, names))))
+    return merges if len(set(merges)) == len(pairs) else NO_MERGES
 
 
 def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:
@@ -536,15 +573,38 @@ def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], ke
 # Reading ranks of tiktoken
 # ------------------------------
 
+class MergeIds(Sequence[tuple[int, int, int]]):
+    """Merges as ids: left, right, new. A Tokenizer takes them instead of pairs of tokens if they are known.
+
+    They are in one array, since the garbage collector would look through tuples.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers) // 3
+
+    def __getitem__(self, rank: Any) -> Any:
+        return tuple(self.numbers[3 * rank : 3 * rank + 3])
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        numbers = iter(self.numbers)
+        return zip(numbers, numbers, numbers)
+
+
+NO_MERGES = MergeIds(array("I"))
+
+
 class WordsFirst(list[bpe.Pair]):
     """Merges of a model in which a word that is a token stays whole: ignore_merges of Tokenizer."""
 
-    known: tuple[Mapping[int, bytes], list[bpe.Pair], list[tuple[int, int, int]]] = {}, [], []
+    known: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] = {}, [], NO_MERGES
 
-    def ids_for(self, vocab: Mapping[int, bytes]) -> list[tuple[int, int, int]]:
-        """Return the ids of these merges, as read_tiktoken() found them; [] if these or the vocabulary have changed."""
+    def ids_for(self, vocab: Mapping[int, bytes]) -> MergeIds:
+        """Return the ids of these merges, which read_tiktoken() found; none if they or the vocabulary have changed."""
         known_vocab, known_merges, merge_ids = self.known
-        return merge_ids if known_merges == self and known_vocab == vocab else []
+        return merge_ids if known_merges == self and known_vocab == vocab else NO_MERGES
 
 
 def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Model:
@@ -558,7 +618,20 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
     if isinstance(path, list):
         path = dict(path)
     ids = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
-    vocab = {rank: token for token, rank in ids.items()}
+    vocab = dict(zip(ids.values(), ids))
+    merge_ids = MergeIds(splits_of(ids))
+    lefts, rights = (map(vocab.__getitem__, merge_ids.numbers[part::3]) for part in range(2))
+    with paused_collector():
+        merges = WordsFirst(zip(lefts, rights))
+    merges.known = vocab.copy(), merges[:], merge_ids  # copies, since the caller may change both
+    return vocab, merges
+
+
+def splits_of(ids: Mapping[bytes, int]) -> Sequence[int]:
+    """Return all ways to make a token of two others, as ids: left, right, token; sorted by the token, then by left."""
+    engine, _ = bpe.find_engine()
+    if engine and not engine.lacks and max(ids.values()) <= bpe.MAX_ID:
+        return engine.find_splits(ids)  # type: ignore[no-any-return]
     # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
     lengths, id_of = sorted({len(token) for token in ids if token}), ids.get
     splits = [
@@ -567,11 +640,7 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
         for end in lengths[: bisect.bisect_left(lengths, len(token))]
         if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None
     ]
-    splits.sort()
-    merges = WordsFirst([(vocab[left], vocab[right]) for _, left, right in splits])
-    # copies, since the caller may change both
-    merges.known = vocab.copy(), merges[:], [(left, right, rank) for rank, left, right in splits]
-    return vocab, merges
+    return [number for rank, left, right in sorted(splits) for number in (left, right, rank)]
 
 
 def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[bytes, int]:
@@ -590,27 +659,28 @@ def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[bytes, int]:
 def ranks_of_file(path: bpe.FilePath) -> dict[bytes, int]:
     """Return {token: rank} for a .tiktoken file."""
     in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
-    in_line = re.compile(b"^(%s) ([0-9]+)$" % in_base64, re.MULTILINE)  # "=" is b"" in Whisper's file
+    whole_line = re.compile(b"^%s [0-9]+$" % in_base64, re.MULTILINE)  # "=" is b"" in Whisper's file
     with open(path, "rb") as file, error_prefix(path):
         lines = file.read().removeprefix(codecs.BOM_UTF8).splitlines()
-        pairs = in_line.findall(b"\n".join(lines))
-        ids = {binascii.a2b_base64(token): int(rank) for token, rank in pairs}
-        if len(pairs) < len(lines) - lines.count(b"") or len(set(ids.values())) < len(pairs):
-            check_lines(lines, in_line)
+        found = whole_line.findall(b"\n".join(lines))
+        fields = b" ".join(found).split(b" ")
+        ids = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2])))
+        if len(found) < len(lines) - lines.count(b"") or len(set(ids.values())) < len(found):
+            check_lines(lines, whole_line)
         bpe.require(ids, "the file is empty")
     return ids
 
 
-def check_lines(lines: Iterable[bytes], in_line: re.Pattern[bytes]) -> None:
+def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
     """Raise the error of the first line of a .tiktoken file that is no token and its rank, or repeats one."""
     tokens: set[bytes] = set()
     ranks: set[int] = set()
     for number, line in enumerate(lines, 1):
         if line:
-            match = in_line.fullmatch(line)
-            if not match:
+            if not whole_line.fullmatch(line):
                 raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
-            token, rank = binascii.a2b_base64(match[1]), int(match[2])
+            in_base64, digits = line.split(b" ")
+            token, rank = binascii.a2b_base64(in_base64), int(digits)
             # of a file that ends too early, the last line may have 25 instead of 257
             fresh = token not in tokens and rank not in ranks
             bpe.require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)

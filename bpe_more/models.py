@@ -10,12 +10,12 @@ import os
 import re
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import bpe
 from bpe_more import corpora, formats
-from bpe_more.formats import WordsFirst
+from bpe_more.formats import MergeIds, WordsFirst
 from bpe_more.steps import WHITESPACE, SpecialTokens, normalize_text, steps_of
 
 
@@ -56,8 +56,9 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
         specials = bpe.check_special_tokens(special_tokens)
         vocab, second_ids = without_second_ids(vocab, specials, self._unreachable)
-        self._known_merge_ids = merges.ids_for(vocab) if isinstance(merges, WordsFirst) else []
-        super().__init__(vocab, merges, [special for special in specials if special not in second_ids], pattern)
+        known: Any = merges.ids_for(vocab) if isinstance(merges, WordsFirst) else ()
+        first = [special for special in specials if special not in second_ids]
+        super().__init__(vocab, known or merges, first, pattern)
         if second_ids:
             self._special_ids |= second_ids
             self._special_ids = {special: self._special_ids[special] for special in specials}
@@ -72,11 +73,11 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             for token, token_id in self._ids.items():
                 if token and token_id not in special_ids:  # the empty token, which Whisper has, isn't a word
                     self._whole_words[token] = token_id
-        elif not isinstance(merges, tuple):
+        elif not isinstance(merges, (tuple, MergeIds)):
             self._warn_of_unreachable_tokens()
 
-    def _find_merge_ids(self) -> list[tuple[int, int, int]]:
-        return self._known_merge_ids or super()._find_merge_ids()
+    def _find_merge_ids(self, merges: Any) -> Collection[tuple[int, int, int]]:
+        return merges if isinstance(merges, MergeIds) else super()._find_merge_ids(merges)
 
     def _warn_of_unreachable_tokens(self) -> None:
         """Warn if tokens of several bytes are neither made by a merge nor special."""
@@ -91,7 +92,12 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     @property
     def merges(self) -> list[bpe.Pair]:
         """A new list of the merges, in the order of their ranks."""
-        return (WordsFirst if self._ignore_merges else list)(self._merges)
+        return (WordsFirst if self._ignore_merges else list)(super().merges)
+
+    @property
+    def _known_merges(self) -> Any:
+        """The merges, for a copy of this tokenizer."""
+        return MergeIds(array("I", itertools.chain.from_iterable(self._merge_ids)))
 
     @property
     def ignore_merges(self) -> bool:
@@ -100,7 +106,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
     def __reduce__(self) -> tuple[object, ...]:
         kind = functools.partial(type(self), **self._settings())
-        return kind, (self._vocab, tuple(self._merges), self.special_tokens, self.pattern)
+        return kind, (self._vocab, tuple(self.merges), self.special_tokens, self.pattern)
 
     def _settings(self) -> dict[str, Any]:
         """Return the arguments for models of other programs that this model needs."""
@@ -120,7 +126,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         hidden.update(self._unreachable)
         hidden.difference_update(*self._merge_ids)  # an id that merges use, too, stays
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
-        return Tokenizer(vocab, tuple(self._merges), special_tokens, pattern, ignore_merges=self._ignore_merges)
+        return Tokenizer(vocab, self._known_merges, special_tokens, pattern, ignore_merges=self._ignore_merges)
 
     def _without_special_tokens(self) -> Tokenizer:
         return self._with_only(())
@@ -128,7 +134,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
         specials = *self.special_tokens, *bpe.check_special_tokens(special_tokens)
-        return type(self)(self._vocab, tuple(self._merges), specials, self.pattern, **self._settings())
+        return type(self)(self._vocab, self._known_merges, specials, self.pattern, **self._settings())
 
     @classmethod
     def load(cls, path: bpe.FilePath) -> Tokenizer:
@@ -140,7 +146,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         around text.
         """
         path = model_path(path)
-        with open(path, "rb") as file, formats.error_prefix(path):
+        with open(path, "rb") as file, formats.error_prefix(path), formats.paused_collector():
             model, settings = formats.read_tokenizer_json(file.read())
             return cls(*model, **settings)
 
@@ -156,7 +162,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
-        model = self._vocab, self._merges, self._special_ids, self.pattern
+        model = self._vocab, self.merges, self._special_ids, self.pattern
         if note := formats.save_model(*model, folder, self._settings(), roles):
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
@@ -287,6 +293,19 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
                 way = "; pass integers, as ids.tolist() gives them" if is_array else ""
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}") from None
             yield b"" if token_id in skipped else token
+
+
+plain_ids_of = bpe.ids_of
+
+
+def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+    """Return {token: id}. The plain form, which looks at one token after another, has the errors."""
+    has_types = set(map(type, vocab)) == {int} and set(map(type, vocab.values())) == {bytes}
+    if has_types and min(vocab) >= 0 and max(vocab) <= bpe.MAX_ID:
+        ids = dict(zip(vocab.values(), vocab))
+        if len(ids) == len(vocab):
+            return ids
+    return plain_ids_of(vocab)
 
 
 class Steps(tuple[str, ...]):

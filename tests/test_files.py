@@ -346,7 +346,7 @@ def test_names_of_a_vocabulary_become_bytes_at_once_as_one_by_one(seed):
     rng = random.Random(seed)
     characters = bpe.CHARACTERS + (" 中\U0001f44d\x7f\xad" if seed % 2 else "")
     names = {"".join(rng.choices(characters, k=rng.randint(0, 6))): None for _ in range(300)}
-    assert formats.tokens_at_once(names) == {name: bpe.to_token(name) for name in names}
+    assert formats.tokens_at_once(names) == [bpe.to_token(name) for name in names]
     assert list(formats.tokens_at_once([])) == []
 
 
@@ -899,7 +899,6 @@ def test_the_ranks_of_tiktoken_give_every_split_of_each_token(tmp_path, pattern)
             bpe.read_tiktoken(path)
 
 
-@only_python
 def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
     """tiktoken holds {bytes: rank}; others {rank: bytes}, which a Tokenizer without merges would take for single bytes."""
     ranks = {bytes([number]): number for number in range(256)} | {b"th": 256, b"the": 300, b" the": 257, b"": 258}
@@ -918,7 +917,6 @@ def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
         bpe.read_tiktoken({})
 
 
-@only_python
 @pytest.mark.parametrize("change", [
     lambda vocab, merges: None,
     lambda vocab, merges: merges.pop(),
@@ -936,11 +934,10 @@ def test_ranks_may_be_changed_before_a_tokenizer_is_made_of_them(change):
     change(vocab, merges)
     ids = {token: token_id for token_id, token in vocab.items()}
     tokenizer = bpe.Tokenizer(vocab, merges, [END])
-    assert tokenizer._merge_ids == [(ids[left], ids[right], ids[left + right]) for left, right in merges] and tokenizer.ignore_merges
+    assert list(tokenizer._merge_ids) == [(ids[left], ids[right], ids[left + right]) for left, right in merges] and tokenizer.ignore_merges
     assert (tokenizer._merge_ids is known) == (merges == merges.known[1] and vocab == merges.known[0])  # not looked up again
 
 
-@only_python
 @pytest.mark.parametrize("change, error", [
     (lambda vocab, merges: merges.append(merges[3]), "repeats an earlier one"),
     (lambda vocab, merges: vocab.pop(300), "which is not in the vocabulary"),
@@ -953,7 +950,34 @@ def test_ranks_that_are_changed_to_be_wrong_are_an_error(change, error):
         bpe.Tokenizer(vocab, merges)
 
 
-@only_python
+@only_c
+def test_a_model_loads_without_c_as_with_it(tmp_path, monkeypatch):
+    """C finds the ids of merges, and the splits of tiktoken's tokens, if it is there."""
+    rng, (engine, _) = random.Random(8), bpe.find_engine()
+    tokens = {bytes(rng.choices(b"abc ", k=rng.choice([2, 3, 8, 30]))) for _ in range(300)}
+    ranks = {token: 3 * rank for rank, token in enumerate([*bpe.BYTES, *sorted(tokens), b""])}
+    vocab, merges = trained(2000)
+    (tmp_path / "strings").mkdir()
+    bpe.Tokenizer(vocab, merges, [END]).save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
+    content["model"]["vocab"]["<a b>"] = 10**6  # whose name has a character that stands for no byte
+    (tmp_path / "strings" / "tokenizer.json").write_text(json.dumps(content))
+
+    def models():
+        loaded = [bpe.Tokenizer.load(folder) for folder in (tmp_path, tmp_path / "strings")]
+        loaded.append(bpe.Tokenizer(*bpe.read_tiktoken(ranks)))
+        return [(model.vocab, model.merges, list(model._merge_ids)) for model in loaded]
+
+    with_c, found = models(), []
+    for name in ("find_merges", "find_splits"):
+        real = getattr(engine, name)
+        monkeypatch.setattr(engine, name, lambda *arguments, real=real: found.append(real(*arguments)) or found[-1])
+    assert models() == with_c and len(found) == 2 and all(found)
+    monkeypatch.setattr(bpe, "find_engine", lambda: (None, "not built"))
+    assert models() == with_c and len(found) == 2
+
+
 def test_a_long_token_of_a_tiktoken_file_is_not_split_everywhere(tmp_path):
     """All places of one token of 300 KB took 18 s, and memory by the square of its length."""
     tokens = [*(bytes([number]) for number in range(256)), b"ab" * 150_000, b"ab" * 75_000, b"ab"]

@@ -164,6 +164,44 @@ static int new_encoder(const merge_list *list, const bpe_rules *rules, bpe_encod
     return status;
 }
 
+/* find the merges, by the bytes of their tokens, and all splits of each token, among which is its merge */
+static int find_ids(const merge_list *list)
+{
+    static uint32_t merges[3 * MOST];
+    uint32_t ids[256 + MOST];
+    uint64_t lengths[256 + MOST], parts[2 * MOST], room = 0;
+    const uint8_t *token[256 + MOST];
+    const size_t n = list->n, n_ids = 256 + n;
+    size_t n_splits = 0, found = 0;
+    uint8_t *const all = bytes_of_tokens(list, token, lengths);
+    for (unsigned i = 0; i < n_ids; room += lengths[i++]) {
+        ids[i] = i;
+        if (i >= 256) {
+            parts[2 * (i - 256)] = lengths[list->rows[3 * (i - 256)]];
+            parts[2 * (i - 256) + 1] = lengths[list->rows[3 * (i - 256) + 1]];
+        }
+    }
+    uint32_t *const splits = (malloc)(3 * room * sizeof *splits);
+    CHECK(splits);
+    int status = bpe_find_merges(all, lengths, ids, n_ids, seed, all + 256, parts, n, merges);
+    CHECK(status != BPE_OK || !memcmp(merges, list->rows, 3 * n * sizeof *merges));
+    if (status == BPE_OK && n) /* the last token is missing */
+        status = bpe_find_merges(all, lengths, ids, n_ids - 1, seed, all + 256, parts, n, merges);
+    CHECK(status != BPE_OK || !n);
+    if (status == BPE_NO_TOKEN || status == BPE_OK)
+        status = bpe_find_splits(all, lengths, ids, n_ids, seed, splits, &n_splits);
+    for (size_t i = 0; i < n_splits && status == BPE_OK; i++) {
+        const uint32_t *row = splits + 3 * i;
+        CHECK(lengths[row[0]] + lengths[row[1]] == lengths[row[2]]);
+        CHECK(!i || row[-1] < row[2] || (row[-1] == row[2] && row[-3] < row[0]));
+        found += row[2] >= 256 && !memcmp(row, list->rows + 3 * (row[2] - 256), 3 * sizeof *row);
+    }
+    CHECK(status != BPE_OK || found == n);
+    free(splits);
+    free(all);
+    return status;
+}
+
 /* encode one text */
 static int encode_text(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n)
 {
@@ -350,7 +388,7 @@ static void check_words(bpe_words *words, const bpe_rules *rules, const uint8_t 
     fail_from = from;
 }
 
-/* scan, copy into another table twice, train, encode, extend: all that allocates */
+/* scan, copy into another table twice, train, find ids, encode, extend: all that allocates */
 static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
 {
     static merge_list list;
@@ -373,6 +411,8 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
         status = copy_words(copy, words, 2);
     if (status == BPE_OK)
         status = train(copy, 300, &list);
+    if (status == BPE_OK)
+        status = find_ids(&list);
     if (status == BPE_OK)
         status = new_encoder(&list, rules, &encoder);
     if (status == BPE_OK)

@@ -125,6 +125,34 @@ def test_ids_are_those_of_python(engine, pattern, special_tokens):
     check(engine, tokenizer, [random_text(rng, PARTS + special_tokens, 200) for _ in range(TRIALS // 20)])
 
 
+def test_the_ids_of_merges_are_found_by_the_bytes_of_their_tokens(engine):
+    rng = random.Random(5)
+    for _ in range(TRIALS):
+        alphabet = rng.choice([b"ab", b"abc ", bytes(range(256))])
+        vocab, merges = random_vocabulary(rng, alphabet, rng.choice([0, 3, 60]))
+        ids = {token: token_id for token_id, token in vocab.items()}
+        long = rng.randbytes(rng.randint(16, 40))  # a key of another kind
+        ids |= {b"": 2**32 - 2, long: 2**32 - 3, long + b"ab": 2**32 - 4, b"ab": 2**32 - 5}
+        merges.append((long, b"ab"))
+        blob, lengths = b"".join(map(b"".join, merges)), array.array("Q", [len(token) for pair in merges for token in pair])
+        found = engine.find_merges(ids, ids.values(), blob, lengths)
+        assert found.tolist() == [ids[token] for left, right in merges for token in (left, right, left + right)]
+        del ids[rng.choice([token for pair in merges for token in (*pair, b"".join(pair))])]
+        assert not engine.find_merges(ids, ids.values(), blob, lengths)
+
+
+def test_the_splits_of_tokens_are_all_pairs_of_others(engine):
+    rng = random.Random(6)
+    for _ in range(TRIALS):
+        alphabet = rng.choice(["ab", "abc ", "abcdefgh"])
+        tokens = {random_text(rng, alphabet, rng.choice([3, 20, 50])).encode() for _ in range(rng.choice([1, 10, 100]))}
+        ids = dict(zip(tokens, rng.sample(range(2**32 - 1), len(tokens))))
+        splits = [(ids[token], ids[token[:end]], ids[token[end:]]) for token in ids for end in range(1, len(token))
+                  if token[:end] in ids and token[end:] in ids]  # fmt: skip
+        expected = [number for made, left, right in sorted(splits) for number in (left, right, made)]
+        assert engine.find_splits(ids).tolist() == expected
+
+
 def test_ids_are_those_of_python_for_merges_that_no_training_gives(engine):
     rng, coinciding, lib = random.Random(2), 0, engine.lib
     for _ in range(TRIALS):

@@ -44,9 +44,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_i
     source      the folder whose files for transformers come along; by default `folder`
     """
     unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
-    # reversed: if two ids have the same bytes, printable() writes merges with the name of the one that comes last,
-    # which must be the first id's
-    ids, pairs = bpe.printable(dict(reversed([*vocab.items()])), merges, {**special_ids, **unreachable})
+    ids, merges_text = printable(vocab, merges, {**special_ids, **unreachable})
     left_out = special_tokens_left_out(ids, special_ids)
     if not left_out:
         bpe.check_special_names(special_ids)
@@ -55,29 +53,42 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_i
     if left_out:  # merges use none of them
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     for_transformers, note = transformers_files(folder if source is None else source, special_ids, roles)
-    texts = model_texts(tokenizer_json(ids, pairs, special_ids, pattern, settings))
+    texts = model_texts(tokenizer_json(ids, [], special_ids, pattern, settings), merges_text)
     outputs.write_files(folder, {"tokenizer.json": texts.pop("tokenizer.json"), **for_transformers, **texts})
     return note
 
 
-def model_texts(content: dict[str, Any]) -> dict[str, str]:
+BETWEEN, AFTER = "\ud800", "\ud801"  # the tokens of a merge, and a merge: lone surrogates, which no token's name has
+
+
+def printable(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair],
+              special_ids: Mapping[str, int]) -> tuple[dict[str, int], str]:
+    """Return what bpe.printable() does, but the merges as one text, in which BETWEEN and AFTER separate tokens."""
+    decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
+    names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
+    names |= {token_id: special for special, token_id in special_ids.items()}
+    ids = dict(zip(names.values(), names))
+    if len(ids) < len(names):
+        bpe.check_special_names(special_ids)
+        raise ValueError("can't be saved: a special token is also another token in printable characters")
+    # reversed: if two ids have the same bytes, merges have the first one's name
+    text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
+    return ids, AFTER.join([f"{text_of[left]}{BETWEEN}{text_of[right]}" for left, right in merges])
+
+
+def model_texts(content: dict[str, Any], merges_text: str) -> dict[str, str]:
     """Return the texts of bpe.model_texts(). The vocabulary is written once, and all merges at once."""
-    model = content["model"]
-    ids, pairs = model["vocab"], model["merges"]
-    vocab, lines = bpe.to_json(ids), "\n".join(map(" ".join, pairs))
-    # other tokens have neither whitespace nor control characters here
-    specials = {token["content"] for token in content["added_tokens"]}
-    if pairs and specials.isdisjoint(itertools.chain.from_iterable(pairs)):
-        escaped = lines.replace("\\", r"\\").replace('"', r'\"')
-        merges = '[["{}"]]'.format(escaped.replace("\n", '"],\n["').replace(" ", '",\n"'))
-    else:
-        merges = bpe.to_json(pairs).rstrip()
-    without = bpe.to_json({**content, "model": {**model, "vocab": {}, "merges": []}})
+    model, quoted = content["model"], json.encoder.encode_basestring  # which json.dumps() uses
+    # without a list of (name, id), as json.dumps() makes
+    vocab = "{" + ",\n".join([f"{quoted(name)}: {token_id}" for name, token_id in model["vocab"].items()]) + "}"
+    merges = quoted(merges_text).replace(AFTER, '"],\n["').replace(BETWEEN, '",\n"')
+    without = bpe.to_json({**content, "model": {**model, "vocab": {}}})
     beginning = without.removesuffix('{},\n"merges": []}}\n')  # they are the last entries
+    lines = merges_text.replace(AFTER, "\n").replace(BETWEEN, " ")
     return {
-        "tokenizer.json": f'{beginning}{vocab.rstrip()},\n"merges": {merges}}}}}\n',
-        "vocab.json": vocab,
-        "merges.txt": f"#version: 0.2\n{lines}\n" if pairs else "#version: 0.2\n",
+        "tokenizer.json": f'{beginning}{vocab},\n"merges": {f"[[{merges}]]" if merges_text else "[]"}}}}}\n',
+        "vocab.json": f"{vocab}\n",
+        "merges.txt": f"#version: 0.2\n{lines}\n" if lines else "#version: 0.2\n",
     }
 
 

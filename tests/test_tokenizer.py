@@ -819,8 +819,8 @@ def test_no_character_joins_a_newline_so_text_is_normalized_by_lines():
 
 @only_python
 @pytest.mark.parametrize("seed", range(40))
-def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(seed):
-    """Merges with all bytes, and with special tokens that have whitespace, quotes and backslashes."""
+def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(tmp_path, seed):
+    """Merges with all bytes, and with special tokens that have whitespace, quotes and backslashes; ids with gaps."""
     rng, tokens = random.Random(seed), [bytes([byte]) for byte in range(256)]
     special_tokens = rng.sample(["<a b>", '<"\\n">', "<\n\t>", "<\u2028é>", "</x>"], rng.randint(0, 3))
     vocab = [*tokens, *map(str.encode, special_tokens)]
@@ -832,7 +832,16 @@ def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(seed):
             merges.append((left, right))
             vocab.append(left + right)
             parts.append(left + right)
-    tokenizer = bpe.Tokenizer(dict(enumerate(vocab)), tuple(merges), special_tokens, rest={"truncation": {"max_length": 5}})
-    ids, pairs = bpe.printable(tokenizer.vocab, merges, tokenizer.special_ids)
+    # second ids, but not of "</x>", whose name is the same as that of its bytes
+    twice = special_tokens[: seed % 3]
+    vocab += [special.encode() for special in twice if bpe.to_printable(special.encode()) != special]
+    token_ids = rng.sample(range(999), len(vocab)) if seed % 5 else range(len(vocab))
+    settings = {"rest": {"truncation": {"max_length": 5}}, "unreachable": {999: "中 "}}
+    tokenizer = bpe.Tokenizer(dict(zip([*token_ids, 999], [*vocab, b"a"])), tuple(merges), special_tokens, **settings)
+    tokenizer.save(tmp_path)
+    # reversed: a merge has the name of the first of two ids, and the plain form, which knows no second ids, of the last
+    first_ids = dict(reversed(tokenizer.vocab.items()))
+    ids, pairs = bpe.printable(first_ids, merges, {**tokenizer.special_ids, "中 ": 999})
     content = formats.tokenizer_json(ids, pairs, tokenizer.special_ids, "gpt2", tokenizer._settings())
-    assert formats.model_texts(content) == bpe.model_texts(content)
+    for name, text in bpe.model_texts(content).items():
+        assert (tmp_path / name).read_bytes() == text.encode("utf-8")

@@ -552,6 +552,16 @@ def test_a_training_imports_no_module_for_help_or_other_files_and_compiles_no_na
 
 
 @only_python
+@pytest.mark.parametrize("runs", [0, 1])
+def test_a_command_ends_without_a_search_for_garbage_and_a_program_that_imports_bpe_as_always(runs):
+    """The search took a tenth of a short run."""
+    show_at_end = "import atexit, gc, sys, bpe; atexit.register(lambda: print(gc.get_freeze_count() > 0, file=sys.stderr))"
+    program = f"{show_at_end}; [bpe.main(['--version']) for _ in range({runs})]"
+    result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert result.stderr == f"{bool(runs)}\n"
+
+
+@only_python
 def test_the_progress_counts_what_has_come(monkeypatch, capsys):
     """It begins with 0, before the first item, which may take a minute."""
     clock = itertools.count()

@@ -1133,7 +1133,7 @@ class Tokenizer:
         self._ids = ids
         self._vocab = {token_id: token for token, token_id in ids.items()}
         self._merge_ids = self._find_merge_ids(merges)
-        made = {new_id for _, _, new_id in self._merge_ids}
+        made = set(self._special_ids.values()).intersection(new_id for _, _, new_id in self._merge_ids)
         wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
         way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
         require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")

@@ -45,7 +45,7 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
 /* For n tokens, concatenated, with their ids: */
 
 /* Find the ids of merges (left, right, new token), which are given as pairs of tokens, concatenated. Returns BPE_NO_TOKEN
-   if one isn't among the tokens. */
+   if one isn't among the tokens, or a pair comes twice. */
 int bpe_find_merges(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
                     const uint8_t *pairs, const uint64_t *pair_lengths, size_t n_merges, uint32_t *merges);
 
@@ -53,6 +53,9 @@ int bpe_find_merges(const uint8_t *tokens, const uint64_t *lengths, const uint32
    ids; there must be room for as many rows as the tokens have bytes. */
 int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
                     uint32_t *merges, size_t *n_merges);
+
+/* Replace each of n ids by numbers[id]. */
+void bpe_replace_ids(uint32_t *ids, size_t n, const uint32_t *numbers);
 
 /* Create a cache of words for an encoder, which has to stay as long as the cache. */
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
@@ -103,16 +106,19 @@ static inline int find_id(const table *t, const uint8_t *token, size_t length, u
 int bpe_find_merges(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
                     const uint8_t *pairs, const uint64_t *pair_lengths, size_t n_merges, uint32_t *merges)
 {
-    table t = {.seed = {seed[0], seed[1]}};
+    table t = {.seed = {seed[0], seed[1]}}, met = t;
     int status = index_tokens(&t, tokens, lengths, ids, n);
     for (size_t i = 0; i < n_merges && status == BPE_OK; i++, pair_lengths += 2, merges += 3) {
         const size_t left = (size_t)pair_lengths[0], right = (size_t)pair_lengths[1];
-        if (!find_id(&t, pairs, left, merges) || !find_id(&t, pairs + left, right, merges + 1) ||
-            !find_id(&t, pairs, left + right, merges + 2))
-            status = BPE_NO_TOKEN;
+        if (find_id(&t, pairs, left, merges) && find_id(&t, pairs + left, right, merges + 1) &&
+            find_id(&t, pairs, left + right, merges + 2))
+            status = put_word(&met, (uint64_t[]){merges[0], (uint64_t)merges[1] << 8 | 1}, NULL, 0, 1);
         pairs += left + right;
+        if (status == BPE_OK && met.used <= i)
+            status = BPE_NO_TOKEN;
     }
     free_table(&t);
+    free_table(&met);
     return status;
 }
 
@@ -145,6 +151,12 @@ int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32
     free(occurs);
     free_table(&t);
     return status;
+}
+
+void bpe_replace_ids(uint32_t *ids, size_t n, const uint32_t *numbers)
+{
+    for (size_t i = 0; i < n; i++)
+        ids[i] = numbers[ids[i]];
 }
 
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */

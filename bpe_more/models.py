@@ -69,10 +69,11 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         self._options = self._options._replace(special_tokens=with_kinds)
         self._whole_words: dict[bytes, int] = {}  # words that stay whole, and their ids
         if self._ignore_merges:
-            special_ids = set(self._special_ids.values())
-            for token, token_id in self._ids.items():
-                if token and token_id not in special_ids:  # the empty token, which Whisper has, isn't a word
-                    self._whole_words[token] = token_id
+            self._whole_words = self._ids.copy()
+            self._whole_words.pop(b"", None)  # the empty token, which Whisper has, isn't a word
+            for token_id in self._special_ids.values():
+                if self._ids.get(self._vocab[token_id]) == token_id:
+                    del self._whole_words[self._vocab[token_id]]
         elif not isinstance(merges, (tuple, MergeIds)):
             self._warn_of_unreachable_tokens()
 

@@ -137,6 +137,8 @@ def test_the_ids_of_merges_are_found_by_the_bytes_of_their_tokens(engine):
         blob, lengths = b"".join(map(b"".join, merges)), array.array("Q", [len(token) for pair in merges for token in pair])
         found = engine.find_merges(ids, ids.values(), blob, lengths)
         assert found.tolist() == [ids[token] for left, right in merges for token in (left, right, left + right)]
+        twice = blob + b"".join(merges[0]), lengths + array.array("Q", map(len, merges[0]))
+        assert not engine.find_merges(ids, ids.values(), *twice)
         del ids[rng.choice([token for pair in merges for token in (*pair, b"".join(pair))])]
         assert not engine.find_merges(ids, ids.values(), blob, lengths)
 

@@ -3,7 +3,7 @@
  * encoding does. Python calls these functions itself, since cffi takes longer than a short text does.
  *
  * Only this file uses Python.h; where the engine is compiled without Python, it is empty. It uses bpe_encode,
- * HUGE_FROM of bpe_fast.c, and the status codes.
+ * HUGE_FROM, AHEAD and PREFETCH of bpe_fast.c, and the status codes.
  */
 
 /* ---- interface: build_ffi.py gives this part to cffi ------------------------------------------------------------- */
@@ -33,6 +33,8 @@ static PyObject *new_list(const bpe_for_lists *f, const uint32_t *ids, size_t n)
 #endif
     for (size_t i = 0; list && i < n; i++) {
         PyObject *number = (PyObject *)f->numbers[ids[i]];
+        if (i + AHEAD < n)
+            PREFETCH((void *)f->numbers[ids[i + AHEAD]]); /* for its count of references */
         Py_INCREF(number); /* the list takes this reference over */
         PyList_SET_ITEM(list, (Py_ssize_t)i, number);
     }

@@ -212,7 +212,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         results: Any = corpora.run_tasks(task, parts, True, bpe.MOST_WORKERS)
         with contextlib.closing(results):
             in_c = getattr(encoder, "inner", encoder)  # after a normal form
-            return in_c.list_of(ids for _, ids in results)  # type: ignore[no-any-return]
+            return in_c.list_of(((end, ids) for (_, end), ids in results), len(text))  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: bpe.Errors = "strict") -> list[list[int]]:

@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import itertools
 import os
+import queue
 import signal
 import sys
 import threading
@@ -328,8 +329,7 @@ def start_processes(n_processes: int, task: Callable[[bpe.Slice], object]) -> co
 def submitted(pool: concurrent.futures.Executor, task: Callable[[bpe.Slice], T], part: bpe.Slice,
               in_threads: bool) -> tuple[bpe.Slice, Callable[[], T]]:
     """Hand a slice to a pool; return it, and a function that waits for its result."""
-    import concurrent.futures
-    import queue
+    import concurrent.futures  # the pool has imported it, while signals were delayed
 
     # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
     # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be

@@ -103,8 +103,10 @@ def interrupt_training(bpe: Any, n: int, most: float) -> None:
 def main() -> None:
     faulthandler.enable()
     sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(HERE))
+    import concurrent.futures.thread  # noqa: F401  # Ctrl-C within an import may leave Python's own lock taken
+
     import bpe
-    from bpe_more import corpora
+    from bpe_more import changes, corpora, machine, patterns  # noqa: F401
 
     assert bpe.find_engine()[0], bpe.find_engine()[1]
     sys.setswitchinterval(1e-5)  # so that threads meet between any two lines

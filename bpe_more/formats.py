@@ -299,7 +299,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         model.pop("fuse_unk", None)  # which is for these bytes
     try:
         bpe.check_special_tokens(specials)
-        # others name no other token: ASCII stands for itself
+        # only these could name another token: ASCII stands for itself
         bpe.check_special_names(text for text in specials if not text.isascii() and text in vocab)
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")

@@ -5,6 +5,7 @@ import contextlib
 import copy
 import errno
 import functools
+import gc
 import importlib.util
 import io
 import itertools
@@ -948,6 +949,22 @@ def test_ranks_that_are_changed_to_be_wrong_are_an_error(change, error):
     change(vocab, merges)
     with pytest.raises(ValueError, match=error):
         bpe.Tokenizer(vocab, merges)
+
+
+@only_python
+def test_the_garbage_collector_works_again_after_a_model_is_read_or_refused(tmp_path):
+    bpe.Tokenizer(*trained(300)).save(tmp_path)
+    (tmp_path / "wrong.json").write_text("{}")
+    try:
+        for enable in (gc.disable, gc.enable):
+            enable()
+            bpe.Tokenizer.load(tmp_path)
+            bpe.read_tiktoken({b"a": 0, b"aa": 1})
+            with pytest.raises(ValueError):
+                bpe.Tokenizer.load(tmp_path / "wrong.json")
+            assert gc.isenabled() == (enable is gc.enable)
+    finally:
+        gc.enable()
 
 
 @only_c

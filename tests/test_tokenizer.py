@@ -7,6 +7,7 @@ import copy
 import gc
 import itertools
 import json
+import mmap
 import os
 import pickle
 import random
@@ -549,6 +550,16 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
         assert [0, *(end for _, end in parts)] == [*(start for start, _ in parts), len(text)]
         n_parts += len(parts)
     assert n_parts > (200 if pattern != CUSTOM else len(texts))
+
+
+@only_c
+def test_a_long_text_needs_no_huge_pages(monkeypatch):
+    tokenizer = bpe.Tokenizer(*trained(600))
+    expected = tokenizer.encode(PART)
+    with_small_parts(monkeypatch)
+    for name, value in ("mmap", lambda *_, **__: open(os.devnull + "/none")), ("MADV_HUGEPAGE", None):  # noqa: SIM115
+        monkeypatch.setattr(mmap, name, value) if value else monkeypatch.delattr(mmap, name, raising=False)
+        assert bpe.Tokenizer(*trained(600)).encode(PART) == expected
 
 
 @only_c

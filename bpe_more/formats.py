@@ -34,7 +34,7 @@ def model_files(folder: bpe.FilePath) -> list[str]:
     return [os.path.join(folder, name) for name in names]
 
 
-def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_ids: Mapping[str, int], pattern: Pattern,
+def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
                folder: bpe.FilePath, settings: Mapping[str, Any], roles: Mapping[str, str | None],
                source: bpe.FilePath | None = None) -> str:
     """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
@@ -61,7 +61,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_i
 BETWEEN, AFTER = "\ud800", "\ud801"  # the tokens of a merge, and a merge: lone surrogates, which no token's name has
 
 
-def printable(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair],
+def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
               special_ids: Mapping[str, int]) -> tuple[dict[str, int], str]:
     """Return what bpe.printable() does, but the merges as one text, in which BETWEEN and AFTER separate tokens."""
     decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
@@ -71,9 +71,15 @@ def printable(vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair],
     if len(ids) < len(names):
         bpe.check_special_names(special_ids)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
-    # reversed: if two ids have the same bytes, merges have the first one's name
-    text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
-    return ids, AFTER.join([f"{text_of[left]}{BETWEEN}{text_of[right]}" for left, right in merges])
+    if isinstance(merges, MergeIds):
+        text_of: Mapping[Any, str] = names
+        lefts, rights = merges.numbers[::3], merges.numbers[1::3]
+    else:
+        # reversed: if two ids have the same bytes, merges have the first one's name
+        text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
+        lefts, rights = zip(*merges) if merges else ((), ())
+    pairs = zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights))
+    return ids, AFTER.join([f"{left}{BETWEEN}{right}" for left, right in pairs])
 
 
 def model_texts(content: dict[str, Any], merges_text: str) -> dict[str, str]:

@@ -97,8 +97,9 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
     @property
     def _known_merges(self) -> Any:
-        """The merges, for a copy of this tokenizer."""
-        return MergeIds(array("I", itertools.chain.from_iterable(self._merge_ids)))
+        """The merges as ids, for a copy of this tokenizer and for its files."""
+        ids = self._merge_ids
+        return ids if isinstance(ids, MergeIds) else MergeIds(array("I", itertools.chain.from_iterable(ids)))
 
     @property
     def ignore_merges(self) -> bool:
@@ -163,7 +164,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         for roles and added tokens that aren't special tokens of this model, which are a warning.
         """
         roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
-        model = self._vocab, self.merges, self._special_ids, self.pattern
+        model = self._vocab, self._known_merges, self._special_ids, self.pattern
         if note := formats.save_model(*model, folder, self._settings(), roles):
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 

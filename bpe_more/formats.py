@@ -362,10 +362,12 @@ def tokens_at_once(names: Iterable[str]) -> list[bytes]:
 def find_merges(tokens: Sequence[bytes], ids: Iterable[int], pairs: Sequence[Sequence[str]]) -> MergeIds:
     """Return the ids of merges of printable tokens; none without C, or if Tokenizer has to say what is wrong."""
     engine, _ = bpe.find_engine()
-    if not engine or engine.lacks or set(map(len, pairs)) != {2}:
+    if not engine or engine.lacks:
         return NO_MERGES
-    names = list(itertools.chain.from_iterable(pairs))
     try:
+        if set(map(len, pairs)) != {2}:
+            return NO_MERGES
+        names = list(itertools.chain.from_iterable(pairs))
         data, _ = codecs.charmap_encode("".join(names), "strict", bpe.BYTE_OF)
     except (UnicodeEncodeError, TypeError):
         return NO_MERGES

@@ -324,8 +324,8 @@ def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
 
 
 @only_python
-def test_40000_added_tokens_load_in_linear_time_and_less_than_six_times_that_of_tokenizers(tmp_path):
-    """It took 2.8 to 3.7 times on a busy machine, and more when each was written as JSON again to find equal ones."""
+def test_40000_added_tokens_load_in_linear_time_and_less_than_four_times_that_of_tokenizers(tmp_path):
+    """It takes twice as long; 3.4 to 5.1 times when each was written as JSON again to find equal ones."""
     tokenizers = need("tokenizers")
     ours, theirs = {}, []
     for n in (10_000, 40_000):
@@ -338,7 +338,7 @@ def test_40000_added_tokens_load_in_linear_time_and_less_than_six_times_that_of_
         start = time.process_time()
         tokenizers.Tokenizer.from_file(str(tmp_path / "40000" / "tokenizer.json"))
         theirs.append(time.process_time() - start)
-    assert min(ours[40_000]) < 10 * min(ours[10_000]) and min(ours[40_000]) < 6 * min(theirs)
+    assert min(ours[40_000]) < 10 * min(ours[10_000]) and min(ours[40_000]) < 4 * min(theirs)
 
 
 @only_python

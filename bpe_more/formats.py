@@ -647,7 +647,7 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
 
 
 def in_list(values: Mapping[int, Any]) -> Any:
-    """Return {number: value} as a list, in which look-ups take a fifth of the time, unless it would have large gaps."""
+    """Return {number: value} as a list, in which look-ups take half of the time, unless it would have large gaps."""
     n = max(values, default=-1) + 1
     if n > 4 * len(values):
         return values

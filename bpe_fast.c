@@ -74,7 +74,7 @@ void bpe_learner_free(bpe_learner *l);
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
 
 #ifndef HUGE_FROM
-#define HUGE_FROM ((size_t)2 << 20) /* the size of blocks, in bytes, from which on they get huge pages */
+#define HUGE_FROM ((size_t)1 << 20) /* the size of blocks, in bytes, from which on they get huge pages */
 #endif
 
 enum { FIRST_SLOTS = 1 << 8 }; /* of a new table, a power of two */

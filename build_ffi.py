@@ -7,14 +7,13 @@ an Engine, or raises ImportError. This one learns; that of bpe_more/engine.py al
 
 from __future__ import annotations
 
+import binascii
 import importlib.machinery
 import importlib.util
 import os
 import re
-import struct
 import sys
 import warnings
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -57,7 +56,9 @@ class Engine:
         while status != lib.BPE_DONE:
             status = lib.bpe_learner_run(learner, batch, len(batch), made)
             self.check(status)
-            for left, right, count, replaced in struct.iter_unpack("IIQQ", ffi.buffer(batch)[: 24 * made[0]]):
+            data = memoryview(ffi.buffer(batch)[: 24 * made[0]])  # structs of two numbers of 32 bits, two of 64
+            ids, numbers = data.cast("I"), data.cast("Q")
+            for left, right, count, replaced in zip(ids[::6], ids[1::6], numbers[1::3], numbers[2::3]):
                 first, second = tokens[left], tokens[right]
                 tokens.append(first + second)
                 yield first, second, count, replaced
@@ -103,7 +104,7 @@ def new_seed() -> tuple[int, int]:
 
     Each table has its own: words in the order of another table with the same seed collide, too.
     """
-    first, second = struct.unpack("QQ", os.urandom(16))
+    first, second = memoryview(os.urandom(16)).cast("Q")
     return first, second
 
 
@@ -186,7 +187,7 @@ def read(path: str) -> bytes:
 
 def digest(data: bytes) -> str:
     """Return eight characters that change when the data does."""
-    return f"{zlib.crc32(data):08x}"
+    return f"{binascii.crc32(data):08x}"
 
 
 def interface(name: str) -> str:

@@ -612,10 +612,12 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
     tokens = special_tokens if isinstance(special_tokens, tuple) else tuple(special_tokens or ())
-    has_invalid = re.compile("[\ud800-\udfff\ufffd]").search
     for number, token in enumerate(tokens, 1):
-        is_long = isinstance(token, str) and (len(token) > 1 or len(token.encode("utf-8", "surrogatepass")) > 1)
-        if not is_long or has_invalid(token):  # faster than a call of require() for each token
+        try:
+            good = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
+        except UnicodeEncodeError:  # a lone surrogate
+            good = False
+        if not good:  # faster than a call of require() for each token
             rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
             raise ValueError(f"special token {number} ({token!r}) must be {rule}")
     require(len(set(tokens)) == len(tokens), f"duplicate special token among {tokens!s:.200}")
@@ -1374,7 +1376,7 @@ class Tokenizer:
         with open(name + ".tmp", "wb") as file:
             file.write(npy_header(ids.itemsize, 0))
             for lists in corpus.map(self._encoder.encode_texts):
-                ids[:] = array(ids.typecode, itertools.chain.from_iterable(lists))
+                ids = array(ids.typecode, itertools.chain.from_iterable(lists))
                 ids.tofile(file)
                 n_ids += len(ids)
             file.seek(0)
@@ -1389,7 +1391,7 @@ class Tokenizer:
     def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
         """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
         data = b"".join(self._tokens(ids, True)) if skip_special_tokens else self.decode_bytes(ids)
-        return data.decode("utf-8", errors="replace")
+        return data.decode("utf-8", "replace")
 
     def decode_iterable(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[str]:
         """Decode ids as they come: a token with half of an "é" waits for the other half.
@@ -1509,12 +1511,9 @@ def npy_header(id_bytes: int, n_ids: int) -> bytes:
 # tokenizer.json, in Hugging Face's format, is the model. GPT-2's two files, vocab.json and merges.txt,
 # have no pattern, and don't say which tokens are special. All write each byte as a printable character: bytes that are
 # printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a newline "Ċ").
-PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
-OTHER_BYTES = sorted(set(range(256)) - set(PRINTABLE))
-CHARACTERS = "".join(
-    chr(byte if byte in PRINTABLE else 256 + OTHER_BYTES.index(byte))
-    for byte in range(256)
-)  # fmt: skip
+PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
+OTHERS = itertools.count(256)
+CHARACTERS = "".join(chr(byte if byte in PRINTABLE else next(OTHERS)) for byte in range(256))
 # Python's own encodings, such as cp1252, are made with these functions of codecs, which return (result, length).
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte}
 
@@ -1735,7 +1734,7 @@ def make_parser() -> tuple[ArgumentParser, Any]:
     tasks = parser.add_mutually_exclusive_group()
     tasks.add_argument("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add("--quiet", action="store_true", help="no progress and no summary")
-    add("--version", action="version", version=f"%(prog)s {__version__}")
+    add("--version", action="store_const", const=f"{parser.prog} {__version__}", help="print the version")
     parser.formatter_class = argparse.HelpFormatter
     return parser, tasks
 
@@ -1744,7 +1743,7 @@ def vocab_size_of(text: str) -> int | None:
     """Return the number that an argument such as 10000, 10,000 or 10k means, or None if it isn't one."""
     if not re.fullmatch(r"-?\d+([,_]\d{3})*[kK]?", text):
         return None
-    return int(re.sub("[,_]", "", text).lower().replace("k", "000"))
+    return int(text.replace(",", "").lower().replace("k", "000"))
 
 
 def special_tokens_of(args: Namespace) -> tuple[str, ...]:
@@ -1763,7 +1762,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the workers, too
         args = make_parser()[0].parse_intermixed_args(argv)
-        if args.show is None:
+        if args.version:
+            print(args.version)
+        elif args.show is None:
             train(args)
         else:
             show(args.show, Tokenizer.load(args.model or "bpeModel"))
@@ -1816,7 +1817,7 @@ def show(text: str, tokenizer: Tokenizer) -> None:
 # X. Optional parts: the engine in C, and the folder bpe_more
 # ------------------------------
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def find_engine() -> tuple[Any, str]:
     """Return (the C engine, ""), or (the C engine, why it only learns), or (None, why it is unavailable).
 

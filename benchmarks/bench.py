@@ -78,7 +78,7 @@ def train_with_one_thread(path: str, size: int, pattern: str) -> Trained:
 
 def train_like_huggingface(path: str, size: int, pattern: str) -> Trained:
     """The same with another tie rule: the smaller pair of ids wins, where bytes have ids in the order of their letters."""
-    order, later = [*bpe.PRINTABLE, *bpe.OTHER_BYTES], itertools.count(256)
+    order, later = sorted(range(256), key=bpe.CHARACTERS.__getitem__), itertools.count(256)
     bpe.descending = lambda token: order.index(token[0]) if len(token) == 1 else next(later)  # type: ignore
     return train_ours(path, size, pattern, engine="python")
 

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         status = 0
-        with outputs.sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help and --version exit
+        with outputs.sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help exits
             status = run(parse(sys.argv[1:] if argv is None else argv))
         say("", "stdout")  # flushes it
         error = getattr(sys.stdout, "error", None)  # say() leaves it there
@@ -150,6 +150,9 @@ def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
 
 def run(args: Namespace) -> int:
     """Show, encode or train; return the status: 1 if --compare found a difference, else 0."""
+    if args.version:
+        say(f"{args.version}\n", "stdout")
+        return 0
     if args.show is not None:
         bpe.require(not args.corpus, "--show takes no corpus: it uses a saved model")
         given_options(args, ["engine"])  # refuses all others; each engine gives the same ids

@@ -13,13 +13,12 @@ import functools
 import importlib.util
 import itertools
 import os
-import queue
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import bpe
 from bpe_more.outputs import check_outputs, delayed, file_in_errors, new_files
@@ -40,11 +39,8 @@ SLICE_FILES = 256  # how many small files a slice has at most
 # count() may start more threads).
 
 
-class SmallFiles(NamedTuple):
+class SmallFiles(tuple[bpe.Slice, ...]):
     """A slice of small files, each a text, which a worker reads."""
-
-    end_byte: int
-    files: tuple[bpe.Slice, ...]
 
 
 class Corpus(bpe.Corpus):
@@ -191,11 +187,11 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
         files.append(bpe.Slice(path, 0, os.stat(path).st_size))
         n_bytes += files[-1].end_byte
         if n_bytes >= slice_bytes or len(files) == SLICE_FILES:
-            yield SmallFiles(n_bytes, tuple(files))
+            yield SmallFiles(files)
             files = []
             n_bytes = 0
     if files:
-        yield SmallFiles(n_bytes, tuple(files))
+        yield SmallFiles(files)
 
 
 def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
@@ -329,7 +325,8 @@ def start_processes(n_processes: int, task: Callable[[bpe.Slice], object]) -> co
 def submitted(pool: concurrent.futures.Executor, task: Callable[[bpe.Slice], T], part: bpe.Slice,
               in_threads: bool) -> tuple[bpe.Slice, Callable[[], T]]:
     """Hand a slice to a pool; return it, and a function that waits for its result."""
-    import concurrent.futures  # the pool has imported it, while signals were delayed
+    import concurrent.futures  # the pool has imported both, while signals were delayed
+    import queue
 
     # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
     # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
@@ -370,11 +367,12 @@ def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tu
     if hasattr(part, "run"):  # a slice of data.py
         return part.run(work, errors)  # type: ignore[no-any-return]
     if isinstance(part, SmallFiles):
+        n_bytes = sum(file.end_byte for file in part)
         try:
-            texts = tuple(map(read_part, part.files))
-            return part.end_byte, bpe.run_task(work, errors, bpe.Slice("", 0, part.end_byte, texts))
+            texts = tuple(map(read_part, part))
+            return n_bytes, bpe.run_task(work, errors, bpe.Slice("", 0, n_bytes, texts))
         except (OSError, ValueError):
-            for file in part.files:
+            for file in part:
                 run_task(work, errors, file)  # the first one with an error raises it, with its place
             raise
     texts = part.texts or (read_part(part),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import functools
 import itertools
@@ -424,7 +423,7 @@ class Encoder:
         """Raise the error of the text that can't be encoded, with its number; `at` is the byte without a token."""
         self.engine.check(status)
         ends = list(itertools.accumulate(map(len, texts)))
-        number = bisect.bisect_right(ends, at)
+        number = sum(end <= at for end in ends)
         data = texts[number]
         data.decode("utf-8")  # may raise UnicodeDecodeError
         at -= ends[number] - len(data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import bisect
 import codecs
 import contextlib
 import gc
@@ -662,6 +661,8 @@ def splits_of(ids: Mapping[bytes, int]) -> Sequence[int]:
     engine, _ = bpe.find_engine()
     if engine and not engine.lacks and max(ids.values()) <= bpe.MAX_ID:
         return engine.find_splits(ids)  # type: ignore[no-any-return]
+    import bisect
+
     # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
     lengths, id_of = sorted({len(token) for token in ids if token}), ids.get
     splits = [

@@ -96,7 +96,7 @@ def check_size(expression: str) -> None:
             check_repetitions(reading, shown, nested)
 
 
-PART = re.compile(r"(?s)\\.|\[\^?\]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}|\|\||.")
+PART = r"(?s)\\.|\[\^?\]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}|\|\||."
 
 
 def check_repetitions(expression: str, shown: str, nested: bool) -> None:
@@ -104,7 +104,8 @@ def check_repetitions(expression: str, shown: str, nested: bool) -> None:
     sizes = [0]  # of the open groups: how many characters they have with their repetitions
     last = depth = 0  # the size of the last item, and how many sets are open
     at = 0
-    while match := PART.match(expression, at):
+    part_at = re.compile(PART).match
+    while match := part_at(expression, at):
         part, at = match[0], match.end()
         if part == "(" and not depth and expression.startswith("(?#", at - 1):
             at = expression.find(")", at) + 1 or len(expression)

@@ -547,8 +547,23 @@ def test_a_training_imports_no_module_for_help_or_other_files_and_compiles_no_na
     arguments = [CORPUS, "300", "--quiet", "--model", tmp_path / "model", "--engine", engine]
     result = subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True)
     status, n_patterns, *modules = result.stdout.split()
-    assert status == "0" and not {"shutil", "base64", "tempfile", "difflib", "concurrent.futures"}.intersection(modules)
+    unused = {"shutil", "base64", "tempfile", "difflib", "concurrent.futures", "queue", "struct", "bisect"}
+    assert status == "0" and not unused.intersection(modules)
     assert n_patterns == ("0" if engine == "c" else "1")
+
+
+@only_python
+def test_the_version_is_printed_without_a_formatter_of_help():
+    """argparse would import shutil and textwrap for it, a twentieth of the run; an option that is wrong is named first."""
+    program = "import sys, bpe; sys.argv[0] = 'bpe-py'; status = bpe.main(sys.argv[1:]); print(status, *sys.modules)"
+    results = [
+        subprocess.run([sys.executable, "-c", program, "--version", *more], cwd=ROOT, capture_output=True, text=True)
+        for more in ([], ["c.txt", "300"], ["--show"])
+    ]
+    for result in results[:2]:  # the second would be a training without it
+        line, modules = result.stdout.split("\n", 1)
+        assert line == f"bpe-py {bpe.__version__}" and not {"shutil", "textwrap"}.intersection(modules.split())
+    assert results[2].stderr == "error: --show needs a value\n"
 
 
 @only_python

@@ -216,7 +216,7 @@ def test_small_files_share_slices_and_each_is_a_text_of_its_own(tmp_path, cut, e
         alone.update(bpe.count_words(None, [END], texts=[text]))
     cut(800)
     slices = list(bpe.Corpus(paths, None, bpe.Options((END,))).slices(800))
-    assert len(slices) < len(paths) and max(len(getattr(part, "files", ())) for part in slices) > 2
+    assert len(slices) < len(paths) and max(len(part) for part in slices if isinstance(part, corpora.SmallFiles)) > 2
     assert bpe.count_words(paths, [END], engine=engine, workers=workers) == alone
     output = tmp_path / "ids.npy"
     tokenizer.encode_files(paths, output, engine=engine, workers=workers, end=end)

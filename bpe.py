@@ -620,7 +620,7 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
         if not good:  # faster than a call of require() for each token
             rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
             raise ValueError(f"special token {number} ({token!r}) must be {rule}")
-    require(len(set(tokens)) == len(tokens), f"duplicate special token among {tokens!s:.200}")
+    require(len(set(tokens)) == len(tokens), "duplicate special token among {!s:.200}", tokens)
     return tokens
 
 
@@ -1881,6 +1881,7 @@ if not TYPE_CHECKING and more_is_here():
 
     check_pattern, compile_pattern = steps.check_pattern, steps.compile_pattern
     find_words, places_to_cut = steps.find_words, steps.places_to_cut
+    check_special_tokens = steps.check_special_tokens
     Corpus, new_table, learn = corpora.Corpus, corpora.new_table, corpora.learn
     slices_of_arrow = corpora.slices_of_arrow
     Tokenizer, ids_of = models.Tokenizer, models.ids_of

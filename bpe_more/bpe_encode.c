@@ -42,15 +42,13 @@ void bpe_encoder_free(bpe_encoder *e);
 int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
                      int stay_whole);
 
-/* For n tokens, concatenated, with their ids: */
+/* Find the ids of merges (left, right, new token). `tokens` are n lines: names, which have these ids. `merges` are n_merges
+   lines of two names with a space between; the search overwrites them. Returns BPE_NO_TOKEN if a name isn't there. */
+int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const uint64_t seed[2], uint8_t *merges,
+                    size_t n_merges, uint32_t *rows);
 
-/* Find the ids of merges (left, right, new token), which are given as pairs of tokens, concatenated. Returns BPE_NO_TOKEN
-   if one isn't among the tokens, or a pair comes twice. */
-int bpe_find_merges(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
-                    const uint8_t *pairs, const uint64_t *pair_lengths, size_t n_merges, uint32_t *merges);
-
-/* Find all ways to make a token of two others. merges gets rows of ids, too, in the order of the tokens, and then of left
-   ids; there must be room for as many rows as the tokens have bytes. */
+/* Find all ways to make one of n tokens, concatenated, of two others. merges gets rows of ids, too, in the order of the
+   tokens, and then of left ids; there must be room for as many rows as the tokens have bytes. */
 int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
                     uint32_t *merges, size_t *n_merges);
 
@@ -80,45 +78,52 @@ enum { PIECE = 64 };      /* a bit of a key's last byte, changed for the pieces 
 
 /* ---- ids of tokens ------------------------------------------------------------------------------------------------- */
 
-/* Make a table {token: id}, without the empty token: its key would be that of an empty slot. */
+static size_t line_length(const uint8_t *line) { return strcspn((const char *)line, "\n"); }
+
+/* Make a table {token: id}, without the empty token: its key would be that of an empty slot. No lengths: of lines. */
 static int index_tokens(table *t, const uint8_t *token, const uint64_t *lengths, const uint32_t *ids, size_t n)
 {
     TRY(make_room(t, n));
-    for (size_t i = 0; i < n; token += lengths[i], i++) {
+    for (size_t i = 0; i < n; i++) {
+        const size_t length = lengths ? (size_t)lengths[i] : line_length(token);
         uint64_t key[2];
-        make_key(t, token, (size_t)lengths[i], key);
-        if (lengths[i])
-            TRY(put_word(t, key, token, (size_t)lengths[i], ids[i]));
+        make_key(t, token, length, key);
+        if (length)
+            TRY(put_word(t, key, token, length, ids[i]));
+        token += length + !lengths;
     }
     return BPE_OK;
 }
 
-/* Look up the id of a token; return 0 if there is none. */
+/* Look up the id of a token; return 0 if there is none. With NULL, only fetch its slot ahead. */
 static inline int find_id(const table *t, const uint8_t *token, size_t length, uint32_t *id)
 {
     uint64_t key[2];
     make_key(t, token, length, key);
+    if (!id) {
+        PREFETCH(t->slots + home_of(t, key[0], key[1]));
+        return 0;
+    }
     const slot *s = find_word(t, key, token, length);
     *id = (uint32_t)s->count;
     return s->key[1] != 0;
 }
 
-int bpe_find_merges(const uint8_t *tokens, const uint64_t *lengths, const uint32_t *ids, size_t n, const uint64_t seed[2],
-                    const uint8_t *pairs, const uint64_t *pair_lengths, size_t n_merges, uint32_t *merges)
+int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const uint64_t seed[2], uint8_t *merges,
+                    size_t n_merges, uint32_t *rows)
 {
-    table t = {.seed = {seed[0], seed[1]}}, met = t;
-    int status = index_tokens(&t, tokens, lengths, ids, n);
-    for (size_t i = 0; i < n_merges && status == BPE_OK; i++, pair_lengths += 2, merges += 3) {
-        const size_t left = (size_t)pair_lengths[0], right = (size_t)pair_lengths[1];
-        if (find_id(&t, pairs, left, merges) && find_id(&t, pairs + left, right, merges + 1) &&
-            find_id(&t, pairs, left + right, merges + 2))
-            status = put_word(&met, (uint64_t[]){merges[0], (uint64_t)merges[1] << 8 | 1}, NULL, 0, 1);
-        pairs += left + right;
-        if (status == BPE_OK && met.used <= i)
+    table t = {.seed = {seed[0], seed[1]}};
+    int status = index_tokens(&t, tokens, NULL, ids, n);
+    for (size_t i = 0; i < n_merges && status == BPE_OK; i++, rows += 3) {
+        const size_t length = line_length(merges);
+        const uint8_t *const space = memchr(merges, ' ', length);
+        const size_t left = space ? (size_t)(space - merges) : 0;
+        if (!space || !find_id(&t, merges, left, rows) || !find_id(&t, space + 1, length - left - 1, rows + 1) ||
+            !find_id(&t, memmove(merges + 1, merges, left), length - 1, rows + 2))
             status = BPE_NO_TOKEN;
+        merges += length + 1;
     }
     free_table(&t);
-    free_table(&met);
     return status;
 }
 
@@ -137,6 +142,11 @@ int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32
     *n_merges = 0;
     for (size_t i = 0; i < n && status == BPE_OK; tokens += lengths[i], i++) {
         const size_t length = (size_t)lengths[i], first = *n_merges;
+        for (size_t end = 1; end < length; end++) /* most of the time is waiting for memory */
+            if (occurs[end] && occurs[length - end]) {
+                find_id(&t, tokens, end, NULL);
+                find_id(&t, tokens + end, length - end, NULL);
+            }
         for (size_t end = 1; end < length; end++) {
             uint32_t left, right, *row = merges + 3 * *n_merges;
             if (!occurs[end] || !occurs[length - end] || !find_id(&t, tokens, end, &left) ||

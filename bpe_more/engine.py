@@ -110,7 +110,7 @@ class Engine(build_ffi.Engine):
 
         Not lists as arguments: for a long one, cffi raises SystemError if there is no memory for a copy.
         """
-        tokens = [token.encode("utf-8") for token in special_tokens]
+        tokens = list(map(str.encode, special_tokens))
         return b"".join(tokens), self.ffi.new("size_t[]", list(map(len, tokens))), len(tokens)
 
     def words_with_ids(self, words: Collection[bytes], ids: Iterable[int]) -> tuple[bytes, Any, Any, int]:
@@ -157,22 +157,24 @@ class Engine(build_ffi.Engine):
             if made == merges_wanted or wanted > n_words:
                 return
 
-    def find_merges(self, tokens: Collection[bytes], ids: Iterable[int], pairs: bytes,
-                    lengths: array[int]) -> array[int]:
-        """Return the ids of merges (left, right, new), which are given as pairs of tokens, concatenated.
+    def find_merges(self, ids: Mapping[str, int], merges: Sequence[str]) -> array[int]:
+        """Return the ids of merges (left, right, new), which are given as two names: "low er".
 
-        Returns none if one of them isn't among the tokens, or a pair comes twice.
+        Returns none if one of them has no id. Raises UnicodeEncodeError for a surrogate.
         """
-        merges = array("I", bytes(12 * (len(lengths) // 2)))
-        in_c = *self.words_with_ids(tokens, ids), build_ffi.new_seed(), pairs, self.in_memory(lengths)
-        status = self.lib.bpe_find_merges(*in_c, len(lengths) // 2, self.in_memory(merges))
+        names, pairs = ("\n".join([*lines, ""]).encode("utf-8") for lines in (ids, merges))
+        if pairs.count(b"\n") > len(merges) or b"\0" in pairs:  # in no name
+            return array("I")
+        rows, numbers = array("I", bytes(12 * len(merges))), array("I", ids.values())
+        in_c = self.ffi.from_buffer("uint8_t[]", bytearray(pairs)), len(merges), self.in_memory(rows)
+        status = self.lib.bpe_find_merges(names, self.in_memory(numbers), len(ids), build_ffi.new_seed(), *in_c)
         self.check(status)
-        return merges if status == self.lib.BPE_OK else array("I")
+        return rows if status == self.lib.BPE_OK else array("I")
 
-    def find_splits(self, ids: Mapping[bytes, int]) -> array[int]:
+    def find_splits(self, vocab: Mapping[int, bytes]) -> array[int]:
         """Return what formats.splits_of() does."""
-        tokens = sorted(ids, key=ids.__getitem__)
-        in_c = self.words_with_ids(tokens, map(ids.__getitem__, tokens))
+        ids = sorted(vocab)
+        in_c = self.words_with_ids(list(map(vocab.__getitem__, ids)), ids)
         rows, n = self.new("uint32_t[]", 3 * len(in_c[0])), self.ffi.new("size_t *")
         self.check(self.lib.bpe_find_splits(*in_c, build_ffi.new_seed(), rows, n))
         return array("I", self.ffi.buffer(rows)[: 12 * n[0]])
@@ -336,15 +338,16 @@ class Encoder:
         ids = array("I", [tokenizer._ids.get(bytes([byte]), NO_ID) for byte in range(256)] + words + others)
 
         merges = array("I", getattr(merge_ids, "numbers", itertools.chain.from_iterable(merge_ids)))
-        number_of = {token_id: number for number, token_id in enumerate(ids) if token_id != NO_ID}
-        n = max(number_of, default=-1) + 1
-        if n <= 4 * len(ids):
-            numbers = array("I", bytes(4 * n))
-            for token_id, number in number_of.items():
+        n = max(tokenizer._vocab, default=-1) + 1
+        has_gaps = n > 4 * len(ids)
+        numbers: Any = {} if has_gaps else array("I", bytes(4 * n))
+        for number, token_id in enumerate(ids):
+            if token_id != NO_ID:
                 numbers[token_id] = number
+        if has_gaps:
+            merges = array("I", map(numbers.__getitem__, merges))
+        else:
             engine.lib.bpe_replace_ids(engine.in_memory(merges), len(merges), engine.in_memory(numbers))
-        else:  # ids with large gaps
-            merges = array("I", map(number_of.__getitem__, merges))
 
         special_ids = engine.ffi.new("uint32_t[]", list(specials))
         vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], engine.in_memory(merges), len(merges) // 3

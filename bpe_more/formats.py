@@ -12,7 +12,7 @@ import operator
 import os
 import re
 from array import array
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from unicodedata import normalize
 
@@ -221,12 +221,13 @@ FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; in the settings, 
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
                    settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
-    content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
-    kept, (normalized, lstrip, rstrip) = set(settings.get("kept", ())), (set(settings.get(flag, ())) for flag in FLAGS)
-    for token in content["added_tokens"]:
-        text = token["content"]
-        token["special"], token["normalized"] = text not in kept, text in normalized
-        token["lstrip"], token["rstrip"] = text in lstrip, text in rstrip
+    content = bpe.tokenizer_json(ids, pairs, {}, "gpt2")
+    kept, normalized, lstrip, rstrip = (set(settings.get(name, ())) for name in ("kept", *FLAGS))
+    content["added_tokens"] = [
+        {"id": token_id, "content": text, "single_word": False, "lstrip": text in lstrip, "rstrip": text in rstrip,
+         "normalized": text in normalized, "special": text not in kept}
+        for text, token_id in special_ids.items()
+    ]  # fmt: skip
     form, steps = steps_of(pattern)
     content["normalizer"] = {"type": form} if form else None
     content["pre_tokenizer"]["pretokenizers"][:1] = map(split_step, steps)
@@ -288,8 +289,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     added = content.get("added_tokens") or []
     model_type = json.dumps(model.setdefault("type", "BPE"))
     bpe.require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
-    # older versions write a pair as "t h"; partition() is faster than split()
-    pairs = [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in model.pop("merges", [])]
+    merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
 
     if len({token["content"] for token in added}) < len(added):  # equal ones are one
@@ -303,7 +303,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if not unknown or not unk_token:
         model.pop("fuse_unk", None)  # which is for these bytes
     try:
-        bpe.check_special_tokens(specials)
+        specials = bpe.check_special_tokens(specials)
         # only these could name another token: ASCII stands for itself
         bpe.check_special_names(text for text in specials if not text.isascii() and text in vocab)
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
@@ -326,30 +326,29 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     check_supported(content, entries, expected, reasons, kind)
 
     if digits:  # a merge across a border of numbers is never made
-        pairs = [pair for pair in pairs if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
+        merges = [pair for pair in pairs_of(merges) if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
     # Other programs look for words in printable characters, so they never find other names.
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     unclear = {}
     if other_character("".join(vocab)):
         unclear = {token_id: name for name, token_id in vocab.items() if other_character(name)}
-    in_merges = {name for pair in pairs for name in (*pair, "".join(pair))} if unclear else set()
+    in_merges = {name for pair in pairs_of(merges) for name in (*pair, "".join(pair))} if unclear else set()
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
 
     tokens = tokens_at_once(vocab)
     by_id = dict(zip(vocab.values(), tokens))
-    by_id |= {token_id: text.encode("utf-8") for text, token_id in special_ids.items()}
+    by_id |= zip(special_ids.values(), map(str.encode, special_ids))
     bpe.require(len(by_id) == len(vocab) + len(special_ids), "two tokens have the same id")
-    merges: Any = () if unclear else find_merges(tokens, vocab.values(), pairs)
-    if not merges:
+    found: Any = () if unclear else find_merges(vocab, merges)
+    if not found:
         token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in specials}
-        merges = tuple(bpe.to_bytes({}, pairs, token_of)[1])
+        found = tuple(bpe.to_bytes({}, pairs_of(merges), token_of)[1])
     # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
-    return (by_id, merges, specials, pattern), {name: value for name, value in settings.items() if value}
+    return (by_id, found, specials, pattern), {name: value for name, value in settings.items() if value}
 
 
-def tokens_at_once(names: Iterable[str]) -> list[bytes]:
+def tokens_at_once(names: Collection[str]) -> list[bytes]:
     """Return the tokens with these names in printable characters, mostly all in one call."""
-    names = list(names)
     try:
         data, _ = codecs.charmap_encode("".join(names), "strict", bpe.BYTE_OF)
     except UnicodeEncodeError:  # a name has other characters
@@ -358,19 +357,24 @@ def tokens_at_once(names: Iterable[str]) -> list[bytes]:
     return [data[start:end] for start, end in zip([0, *ends], ends)]
 
 
-def find_merges(tokens: Sequence[bytes], ids: Iterable[int], pairs: Sequence[Sequence[str]]) -> MergeIds:
+def pairs_of(merges: Iterable[Any]) -> list[Any]:
+    """Return merges as pairs: older versions of other programs write a pair as "t h"."""
+    return [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges]
+
+
+def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
     """Return the ids of merges of printable tokens; none without C, or if Tokenizer has to say what is wrong."""
     engine, _ = bpe.find_engine()
     if not engine or engine.lacks:
         return NO_MERGES
     try:
-        if set(map(len, pairs)) != {2}:
-            return NO_MERGES
-        names = list(itertools.chain.from_iterable(pairs))
-        data, _ = codecs.charmap_encode("".join(names), "strict", bpe.BYTE_OF)
-    except (UnicodeEncodeError, TypeError):
+        types = set(map(type, merges))
+        if str not in types and set(map(len, merges)) == {2}:
+            merges, types = list(map(" ".join, merges)), {str}
+        is_clear = types == {str} and len(set(merges)) == len(merges)
+        return MergeIds(engine.find_merges(ids, merges)) if is_clear else NO_MERGES
+    except (UnicodeEncodeError, TypeError, OverflowError):
         return NO_MERGES
-    return MergeIds(engine.find_merges(tokens, ids, data, array("Q", map(len, names))))
 
 
 def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:
@@ -489,7 +493,7 @@ def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
     pairs = [("", ours, theirs)]  # not a recursion, because a file may be nested deeper than Python's stack
     while pairs:
         name, our_tree, their_tree = pairs.pop()
-        if (our_tree or None) == (their_tree or None):
+        if name and (our_tree or None) == (their_tree or None):
             continue
         if not isinstance(their_tree, (dict, list)) or len(name) > 98:  # else 20,000 names could be long
             yield name, their_tree or None
@@ -513,7 +517,7 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
     # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)
-    others = () if form else set(special_tokens).difference(normalized)
+    others = set(special_tokens).difference(normalized) if normalized and not form else ()
     for token in overlapping(normalized, others):
         yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
     for token in normalized:
@@ -634,9 +638,8 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
     """
     if isinstance(path, list):
         path = dict(path)
-    ids = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
-    vocab = dict(zip(ids.values(), ids))
-    merge_ids = MergeIds(splits_of(ids))
+    vocab = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
+    merge_ids = MergeIds(splits_of(vocab))
     token_of = in_list(vocab).__getitem__
     lefts, rights = (map(token_of, merge_ids.numbers[part::3]) for part in range(2))
     with paused_collector():
@@ -656,51 +659,51 @@ def in_list(values: Mapping[int, Any]) -> Any:
     return as_list
 
 
-def splits_of(ids: Mapping[bytes, int]) -> Sequence[int]:
+def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     """Return all ways to make a token of two others, as ids: left, right, token; sorted by the token, then by left."""
     engine, _ = bpe.find_engine()
-    if engine and not engine.lacks and max(ids.values()) <= bpe.MAX_ID:
-        return engine.find_splits(ids)  # type: ignore[no-any-return]
+    if engine and not engine.lacks and max(vocab) <= bpe.MAX_ID:
+        return engine.find_splits(vocab)  # type: ignore[no-any-return]
     import bisect
 
     # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
-    lengths, id_of = sorted({len(token) for token in ids if token}), ids.get
+    lengths, id_of = sorted({len(token) for token in vocab.values() if token}), dict(zip(vocab.values(), vocab)).get
     splits = [
         (rank, left, right)
-        for token, rank in ids.items()
+        for rank, token in vocab.items()
         for end in lengths[: bisect.bisect_left(lengths, len(token))]
         if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None
     ]
     return [number for rank, left, right in sorted(splits) for number in (left, right, rank)]
 
 
-def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[bytes, int]:
-    """Return {token: rank} for that, or for {rank: token}."""
+def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
+    """Return {rank: token} for that, or for {token: rank}."""
     pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
     for token, rank in pairs:
         valid = isinstance(token, bytes) and hasattr(rank, "__index__") and rank >= 0
         bpe.require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
-    ids = {token: operator.index(rank) for token, rank in pairs}
-    unique = len(ids) == len(set(ids.values())) == len(ranks)
+    vocab = {operator.index(rank): token for token, rank in pairs}
+    unique = len(vocab) == len(set(vocab.values())) == len(ranks)
     bpe.require(unique, "two tokens have the same rank, or a token has two ranks")
-    bpe.require(ids, "there are no ranks")
-    return ids
+    bpe.require(vocab, "there are no ranks")
+    return vocab
 
 
-def ranks_of_file(path: bpe.FilePath) -> dict[bytes, int]:
-    """Return {token: rank} for a .tiktoken file."""
+def ranks_of_file(path: bpe.FilePath) -> dict[int, bytes]:
+    """Return {rank: token} for a .tiktoken file."""
     in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
-    whole_line = re.compile(b"^%s [0-9]+$" % in_base64, re.MULTILINE)  # "=" is b"" in Whisper's file
+    whole_line = re.compile(b"\n%s [0-9]+$" % in_base64, re.MULTILINE)  # "=" is b"" in Whisper's file
     with open(path, "rb") as file, error_prefix(path):
         data = file.read().removeprefix(codecs.BOM_UTF8)
-        found = whole_line.findall(data.replace(b"\r", b"\n"))
-        fields = b" ".join(found).split(b" ")
-        ids = dict(zip(map(binascii.a2b_base64, fields[::2]), map(int, fields[1::2])))
-        n_ends = data.count(b"\n") + data.count(b"\r")
-        if sum(map(len, found)) + n_ends < len(data) or len(set(ids.values())) < len(found):
+        other = whole_line.sub(b"", b"\n" + data.replace(b"\r", b"\n")).strip(b"\n")
+        fields = data.split() if not other else []
+        tokens = list(map(binascii.a2b_base64, fields[::2]))
+        vocab = dict(zip(map(int, fields[1::2]), tokens))
+        if other or not len(vocab) == len(set(tokens)) == len(tokens):
             check_lines(data.splitlines(), whole_line)
-        bpe.require(ids, "the file is empty")
-    return ids
+        bpe.require(vocab, "the file is empty")
+    return vocab
 
 
 def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
@@ -709,7 +712,7 @@ def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
     ranks: set[int] = set()
     for number, line in enumerate(lines, 1):
         if line:
-            if not whole_line.fullmatch(line):
+            if not whole_line.fullmatch(b"\n" + line):
                 raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
             in_base64, digits = line.split(b" ")
             token, rank = binascii.a2b_base64(in_base64), int(digits)

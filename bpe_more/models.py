@@ -57,7 +57,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         specials = bpe.check_special_tokens(special_tokens)
         vocab, second_ids = without_second_ids(vocab, specials, self._unreachable)
         known: Any = merges.ids_for(vocab) if isinstance(merges, WordsFirst) else ()
-        first = [special for special in specials if special not in second_ids]
+        first = [special for special in specials if special not in second_ids] if second_ids else specials
         super().__init__(vocab, known or merges, first, pattern)
         if second_ids:
             self._special_ids |= second_ids
@@ -322,7 +322,7 @@ def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str]
     greatest one.
     """
     unreachable = set(unreachable)
-    if not unreachable and len(set(vocab.values())) == len(vocab):
+    if not unreachable and (not special_tokens or len(set(vocab.values())) == len(vocab)):
         return vocab, {}
     texts = {special.encode("utf-8"): special for special in special_tokens}
     first: set[bytes] = set()

@@ -1,6 +1,6 @@
 """Patterns of other programs: in several steps, with a normal form, from strangers, and written for Oniguruma.
 
-check_pattern(), compile_pattern(), find_words() and places_to_cut() take the places of those in bpe.py.
+Five functions, from check_special_tokens() to places_to_cut(), take the places of those in bpe.py.
 """
 
 from __future__ import annotations
@@ -27,14 +27,22 @@ ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between i
 # The functions of bpe.py of which those below take the places, and which they call
 check_one_pattern, find_words_of_step, places_for_step = bpe.check_pattern, bpe.find_words, bpe.places_to_cut
 compile_any_size: Any = bpe.compile_pattern
+check_each_token = bpe.check_special_tokens
 
 
 class SpecialTokens(tuple[str, ...]):
-    """The special tokens of a model, with those that other programs search for in another way."""
+    """Checked special tokens of a model, with those that other programs search for in another way."""
 
     normalized: tuple[str, ...] = ()  # found after the others, in normalized text
     lstrip: tuple[str, ...] = ()  # which remove the whitespace before them
     rstrip: tuple[str, ...] = ()  # and after them
+
+
+def check_special_tokens(special_tokens: bpe.Strings) -> SpecialTokens:
+    """Check special tokens, of which a model may have 100,000, once: SpecialTokens are checked."""
+    if isinstance(special_tokens, SpecialTokens):
+        return special_tokens
+    return SpecialTokens(check_each_token(special_tokens))
 
 
 def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:

@@ -1496,6 +1496,14 @@ REFUSED = [
     (with_change("pre_tokenizer", "pretokenizers", 0, "behavior", "Removed"), PRETOKENIZERS + '0.behavior = "Removed"'),
     (with_change("pre_tokenizer", "pretokenizers", 0, "pattern", {"String": ""}), "pre_tokenizer.*String|not a byte-level"),
     (with_change("model", "merges", 3, ["a", "b", "c"]), r"merge 3 \(from 0\) must be two tokens, not \['a', 'b', 'c'\]"),
+    (with_change("model", "merges", 3, ["a b"]), r"merge 3 \(from 0\) must be two tokens, not \['a b'\]"),
+    (with_change("model", "merges", 3, ["a", "b\nc d"]), r"a merge uses 'b\\nc d', which is not in the vocabulary"),
+    (with_change("model", "merges", 3, "a b\nc d"), r"a merge uses 'b\\nc d', which is not in the vocabulary"),
+    (lambda content: content["model"]["merges"][-1].append(content["model"]["merges"][-1].pop() + "\0"),
+     r"a merge uses '.*\\x00', which is not in the vocabulary"),
+    (with_change("model", "vocab", "a", -1), "vocab maps ids from 0 to 4294967294 to bytes, not -1 to b'a'"),
+    (with_change("model", "vocab", "a", 2**32), "vocab maps ids from 0 to 4294967294 to bytes, not 4294967296 to b'a'"),
+    (with_change("model", "vocab", "a", "7"), "vocab maps ids from 0 to 4294967294 to bytes, not '7' to b'a'"),
     (with_change("decoder", {"type": "WordPiece", "prefix": "##", "cleanup": True}), "decoder"),
     (with_token("<x>", single_word=True), r"added_tokens\.1\.single_word = true is not supported"),
     (lambda content: [with_token(text, id=id, lstrip=True, rstrip=True)(content) for id, text in ((600, "<x>"), (601, " \n"))],
@@ -1520,6 +1528,22 @@ def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_i
     for place in (path, tmp_path):
         with pytest.raises(ValueError, match=rf"(?s){regex.escape(str(tmp_path))}.*({text})"):
             bpe.Tokenizer.load(place)
+
+
+@only_c
+def test_what_is_refused_has_the_same_error_with_c_and_without(tmp_path, monkeypatch):
+    tokenizer = bpe.Tokenizer(*trained(600), [END])
+
+    def errors():
+        for change, _ in REFUSED:
+            tokenizer.save(tmp_path)
+            with pytest.raises(ValueError) as caught:
+                bpe.Tokenizer.load(changed(tmp_path, change))
+            yield str(caught.value)
+
+    with_c = list(errors())
+    monkeypatch.setattr(bpe, "find_engine", lambda: (None, "not built"))
+    assert list(errors()) == with_c
 
 
 @only_python

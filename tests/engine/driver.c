@@ -164,30 +164,46 @@ static int new_encoder(const merge_list *list, const bpe_rules *rules, bpe_encod
     return status;
 }
 
-/* find the merges, by the bytes of their tokens, and all splits of each token, among which is its merge */
+/* write a name of bytes, in which each is two letters, and the byte that comes after it; return the end */
+static uint8_t *put_name(uint8_t *at, const uint8_t *bytes, uint64_t length, uint8_t after)
+{
+    for (uint64_t i = 0; i < length; i++) {
+        *at++ = (uint8_t)('A' + bytes[i] / 16);
+        *at++ = (uint8_t)('A' + bytes[i] % 16);
+    }
+    *at++ = after;
+    return at;
+}
+
+/* find the merges, by the names of their tokens, and all splits of each token, among which is its merge */
 static int find_ids(const merge_list *list)
 {
     static uint32_t merges[3 * MOST];
     uint32_t ids[256 + MOST];
-    uint64_t lengths[256 + MOST], parts[2 * MOST], room = 0;
+    uint64_t lengths[256 + MOST], room = 0;
     const uint8_t *token[256 + MOST];
     const size_t n = list->n, n_ids = 256 + n;
     size_t n_splits = 0, found = 0;
     uint8_t *const all = bytes_of_tokens(list, token, lengths);
-    for (unsigned i = 0; i < n_ids; room += lengths[i++]) {
+    for (unsigned i = 0; i < n_ids; room += lengths[i++])
         ids[i] = i;
-        if (i >= 256) {
-            parts[2 * (i - 256)] = lengths[list->rows[3 * (i - 256)]];
-            parts[2 * (i - 256) + 1] = lengths[list->rows[3 * (i - 256) + 1]];
-        }
-    }
     uint32_t *const splits = (malloc)(3 * room * sizeof *splits);
-    CHECK(splits);
-    int status = bpe_find_merges(all, lengths, ids, n_ids, seed, all + 256, parts, n, merges);
-    CHECK(status != BPE_OK || !memcmp(merges, list->rows, 3 * n * sizeof *merges));
-    if (status == BPE_OK && n) /* the last token is missing */
-        status = bpe_find_merges(all, lengths, ids, n_ids - 1, seed, all + 256, parts, n, merges);
-    CHECK(status != BPE_OK || !n);
+    uint8_t *const names = (malloc)(2 * room + n_ids), *const lines = (malloc)(2 * room + n_ids), *at = names;
+    CHECK(splits && names && lines);
+    for (unsigned i = 0; i < n_ids; i++)
+        at = put_name(at, token[i], lengths[i], '\n');
+    int status = BPE_OK;
+    for (size_t missing = 0; missing < 2 && status == BPE_OK && n; missing++) { /* then without the last token */
+        at = lines;
+        for (const uint32_t *row = list->rows; row < list->rows + 3 * n; row += 3) {
+            at = put_name(at, token[row[0]], lengths[row[0]], ' ');
+            at = put_name(at, token[row[1]], lengths[row[1]], '\n');
+        }
+        status = bpe_find_merges(names, ids, n_ids - missing, seed, lines, n, merges);
+        CHECK(status != BPE_OK || (!missing && !memcmp(merges, list->rows, 3 * n * sizeof *merges)));
+    }
+    free(names);
+    free(lines);
     if (status == BPE_NO_TOKEN || status == BPE_OK)
         status = bpe_find_splits(all, lengths, ids, n_ids, seed, splits, &n_splits);
     for (size_t i = 0; i < n_splits && status == BPE_OK; i++) {

@@ -125,22 +125,26 @@ def test_ids_are_those_of_python(engine, pattern, special_tokens):
     check(engine, tokenizer, [random_text(rng, PARTS + special_tokens, 200) for _ in range(TRIALS // 20)])
 
 
-def test_the_ids_of_merges_are_found_by_the_bytes_of_their_tokens(engine):
+def test_the_ids_of_merges_are_found_by_the_names_of_their_tokens(engine):
     rng = random.Random(5)
     for _ in range(TRIALS):
         alphabet = rng.choice([b"ab", b"abc ", bytes(range(256))])
         vocab, merges = random_vocabulary(rng, alphabet, rng.choice([0, 3, 60]))
-        ids = {token: token_id for token_id, token in vocab.items()}
         long = rng.randbytes(rng.randint(16, 40))  # a key of another kind
-        ids |= {b"": 2**32 - 2, long: 2**32 - 3, long + b"ab": 2**32 - 4, b"ab": 2**32 - 5}
         merges.append((long, b"ab"))
-        blob, lengths = b"".join(map(b"".join, merges)), array.array("Q", [len(token) for pair in merges for token in pair])
-        found = engine.find_merges(ids, ids.values(), blob, lengths)
-        assert found.tolist() == [ids[token] for left, right in merges for token in (left, right, left + right)]
-        twice = blob + b"".join(merges[0]), lengths + array.array("Q", map(len, merges[0]))
-        assert not engine.find_merges(ids, ids.values(), *twice)
-        del ids[rng.choice([token for pair in merges for token in (*pair, b"".join(pair))])]
-        assert not engine.find_merges(ids, ids.values(), blob, lengths)
+        tokens = {token_id: token for token_id, token in vocab.items() if token not in (long, long + b"ab", b"ab")}
+        tokens |= {2**32 - 2: b"", 2**32 - 3: long, 2**32 - 4: long + b"ab", 2**32 - 5: b"ab"}
+        ids = {bpe.to_printable(token): token_id for token_id, token in tokens.items()}
+        names = [tuple(map(bpe.to_printable, pair)) for pair in merges]
+        lines = list(map(" ".join, names))
+        found = engine.find_merges(ids, lines)
+        assert found.tolist() == [ids[name] for left, right in names for name in (left, right, left + right)]
+        # no space, two spaces, a name that is missing, and two lines in one
+        for wrong in ("ab", "a  b", "a b c", "", " ", "a ", " b", f"{lines[0]}x", "\n", f"{lines[0]}\n{lines[-1]}"):
+            assert not engine.find_merges(ids, [*lines, wrong])
+            assert not engine.find_merges(ids, [wrong, *lines])
+        del ids[rng.choice([name for pair in names for name in (*pair, "".join(pair))])]
+        assert not engine.find_merges(ids, lines)
 
 
 def test_the_splits_of_tokens_are_all_pairs_of_others(engine):
@@ -152,7 +156,7 @@ def test_the_splits_of_tokens_are_all_pairs_of_others(engine):
         splits = [(ids[token], ids[token[:end]], ids[token[end:]]) for token in ids for end in range(1, len(token))
                   if token[:end] in ids and token[end:] in ids]  # fmt: skip
         expected = [number for made, left, right in sorted(splits) for number in (left, right, made)]
-        assert engine.find_splits(ids).tolist() == expected
+        assert engine.find_splits({token_id: token for token, token_id in ids.items()}).tolist() == expected
 
 
 def test_ids_are_those_of_python_for_merges_that_no_training_gives(engine):

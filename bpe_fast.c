@@ -163,11 +163,12 @@ typedef struct {
     uint64_t key[2]; /* for a pair {both ids, 1}; key[1] is 0 in an empty slot, and only there */
     union {
         struct {
-            uint64_t count, where; /* where: the index of a pair's list */
+            uint64_t where, count; /* where: the index of a pair's list */
         };
         struct { /* in bpe_more, where keys are words: the ids of a cached word, or `where` if there are more */
-            uint32_t n_ids, ids[3];
+            uint32_t ids[3], n_ids;
         };
+        uint32_t value[4]; /* all of it */
     };
 } slot;
 

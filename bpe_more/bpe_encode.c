@@ -59,7 +59,7 @@ void bpe_replace_ids(uint32_t *ids, size_t n, const uint32_t *numbers);
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
 
-/* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for two
+/* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for three
    ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, and `ids` is
    scratch space. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with an error: for
    BPE_NO_TOKEN, the first byte without a token. The cache can be used again after any error. One word of 40 MB takes
@@ -74,7 +74,7 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
 #define CACHE_BYTES (CACHE_WORDS * 42) /* and as much for its arena */
 
 enum { IDS_IN_SLOT = 3 }; /* as a slot has room for */
-enum { PIECE = 64 };      /* a bit of a key's last byte, changed for the pieces of a word */
+#define IN_ARENA ((uint32_t)1 << 31) /* a bit of a slot's n_ids: they are in the arena, behind the word */
 
 /* ---- ids of tokens ------------------------------------------------------------------------------------------------- */
 
@@ -89,24 +89,27 @@ static int index_tokens(table *t, const uint8_t *token, const uint64_t *lengths,
         uint64_t key[2];
         make_key(t, token, length, key);
         if (length)
-            TRY(put_word(t, key, token, length, ids[i]));
+            TRY(put_word(t, key, token, ids[i]));
         token += length + !lengths;
     }
     return BPE_OK;
 }
 
-/* Look up the id of a token; return 0 if there is none. With NULL, only fetch its slot ahead. */
+/* Look up the id of a token; return 0 if there is none. */
 static inline int find_id(const table *t, const uint8_t *token, size_t length, uint32_t *id)
 {
     uint64_t key[2];
     make_key(t, token, length, key);
-    if (!id) {
-        PREFETCH(t->slots + home_of(t, key[0], key[1]));
-        return 0;
-    }
-    const slot *s = find_word(t, key, token, length);
+    const slot *s = find_word(t, key, token);
     *id = (uint32_t)s->count;
     return s->key[1] != 0;
+}
+
+static inline void fetch_slot(const table *t, const uint8_t *token, size_t length)
+{
+    uint64_t key[2];
+    make_key(t, token, length, key);
+    PREFETCH(t->slots + home_of(t, key[0], key[1]));
 }
 
 int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const uint64_t seed[2], uint8_t *merges,
@@ -118,6 +121,7 @@ int bpe_find_merges(const uint8_t *tokens, const uint32_t *ids, size_t n, const 
         const size_t length = line_length(merges);
         const uint8_t *const space = memchr(merges, ' ', length);
         const size_t left = space ? (size_t)(space - merges) : 0;
+        /* the left name, moved over the space, is beside the right one */
         if (!space || !find_id(&t, merges, left, rows) || !find_id(&t, space + 1, length - left - 1, rows + 1) ||
             !find_id(&t, memmove(merges + 1, merges, left), length - 1, rows + 2))
             status = BPE_NO_TOKEN;
@@ -144,8 +148,8 @@ int bpe_find_splits(const uint8_t *tokens, const uint64_t *lengths, const uint32
         const size_t length = (size_t)lengths[i], first = *n_merges;
         for (size_t end = 1; end < length; end++) /* most of the time is waiting for memory */
             if (occurs[end] && occurs[length - end]) {
-                find_id(&t, tokens, end, NULL);
-                find_id(&t, tokens + end, length - end, NULL);
+                fetch_slot(&t, tokens, end);
+                fetch_slot(&t, tokens + end, length - end);
             }
         for (size_t end = 1; end < length; end++) {
             uint32_t left, right, *row = merges + 3 * *n_merges;
@@ -483,7 +487,7 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
             status = merge_word(e, words, length, made, &n_made);
         if (status == BPE_OK && n_made == 1 && made[0] == ids[i]) {
             make_key(&e->known, words, length, key);
-            status = put_word(&e->known, key, words, length, ids[i]);
+            status = put_word(&e->known, key, words, ids[i]);
         }
         if (status == BPE_NO_TOKEN)
             status = BPE_OK;
@@ -520,13 +524,14 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
     return new_table(&c->table, e->seed);
 }
 
-static inline int fits_in_slot(size_t length, size_t n_ids) { return length <= INLINE_MAX && n_ids <= IDS_IN_SLOT; }
 
 /* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. At most half of the slots are used, as
    long as the table can grow: then most words are in their home slots. A table that is full is emptied. */
 static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
 {
-    const size_t n_bytes = fits_in_slot(p->length, n) ? 0 : p->length + n * sizeof *ids;
+    const size_t length = length_of(p->key);
+    const int fits = length <= INLINE_MAX && n <= IDS_IN_SLOT;
+    const size_t n_bytes = fits ? 0 : length + n * sizeof *ids;
     const uint64_t room = lesser(t->used + t->used / 2 + 1, CACHE_WORDS); /* make_room fills 3/4 of the slots */
     slot *s;
     if (n_bytes > CACHE_BYTES)
@@ -535,30 +540,30 @@ static void keep_ids(table *t, const pending *p, const uint32_t *ids, size_t n)
         memset(t->slots, 0, t->capacity * sizeof *t->slots);
         t->used = t->arena_size = 0;
     }
-    if (n_bytes && (keep_bytes(t, p->word, p->length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
+    if (n_bytes && (keep_bytes(t, p->word, length) != BPE_OK || keep_bytes(t, ids, n * sizeof *ids) != BPE_OK))
         return;
-    s = find_word(t, p->key, p->word, p->length);
+    s = find_word(t, p->key, p->word);
     use_slot(t, s, p->key);
-    s->n_ids = (uint32_t)n;
-    if (n_bytes)
-        s->where = t->arena_size - n_bytes;
-    else
+    s->n_ids = fits ? (uint32_t)n : (uint32_t)n | IN_ARENA;
+    if (fits)
         memcpy(s->ids, ids, n * sizeof *ids);
+    else
+        s->where = t->arena_size - n_bytes;
 }
 
 /* Find the token that a new word is, so that it need not be merged; NULL if it may be several tokens. */
 static const slot *find_token(const bpe_cache *c, const pending *p)
 {
     const bpe_encoder *e = c->encoder;
-    const uint64_t last = p->length <= INLINE_MAX ? p->length : LONG_WORD; /* the last byte of a word's key */
-    const int is_piece = little(p->key[1]) >> 56 != last;
+    const size_t length = length_of(p->key);
+    const int is_piece = little(p->key[1]) >> 56 != (length <= INLINE_MAX ? length : LONG_WORD);
     const uint64_t key[2] = {p->key[0], is_piece ? p->key[1] ^ little((uint64_t)PIECE << 56) : p->key[1]};
     const slot *s;
-    if (e->whole.used && !is_piece && (s = find_word(&e->whole, key, p->word, p->length))->key[1])
+    if (e->whole.used && !is_piece && (s = find_word(&e->whole, key, p->word))->key[1])
         return s;
     /* "the" is a token: finding it takes a fifth of the time of merging t, h and e. But when as many words have been
        met as are known, few of the known ones are left to be met. */
-    if (c->table.used < e->known.used && (s = find_word(&e->known, key, p->word, p->length))->key[1])
+    if (c->table.used < e->known.used && (s = find_word(&e->known, key, p->word))->key[1])
         return s;
     return NULL;
 }
@@ -566,17 +571,18 @@ static const slot *find_token(const bpe_cache *c, const pending *p)
 /* Encode a word whose ids are not in its home slot, or do what a mark says. */
 static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 {
+    const size_t length = length_of(p->key);
     const slot *s;
     size_t n;
-    if (!p->length) { /* a mark */
+    if (!length) { /* a mark */
         if (p->key[0])
             *c->out++ = c->encoder->special_ids[p->key[0] - 1];
         else
             *c->end++ = c->n_narrow + (size_t)(c->out - c->ids);
         return BPE_OK;
     }
-    s = find_word(&c->table, p->key, p->word, p->length);
-    n = s->n_ids;
+    s = find_word(&c->table, p->key, p->word);
+    n = s->n_ids & ~IN_ARENA;
     if (!s->key[1]) {
         const slot *token = find_token(c, p);
         int status = BPE_OK;
@@ -584,15 +590,15 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
         if (token)
             *c->out = (uint32_t)token->count;
         else
-            status = merge_word(c->encoder, p->word, p->length, c->out, &n);
+            status = merge_word(c->encoder, p->word, length, c->out, &n);
         if (status == BPE_NO_TOKEN)
             c->no_token = p->word + n;
         TRY(status);
         keep_ids(&c->table, p, c->out, n);
-    } else if (fits_in_slot(p->length, n))
-        memcpy(c->out, s->ids, n * sizeof *s->ids);
+    } else if (s->n_ids & IN_ARENA)
+        memcpy(c->out, c->table.arena + s->where + length, n * sizeof *s->ids);
     else
-        memcpy(c->out, c->table.arena + s->where + p->length, n * sizeof *s->ids);
+        memcpy(c->out, s->ids, n * sizeof *s->ids);
     c->out += n;
     return BPE_OK;
 }
@@ -601,18 +607,20 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
 static int encode_batch(void *state, const pending *words, size_t n)
 {
     bpe_cache *c = state;
+    const slot *slots = c->table.slots; /* in a register, as `out` is: for C, each copy of ids might change c */
     uint32_t *out = c->out;
     for (const pending *p = words; p < words + n; p++) {
-        const slot *s = c->table.slots + p->home;
+        const slot *s = slots + p->home;
         if (!LIKELY(has_key(s, p->key)) && s->key[1]) /* another word has its home, so it may be in the next slot */
-            s = c->table.slots + ((p->home + 1) & (c->table.capacity - 1));
-        if (LIKELY(has_key(s, p->key) && fits_in_slot(p->length, s->n_ids))) {
-            memcpy(out, s->ids, sizeof s->ids); /* always all: this avoids a loop */
+            s = slots + ((p->home + 1) & (c->table.capacity - 1));
+        if (LIKELY(has_key(s, p->key) && s->n_ids <= IDS_IN_SLOT)) {
+            memcpy(out, s->value, sizeof s->value); /* always all: this avoids a loop */
             out += s->n_ids;
         } else {
             c->out = out;
             TRY(encode_other(c, p));
             out = c->out;
+            slots = c->table.slots;
         }
     }
     if (c->narrow) { /* at once, since these ids are in the processor's cache */
@@ -635,7 +643,7 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
     if (e->whole.used) { /* a word that stays whole is not cut */
         pending whole;
         prepare(&whole, b->table, word, word, length);
-        if (find_word(&e->whole, whole.key, word, length)->key[1]) {
+        if (find_word(&e->whole, whole.key, word)->key[1]) {
             if (b->n >= BATCH)
                 TRY(end_batch(b));
             b->words[b->n++] = whole;
@@ -656,12 +664,12 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
             if (b->n >= BATCH)
                 TRY(end_batch(b));
             pending *p = b->words + b->n++;
+            const size_t size = (size_t)(cuts[i] - word);
             p->word = word;
-            p->length = (size_t)(cuts[i] - word);
-            if (p->length > INLINE_MAX || b->limit - word <= INLINE_MAX)
-                make_key(b->table, word, p->length, p->key);
+            if (size > INLINE_MAX || b->limit - word <= INLINE_MAX)
+                make_key(b->table, word, size, p->key);
             else
-                short_key(word, p->length, p->key);
+                short_key(word, size, p->key);
             p->key[1] ^= little((uint64_t)PIECE << 56);
             p->home = home_of(b->table, p->key[0], p->key[1]);
             PREFETCH(b->table->slots + p->home);

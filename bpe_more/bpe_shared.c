@@ -10,8 +10,8 @@
  * THE TABLE  Words, special tokens and cached words are keys of 16 bytes in a slot of 32:
  *     key    n e w e s t . . | . . . . . . . 6     a word of up to 15 bytes, then zeros; the last byte is its length
  *     key    hash, 8 bytes   | length, 7 b.  255   a longer word, whose bytes are in the arena
- *     value  count           | offset in the arena, if the word is there
- *     value  n = 2 | new | est | . . . .           the ids of a cached word, if it is short and they fit
+ *     value  offset in the arena, if the word is there | count
+ *     value  new | est | . . . . | n = 2           the ids of a cached word, if it is short and they fit
  *
  * SLICES  A slice is any number of texts, concatenated, and the end of each. No word reaches across an end. An example with
  * three texts, the second one empty:
@@ -34,6 +34,7 @@ enum bpe_text_status { /* in addition to enum bpe_status */
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
 
 enum { INLINE_MAX = 15, LONG_WORD = 255 }; /* the longest word that is a key, in bytes; the last byte of other keys */
+enum { PIECE = 64 };                       /* a bit of that byte, changed for the pieces of a word */
 enum { BYTES_PER_WORD = 20 };              /* of text: a table gets room for as many words before text is scanned, */
 enum { FITTED_WORDS = 3 << 17 };           /* but for no more than these: 2^19 slots */
 enum { WINDOW = 64 };                      /* bytes of text that the scanner reads at once */
@@ -96,13 +97,17 @@ static int keep_bytes(table *t, const void *bytes, size_t n)
     return BPE_OK;
 }
 
-/* Make the key of a word of up to INLINE_MAX bytes, from 16 bytes that begin with it. */
+/* Make the key of a word of up to INLINE_MAX bytes, from 16 bytes that begin with it. A row has, for a length, the bits to
+   keep of each 8 bytes, and the last byte. */
 static inline void short_key(const uint8_t *word, size_t length, uint64_t key[2])
 {
-    static const uint8_t keep[32] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
-    const uint8_t *mask = keep + 16 - length;
-    key[0] = load8(word) & load8(mask);
-    key[1] = (load8(word + 8) & load8(mask + 8)) | little((uint64_t)length << 56);
+#define KEEP(n) little((n) > 7 ? ~(uint64_t)0 : ((uint64_t)1 << 8 * ((n) % 8)) - 1)
+#define ROW(n) {KEEP(n), KEEP((n) > 8 ? (n) - 8 : 0), little((uint64_t)(n) << 56)}
+    static const uint64_t rows[INLINE_MAX + 1][3] = {ROW(0), ROW(1), ROW(2), ROW(3), ROW(4), ROW(5), ROW(6), ROW(7),
+                                                     ROW(8), ROW(9), ROW(10), ROW(11), ROW(12), ROW(13), ROW(14), ROW(15)};
+    const uint64_t *row = rows[length];
+    key[0] = load8(word) & row[0];
+    key[1] = (load8(word + 8) & row[1]) | row[2];
 }
 
 /* Make the key of a longer word: a hash and the length. Since words can have the same key, find_word compares them. */
@@ -127,11 +132,19 @@ static void make_key(const table *t, const uint8_t *word, size_t length, uint64_
         short_key(memcpy(copy, word, length), length, key);
 }
 
+/* Get the length of the word with this key. */
+static inline size_t length_of(const uint64_t key[2])
+{
+    const uint64_t number = little(key[1]), last = number >> 56 & ~(uint64_t)PIECE;
+    return (size_t)(last > INLINE_MAX ? number << 8 >> 8 : last);
+}
+
 static inline int has_key(const slot *s, const uint64_t key[2]) { return s->key[0] == key[0] && s->key[1] == key[1]; }
 
 /* Find the slot of a word with this key, or the empty slot for it. */
-static inline slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word, size_t length)
+static inline slot *find_word(const table *t, const uint64_t key[2], const uint8_t *word)
 {
+    const size_t length = length_of(key);
     for (size_t i = home_of(t, key[0], key[1]);; i = (i + 1) & (t->capacity - 1)) {
         slot *s = t->slots + i;
         if (!s->key[1] ||
@@ -141,11 +154,12 @@ static inline slot *find_word(const table *t, const uint64_t key[2], const uint8
 }
 
 /* Add to the count of a word with this key. */
-static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, size_t length, uint64_t count)
+static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *word, uint64_t count)
 {
+    const size_t length = length_of(key);
     slot *s;
     TRY(make_room(t, (uint64_t)t->used + 1));
-    s = find_word(t, key, word, length);
+    s = find_word(t, key, word);
     if (!s->key[1]) {
         if (length > INLINE_MAX)
             TRY(keep_bytes(t, word, length));
@@ -165,7 +179,7 @@ static NOINLINE int put_word(table *t, const uint64_t key[2], const uint8_t *wor
 typedef struct {
     uint64_t key[2];
     const uint8_t *word; /* in the text */
-    size_t length, home; /* home: a hint. The table may have grown since, so sinks compare the key */
+    size_t home;         /* a hint: the table may have grown since, so sinks compare the key */
 } pending;
 
 struct bpe_rules; /* of bpe_words.c */
@@ -176,7 +190,8 @@ typedef int (*batch_sink)(void *state, const pending *words, size_t n);
 struct batch {
     const uint8_t *text, *limit; /* the next word; the end of all texts */
     const struct bpe_rules *rules;
-    const struct bpe_pattern *pattern; /* whose words these are; scan_texts writes it */
+    const struct bpe_pattern *pattern; /* whose words these are; scan_texts writes it, and */
+    const uint16_t *rows;              /* those of its machine */
     const table *table;
     batch_sink sink;
     void *state;
@@ -201,7 +216,6 @@ ALWAYS_INLINE void prepare(pending *p, const table *t, const uint8_t *word, cons
     else
         long_key(t, word, length, p->key);
     p->word = word;
-    p->length = length;
     p->home = home_of(t, p->key[0], p->key[1]);
     PREFETCH(t->slots + p->home);
 }

@@ -87,6 +87,7 @@ extern const char bpe_class_digest[];
 enum { READABLE = 80 };               /* bytes: a window, and 16 more, which can be read from any place in it */
 enum { SHORT = 16 };                  /* bytes: less text is read by walk_word alone */
 enum { STATE = 15, STOPPED = 15 };    /* of the machine, in a row */
+enum { N_KEYS = 256 };                /* of bytes, for the machine */
 enum { NO_STEP = 0x80 };              /* a key that changes nothing, as behind the text */
 enum { BEGINS = 128, BACK = 64 };     /* in the marks of a window: see run_plain, find_starts */
 enum { MARKED_STATE = STATE << 2 };   /* in the marks of the first of two bytes */
@@ -150,7 +151,7 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, c
         }
         status = add_bytes(&w->n_bytes, lengths[i], counts[i]);
         if (status == BPE_OK && lengths[i] && counts[i])
-            status = put_word(t, keys[i % FEW_AHEAD], word, (size_t)lengths[i], counts[i]);
+            status = put_word(t, keys[i % FEW_AHEAD], word, counts[i]);
     }
     return finish_words(w, status);
 }
@@ -158,9 +159,8 @@ int bpe_words_put(bpe_words *w, const uint8_t *bytes, const uint64_t *lengths, c
 /* Get the bytes and the length of the word in a slot; the length is 0 if the slot is empty. */
 static const uint8_t *word_of(const table *t, const slot *s, size_t *length)
 {
-    const uint8_t *bytes = (const uint8_t *)s->key;
-    *length = bytes[15] == LONG_WORD ? (size_t)(little(s->key[1]) << 8 >> 8) : bytes[15];
-    return bytes[15] == LONG_WORD ? t->arena + s->where : bytes;
+    *length = length_of(s->key);
+    return *length > INLINE_MAX ? t->arena + s->where : (const uint8_t *)s->key;
 }
 
 int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64_t *lengths, uint64_t *counts,
@@ -233,17 +233,24 @@ ALWAYS_INLINE uint64_t in_range(const uint8_t *p, unsigned with, unsigned first,
 }
 #endif
 
-typedef unsigned machine(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks);
+typedef unsigned machine(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys, unsigned n, unsigned state,
+                         uint8_t *marks);
+
+static inline const uint8_t *row_at(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys)
+{
+    return pairs + rows[keys[0] | (unsigned)keys[1] << 8];
+}
 
 /* Take a step of the machine for each two of the first n bytes of a window, or for more. Their keys say which row has the
    next state and the marks for each of 16 states. Writes the marks of each byte: those of a cell,
    shifted by 2 for the first and by 1 for the second. In a cell, BACK of the second is the bit of BEGINS of the first, the
    same place, so BACK at a second byte means nothing new. Returns the last state. A byte of ASCII is its own key. */
 #if !defined(NEON)
-static unsigned run_plain(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks)
+static unsigned run_plain(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys, unsigned n, unsigned state,
+                          uint8_t *marks)
 {
     for (unsigned i = 0; i < n; i += 2) {
-        const unsigned cell = p->pairs[p->first[keys[i]] + p->second[keys[i + 1]] + state];
+        const unsigned cell = row_at(pairs, rows, keys + i)[state];
         marks[i] = (uint8_t)(cell << 2);
         marks[i + 1] = (uint8_t)(cell << 1);
         state = cell & STATE;
@@ -256,13 +263,14 @@ static unsigned run_plain(const bpe_pattern *p, const uint8_t *keys, unsigned n,
    16 cells, in order. */
 #if defined(SSE2)
 __attribute__((target("avx")))
-static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks)
+static unsigned run_fast(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys, unsigned n, unsigned state,
+                         uint8_t *marks)
 {
     __m128i now = _mm_set1_epi8((char)state), last = now;
     for (unsigned i = 0; i < n; i += 32) {
 #pragma GCC unroll 16
         for (unsigned k = 0; k < 16; k++, keys += 2) {
-            const uint8_t *row = p->pairs + p->first[keys[0]] + p->second[keys[1]];
+            const uint8_t *row = row_at(pairs, rows, keys);
             now = _mm_shuffle_epi8(_mm_loadu_si128((const void *)row), now); /* by the low 4 bits: none is above 127 */
             last = _mm_alignr_epi8(now, last, 1);
         }
@@ -273,13 +281,14 @@ static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned n, 
     return (unsigned)_mm_cvtsi128_si32(now) & STATE;
 }
 #elif defined(NEON)
-static unsigned run_fast(const bpe_pattern *p, const uint8_t *keys, unsigned n, unsigned state, uint8_t *marks)
+static unsigned run_fast(const uint8_t *pairs, const uint16_t *rows, const uint8_t *keys, unsigned n, unsigned state,
+                         uint8_t *marks)
 {
     uint8x16_t now = vdupq_n_u8((uint8_t)state), last = now;
     for (unsigned i = 0; i < n; i += 32) {
 #pragma GCC unroll 16
         for (unsigned k = 0; k < 16; k++, keys += 2) {
-            const uint8_t *row = p->pairs + p->first[keys[0]] + p->second[keys[1]];
+            const uint8_t *row = row_at(pairs, rows, keys);
             now = vqtbl1q_u8(vld1q_u8(row), vandq_u8(now, vdupq_n_u8(STATE)));
             last = vextq_u8(last, now, 1);
         }
@@ -306,6 +315,7 @@ static machine *fastest_machine(void)
 struct bpe_rules {
     const bpe_pattern *pattern;
     machine *run;
+    uint16_t *rows;             /* for each step of the pattern, the last one first: by two keys, their row in pairs */
     table specials;             /* the special tokens; the count of each is 1 + its index */
     size_t *lengths;            /* their different lengths, longest first, then 0 */
     unsigned least[2], most[2]; /* of their first and second bytes */
@@ -313,6 +323,22 @@ struct bpe_rules {
 };
 
 static inline unsigned first_two(const uint8_t *text) { return (unsigned)text[0] << 8 | text[1]; }
+
+/* Looking up the row of two keys at once takes half the time of adding what each one says. */
+static int index_rows(bpe_rules *r)
+{
+    size_t n_steps = 0;
+    for (const bpe_pattern *p = r->pattern; p; p = p->earlier)
+        n_steps++;
+    uint16_t *row = r->rows = allocate(n_steps * N_KEYS * N_KEYS, sizeof *r->rows);
+    if (!row)
+        return BPE_NO_MEMORY;
+    for (const bpe_pattern *p = r->pattern; p; p = p->earlier)
+        for (unsigned second = 0; second < N_KEYS; second++)
+            for (unsigned first = 0; first < N_KEYS; first++)
+                *row++ = (uint16_t)(p->first[first] + p->second[second]);
+    return BPE_OK;
+}
 
 int bpe_rules_new(const uint8_t *special, const size_t *lengths, size_t n, const bpe_pattern *pattern,
                   const uint64_t seed[2], bpe_rules **rules)
@@ -322,14 +348,15 @@ int bpe_rules_new(const uint8_t *special, const size_t *lengths, size_t n, const
         return BPE_NO_MEMORY;
     r->pattern = pattern;
     r->run = fastest_machine();
+    TRY(index_rows(r));
     TRY(new_table(&r->specials, seed));
     if (!(r->lengths = calloc(n + 1, sizeof *r->lengths)))
         return BPE_NO_MEMORY;
     for (size_t i = 0; i < n; special += lengths[i++]) {
         uint64_t key[2];
         make_key(&r->specials, special, lengths[i], key);
-        assert(lengths[i] > 1 && !find_word(&r->specials, key, special, lengths[i])->key[1]);
-        TRY(put_word(&r->specials, key, special, lengths[i], i + 1));
+        assert(lengths[i] > 1 && !find_word(&r->specials, key, special)->key[1]);
+        TRY(put_word(&r->specials, key, special, i + 1));
         for (unsigned k = 0; k < 2; k++) {
             r->least[k] = i && r->least[k] < special[k] ? r->least[k] : special[k];
             r->most[k] = r->most[k] > special[k] ? r->most[k] : special[k];
@@ -351,6 +378,7 @@ void bpe_rules_free(bpe_rules *r)
         return;
     free_table(&r->specials);
     free(r->lengths);
+    free(r->rows);
     free(r);
 }
 
@@ -364,7 +392,7 @@ static NOINLINE size_t special_at(const bpe_rules *r, const uint8_t *text, const
         if (*length > (size_t)(end - text))
             continue;
         make_key(&r->specials, text, *length, key);
-        if ((*special = (size_t)find_word(&r->specials, key, text, *length)->count))
+        if ((*special = (size_t)find_word(&r->specials, key, text)->count))
             return *length;
     }
     return 0;
@@ -515,7 +543,7 @@ ALWAYS_INLINE void find_starts(const batch *b, const uint8_t *window, size_t res
         now->n = make_keys(b->pattern, window, all, rest, high, tail, copy);
         memset(copy + now->n, NO_STEP, WINDOW - now->n);
     }
-    now->state = b->rules->run(b->pattern, keys, all, now->state, marks);
+    now->state = b->rules->run(b->pattern->pairs, b->rows, keys, all, now->state, marks);
     if (now->state == STOPPED) /* the marks before that are good */
         now->n = lowest_bit(in_range(marks, 0xFF ^ MARKED_STATE, 0xFF, 1) & firsts);
     else if (!now->n || (now->n < all && rest <= WINDOW))
@@ -541,7 +569,8 @@ ALWAYS_INLINE int add_word(batch *b, pending **next, table *t, const uint8_t *wo
     int status;
     /* long words that end in ASCII recur as a whole, so they are not cut in pieces */
     if (LIKELY(length <= INLINE_MAX) || !b->add_long || word[length - 1] < 0x80) {
-        prepare((*next)++, t, word, readable, length);
+        prepare(*next, t, word, readable, length);
+        ++*next;
         return BPE_OK;
     }
     b->n = (size_t)(*next - b->words);
@@ -588,12 +617,13 @@ static NOINLINE int scan_words(batch *b, const uint8_t *end)
             TRY(add_word(b, &next, &t, word, word, (size_t)(to - word)));
             word = to;
         }
-        offset = word < from ? 0 : (size_t)((uintptr_t)window - (uintptr_t)from);
+        const size_t moved = (size_t)((uintptr_t)window - (uintptr_t)from);
+        offset = word < from ? 0 : moved;
         for (uint64_t starts = now.starts; starts; starts &= starts - 1) {
             const uint8_t *const to = from + lowest_bit(starts);
             TRY(add_word(b, &next, &t, word, word + offset, (size_t)(to - word)));
             word = to;
-            offset = (size_t)((uintptr_t)window - (uintptr_t)from);
+            offset = moved;
         }
         /* STOPPED: walk_word reads one word, and the machine starts again after it. In the last window, it reads all. */
         if (!LIKELY(now.state != STOPPED && at < end)) {
@@ -636,23 +666,25 @@ static int split_batch(void *state, const pending *words, size_t n)
 {
     batch *const later = state;
     for (const pending *p = words; p < words + n; p++) {
+        const size_t length = length_of(p->key);
         later->text = p->word;
-        TRY(p->length ? scan_words(later, p->word + p->length) : add_mark(later, (size_t)p->key[0]));
+        TRY(length ? scan_words(later, p->word + length) : add_mark(later, (size_t)p->key[0]));
     }
     return BPE_OK;
 }
 
 /* Give the words of n texts to the sink; those of an earlier step are split. */
-static int scan_step(batch *b, const bpe_pattern *pattern, const uint64_t *ends, size_t n)
+static int scan_step(batch *b, const bpe_pattern *pattern, const uint16_t *rows, const uint64_t *ends, size_t n)
 {
     const uint8_t *const texts = b->text;
     int status = BPE_OK;
     b->pattern = pattern;
+    b->rows = rows;
     if (pattern->earlier) {
         pending words[BATCH_ROOM];
         batch earlier = {.text = texts, .limit = b->limit, .rules = b->rules, .table = &b->rules->specials,
                          .sink = split_batch, .state = b, .has_marks = b->has_marks, .words = words};
-        status = scan_step(&earlier, pattern->earlier, ends, n);
+        status = scan_step(&earlier, pattern->earlier, rows + N_KEYS * N_KEYS, ends, n);
         b->text = earlier.text;
     } else
         for (size_t i = 0; i < n && status == BPE_OK; i++)
@@ -663,7 +695,10 @@ static int scan_step(batch *b, const bpe_pattern *pattern, const uint64_t *ends,
 }
 
 /* Give the words of n texts to the sink: see bpe_shared.c. */
-static int scan_texts(batch *b, const uint64_t *ends, size_t n) { return scan_step(b, b->rules->pattern, ends, n); }
+static int scan_texts(batch *b, const uint64_t *ends, size_t n)
+{
+    return scan_step(b, b->rules->pattern, b->rules->rows, ends, n);
+}
 
 /* the sink that counts */
 static int count_batch(void *state, const pending *words, size_t n)
@@ -671,10 +706,10 @@ static int count_batch(void *state, const pending *words, size_t n)
     table *t = state;
     for (const pending *p = words; p < words + n; p++) {
         slot *s = t->slots + p->home;
-        if (LIKELY(has_key(s, p->key) && p->length <= INLINE_MAX))
+        if (LIKELY(has_key(s, p->key) && length_of(p->key) <= INLINE_MAX))
             s->count++;
         else
-            TRY(put_word(t, p->key, p->word, p->length, 1));
+            TRY(put_word(t, p->key, p->word, 1));
     }
     return BPE_OK;
 }

@@ -380,8 +380,8 @@ class Encoder:
             self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
             # `room` ids of 32 bits, and after them `room` of 16 bits: 3/2 room numbers of 32 bits
             room = len(call.ids) // 3 * 2
-            if not len(data) + 2 <= room <= 1 << 26:  # too small, or too large to be kept
-                room = max(len(data) + 3, 1000) // 2 * 2  # even
+            if not len(data) + 3 <= room <= 1 << 26:  # too small, or too large to be kept
+                room = max(len(data) + 4, 1000) // 2 * 2  # even
                 call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
             narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
             status = lib.bpe_encode(call.cache, data, ends_in_c, len(ends), call.ids, narrow)

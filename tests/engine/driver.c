@@ -230,7 +230,7 @@ static int encode_text(bpe_cache *c, const uint8_t *text, size_t length, uint32_
 /* encode once into a block of exactly the size that is promised, so that a write after it is seen */
 static int encode_once(bpe_cache *c, const uint8_t *text, size_t length, size_t *n, uint64_t *sum)
 {
-    uint32_t *ids = malloc((length + 2) * sizeof *ids);
+    uint32_t *ids = malloc((length + 3) * sizeof *ids);
     int status;
     CHECK(ids);
     status = encode_text(c, text, length, ids, NULL, n);

@@ -51,16 +51,16 @@ def new_cache(encoder):
 def encode(engine, data, cache):
     """(status, ids); nothing is written behind the room for the ids."""
     ffi = engine.ffi
-    ids, ends = ffi.new("uint32_t[]", len(data) + 3), ffi.new("uint64_t[]", [len(data)])
-    ids[len(data) + 2] = MARK
+    ids, ends = ffi.new("uint32_t[]", len(data) + 4), ffi.new("uint64_t[]", [len(data)])
+    ids[len(data) + 3] = MARK
     status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, ffi.NULL)
-    assert ids[len(data) + 2] == MARK
+    assert ids[len(data) + 3] == MARK
     found = array.array("I", ffi.buffer(ids)[: 4 * ends[0]]).tolist()
     narrow = ffi.new("uint16_t[]", len(data) + 3)
     narrow[len(data) + 2] = MARK & 0xFFFF
     ends[0] = len(data)
     assert engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, narrow) == status
-    assert ids[len(data) + 2] == MARK and narrow[len(data) + 2] == MARK & 0xFFFF
+    assert ids[len(data) + 3] == MARK and narrow[len(data) + 2] == MARK & 0xFFFF
     if not status:
         assert list(narrow[0 : ends[0]]) == [token_id & 0xFFFF for token_id in found]
     return status, found

@@ -53,7 +53,7 @@ static int record(void *state, const pending *words, size_t n)
     recorder *r = state;
     for (size_t i = 0; i < n; i++) {
         const uint8_t *key = (const uint8_t *)words[i].key;
-        const size_t length = words[i].length;
+        const size_t length = length_of(words[i].key);
         if (!length || memcmp(words[i].word, r->at, length) || (length <= 15 && (key[15] != length || memcmp(key, r->at, length))))
             return -1;
         r->at += length;
@@ -72,6 +72,9 @@ int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *
     pending pending_words[BATCH_ROOM];
     batch b = {.rules = &rules, .pattern = pattern, .table = &slots, .sink = record, .state = &r, .words = pending_words};
     int status = new_table(&slots, (uint64_t[2]){1, 2});
+    if (status == BPE_OK)
+        status = index_rows(&rules);
+    b.rows = rules.rows;
     for (size_t i = 0; i < n; i++)
         end += lengths[i];
     for (size_t i = 0; i < n && status == BPE_OK; text += lengths[i++]) {
@@ -94,6 +97,7 @@ int record_words(const bpe_pattern *pattern, const uint8_t *text, const size_t *
             status = -2;
     }
     *n_words = r.n;
+    free(rules.rows);
     free_table(&slots);
     return status;
 }

@@ -14,7 +14,8 @@
  * a register. If the machine can't decide, which is rare, walk_word reads one word with the automaton, which goes back to
  * the last place at which the word might end.
  *
- * MEMORY  32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows.
+ * MEMORY  32 bytes per slot, at most 3/4 full, and the bytes of long words; two tables while one grows. Rules have 128 KB for
+ *         each step of a pattern, and 64 KB.
  */
 
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(PLAIN_C)
@@ -324,7 +325,7 @@ struct bpe_rules {
 
 static inline unsigned first_two(const uint8_t *text) { return (unsigned)text[0] << 8 | text[1]; }
 
-/* Looking up the row of two keys at once takes half the time of adding what each one says. */
+/* The row of two keys in one look-up, not two and a sum: the machine takes a third fewer instructions. */
 static int index_rows(bpe_rules *r)
 {
     size_t n_steps = 0;

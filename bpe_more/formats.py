@@ -221,13 +221,12 @@ FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; in the settings, 
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
                    settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
-    content = bpe.tokenizer_json(ids, pairs, {}, "gpt2")
+    content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
     kept, normalized, lstrip, rstrip = (set(settings.get(name, ())) for name in ("kept", *FLAGS))
-    content["added_tokens"] = [
-        {"id": token_id, "content": text, "single_word": False, "lstrip": text in lstrip, "rstrip": text in rstrip,
-         "normalized": text in normalized, "special": text not in kept}
-        for text, token_id in special_ids.items()
-    ]  # fmt: skip
+    for token in content["added_tokens"]:
+        text = token["content"]
+        token["special"], token["normalized"] = text not in kept, text in normalized
+        token["lstrip"], token["rstrip"] = text in lstrip, text in rstrip
     form, steps = steps_of(pattern)
     content["normalizer"] = {"type": form} if form else None
     content["pre_tokenizer"]["pretokenizers"][:1] = map(split_step, steps)

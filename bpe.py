@@ -611,7 +611,7 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
-    tokens = special_tokens if isinstance(special_tokens, tuple) else tuple(special_tokens or ())
+    tokens = () if special_tokens is None else tuple(special_tokens)
     for number, token in enumerate(tokens, 1):
         try:
             good = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
@@ -621,7 +621,7 @@ def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
             rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
             raise ValueError(f"special token {number} ({token!r}) must be {rule}")
     require(len(set(tokens)) == len(tokens), "duplicate special token among {!s:.200}", tokens)
-    return tokens
+    return tuple(map(str.__str__, tokens))  # of an array of numpy, plain strings
 
 
 @functools.lru_cache(maxsize=32)
@@ -728,8 +728,7 @@ class Options(NamedTuple):
         special_tokens = check_special_tokens(self.special_tokens)
         for name in ("workers", "vocab_size", "min_word_count", "min_frequency"):
             value = getattr(self, name)
-            is_integer = hasattr(value, "__index__") and not isinstance(value, bool)
-            valid = (is_integer and value > 0) or (name == "workers" and value is None)
+            valid = (is_integer(value) and value > 0) or (name == "workers" and value is None)
             require(valid, "{} must be a positive integer, not {!r}", name, value)
         allowed = {"errors": get_args(Errors), "engine": get_args(EngineName), "progress": (False, True)}
         for name, values in allowed.items():
@@ -746,6 +745,23 @@ class Options(NamedTuple):
         if self.engine == "c":
             require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
         return self._replace(special_tokens=special_tokens, pattern=check_pattern(self.pattern))
+
+
+def warn(text: str) -> None:
+    """Warn, with the line of the first caller outside of this file and of bpe_more."""
+    frame: Any = sys._getframe()
+    own = frame.f_code.co_filename
+    folder = os.path.join(os.path.dirname(own), "bpe_more", "")
+    level = 1
+    while frame.f_back and (frame.f_code.co_filename == own or frame.f_code.co_filename.startswith(folder)):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, stacklevel=level)
+
+
+def is_integer(value: object) -> bool:
+    """Tell if a value is an integer, which may be numpy's. 257.0 and True are equal to integers, but aren't."""
+    return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def plural(n: int, noun: str) -> str:
@@ -825,8 +841,6 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     """
     options = Options(special_tokens, engine=engine, progress=progress, vocab_size=vocab_size,
                       min_word_count=min_word_count, min_frequency=min_frequency).checked()
-    if not isinstance(words, Iterable):
-        raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     table = new_table(options)
     table.add(checked_counts(words))
     return learn_model(table, options)
@@ -834,17 +848,28 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
 
 def checked_counts(words: Any) -> Iterator[tuple[bytes, int]]:
     """Yield the pairs (word, count) of a mapping or an iterable; refuse the first bad pair."""
+    if not isinstance(words, Iterable):
+        raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
     pair = None
     for pair in words.items() if isinstance(words, Mapping) else words:
         try:
             word, count = pair
             good = isinstance(word, bytes) and operator.index(count) >= 0
         except (TypeError, ValueError) as error:
+            check_word_has_count(pair)
             raise TypeError(f"{pair!r:.60} is not a pair (word, count): {error}") from None
         if not good:  # faster than a call of require() for each pair
+            check_word_has_count(pair)
             raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
         yield pair
     require(pair is not None, "no words to learn from")
+
+
+def check_word_has_count(pair: object) -> None:
+    """Refuse a word alone, which may have two bytes, as a pair has two parts."""
+    if isinstance(pair, (str, bytes)):
+        way = "for words without counts, pass {word.encode(): 1 for word in words}"
+        raise TypeError(f"{pair!r:.60} is not a pair (word, count): {way}")
 
 
 SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it takes about 0.2 s
@@ -1079,7 +1104,7 @@ def learn_model(table: WordTable, options: Options) -> Model:
     vocab, merges = model_of(learn(table, options), options)
     if len(vocab) < options.vocab_size:
         text = f"{len(vocab):,} tokens, not {options.vocab_size:,}: no other pair has a count of"
-        warnings.warn(f"{text} {options.min_frequency} or more", stacklevel=3)
+        warn(f"{text} {options.min_frequency} or more")
     return vocab, merges
 
 
@@ -1230,7 +1255,7 @@ class Tokenizer:
         """
         specials = check_special_tokens(special_tokens)
         with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath):
-            names = dict(json.load(file))
+            names = json.load(file, object_pairs_hook=without_duplicates)
             for special in specials:
                 name = special if special in names else to_printable(special.encode("utf-8"))
                 if name in names:
@@ -1305,11 +1330,12 @@ class Tokenizer:
         """
         return change("extend", self, input_path, n_tokens, texts=texts, words=words, **options)  # type: ignore[no-any-return]
 
-    def prune(self, vocab_size: int, input_path: Paths = None, *, texts: Strings = None) -> Tokenizer:
+    def prune(self, vocab_size: int | None = None, input_path: Paths = None, *, texts: Strings = None) -> Tokenizer:
         """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
 
-        Without a text, the tokens with the greatest ids go first. Single bytes, special tokens and tokens
-        that merges use stay, so words without the others keep their tokens.
+        Without a text, the tokens with the greatest ids go first; without a size, those go that the text
+        never uses. Single bytes, special tokens and tokens that merges use stay, so words without the others
+        keep their tokens.
         """
         return change("prune", self, vocab_size, input_path, texts=texts)  # type: ignore[no-any-return]
 
@@ -1407,7 +1433,7 @@ class Tokenizer:
 
     def decode_bytes(self, ids: Iterable[int]) -> bytes:
         """Decode token ids to bytes. Raises ValueError for an id that is not in the vocabulary."""
-        if isinstance(ids, Sequence):  # faster; _tokens() raises the error
+        if isinstance(ids, Sequence) and set(map(type, ids)) <= {int}:  # faster; _tokens() raises the error
             with contextlib.suppress(KeyError, TypeError):
                 return b"".join(map(self._vocab.__getitem__, ids))
         return b"".join(self._tokens(ids))
@@ -1421,7 +1447,9 @@ class Tokenizer:
             try:
                 token = self._vocab[token_id]
             except (KeyError, TypeError):
-                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}") from None
+                token = None
+            if token is None or not is_integer(token_id):
+                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}")
             yield b"" if token_id in skipped else token
 
 
@@ -1567,7 +1595,21 @@ def printable(vocab: Mapping[int, bytes], merges: Iterable[Pair],
         check_special_names(special_ids)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
     text_of = {token: names[token_id] for token_id, token in vocab.items()}
-    return ids, [(text_of[left], text_of[right]) for left, right in merges]
+    pairs = [(text_of[left], text_of[right]) for left, right in merges]
+    check_names_in_merges(pairs, special_ids)
+    return ids, pairs
+
+
+def check_names_in_merges(pairs: Iterable[Sequence[str]], special_tokens: Iterable[str]) -> None:
+    """Refuse merges of special tokens whose names aren't their bytes in printable characters, such as "<a b>".
+
+    Other programs look for the token that such a merge makes under the joined names: "<a b>" and "x" would make
+    "<a b>x", but the vocabulary has "<aĠb>x".
+    """
+    others = {special for special in special_tokens if to_printable(special.encode("utf-8")) != special}
+    text = "can't be saved: the merge {} uses a special token, so it is never applied: leave it out"
+    for pair in pairs if others else ():
+        require(others.isdisjoint(pair), text, tuple(pair))
 
 
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_ids: Mapping[str, int],
@@ -1642,6 +1684,15 @@ def tokens_of(ids: Iterable[str], special_tokens: Iterable[str]) -> dict[str, by
     """Return {text: token} for a vocabulary of printable tokens and of special tokens."""
     tokens = {text: to_token(text) for text in ids}
     return tokens | {text: text.encode("utf-8") for text in special_tokens if text in tokens}
+
+
+def without_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
+    entries: dict[str, Any] = {}
+    for key, value in pairs:
+        require(key not in entries, "{!r:.60} is there twice, with {} and {}", key, entries.get(key), value)
+        entries[key] = value
+    return entries
 
 
 def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> Model:

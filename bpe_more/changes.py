@@ -14,7 +14,6 @@ import itertools
 import operator
 import sys
 import types
-import warnings
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -117,8 +116,7 @@ def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *
     given = {"errors": errors, "min_word_count": min_word_count, "min_frequency": min_frequency, "workers": workers}
     options = tokenizer._options._replace(**given, engine=engine, progress=progress).checked()
     n = sys.maxsize if n_tokens is None and words is not None else n_tokens
-    is_integer = hasattr(n, "__index__") and not isinstance(n, bool)
-    bpe.require(is_integer and n > 0, "n_tokens must be a positive integer, not {!r}", n)
+    bpe.require(bpe.is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
     if words is None:
         corpus = corpora.Corpus(input_path, texts, options)
         table = corpus.count()
@@ -130,7 +128,7 @@ def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *
     learned = list(learn(encode_words(tokenizer, table, options), operator.index(n), options))
     if len(learned) < n < sys.maxsize:
         text = f"{len(learned):,} new tokens, not {n:,}: no other pair has a count of {min_frequency} or more"
-        warnings.warn(text, stacklevel=4)
+        bpe.warn(text)
     return with_merges(tokenizer, learned)
 
 
@@ -145,7 +143,8 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
     old_ids = {name: token_id for token_id, name in old._unreachable.items()}
     found |= {token_id: [old_ids[name]] for token_id, name in new._unreachable.items() if name in old_ids}
     for text, token_id in new.special_ids.items():
-        found[token_id] = old.encode_ordinary(text)
+        old_id = old.ids.get(text.encode("utf-8"))
+        found[token_id] = old.encode_ordinary(text) if old_id is None else [old_id]
     before, now = set(old.special_ids.values()), set(new.special_ids.values())
     ids_stay = before <= now and not now & (old.vocab.keys() - before)  # else the names stay, after prune()
     for text, token_id in old.special_ids.items():
@@ -172,14 +171,24 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
     return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)
 
 
-def prune(tokenizer: Any, vocab_size: int, input_path: bpe.Paths = None, *, texts: bpe.Strings = None) -> Any:
+def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
+          texts: bpe.Strings = None) -> Any:
     """Return a tokenizer with fewer tokens: bpe.Tokenizer.prune explains the arguments."""
-    options = tokenizer._options._replace(vocab_size=vocab_size).checked()
-    n_gone = len(tokenizer) - vocab_size
-    bpe.require(n_gone >= 0, "vocab_size must be at most {:,}, the size of this vocabulary", len(tokenizer))
+    n, options = vocab_size, tokenizer._options
+    has_text = input_path is not None or texts is not None
+    bpe.require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
+    bpe.require(n is None or (bpe.is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
+    most = len(tokenizer)
+    bpe.require(n is None or n <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
+    stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
+    ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
+    least = most - len(ids)
+    bpe.require(n is None or n >= least, "vocab_size must be at least {:,}: other tokens stay", least)
     counts: dict[bytes, int] = collections.defaultdict(int)
-    if input_path is not None or texts is not None:
-        encoded = encode_words(tokenizer, corpora.Corpus(input_path, texts, options).count(), options)
+    if has_text:
+        corpus = corpora.Corpus(input_path, texts, options)
+        encoded = encode_words(tokenizer, corpus.count(), options)
+        bpe.require(corpus.n_slices, "no text: the input is empty, or texts= is an iterator that is used up")
         for word, count in zip(encoded.words(), encoded.counts):
             for number in word:
                 counts[encoded.tokens[number]] += count
@@ -187,13 +196,16 @@ def prune(tokenizer: Any, vocab_size: int, input_path: bpe.Paths = None, *, text
     for pair in tokenizer.merges:
         ways[b"".join(pair)].append(pair)
     uses = collections.Counter(itertools.chain.from_iterable(tokenizer.merges))
-    stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
-    ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
-    bpe.require(n_gone <= len(ids), "vocab_size must be at least {:,}: other tokens stay", len(tokenizer) - len(ids))
     unused = [(counts[token], -token_id, token) for token, token_id in ids.items() if not uses[token]]
     heapq.heapify(unused)
     gone: set[bytes] = set()
-    while len(gone) < n_gone:
+
+    def is_small() -> bool:
+        if n is None:
+            return not unused or unused[0][0] > 0  # the text uses all that are left
+        return most - len(gone) <= n
+
+    while not is_small():
         count, _, token = heapq.heappop(unused)
         gone.add(token)
         for number, pair in enumerate(ways[token]):

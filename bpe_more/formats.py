@@ -77,8 +77,12 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
         # reversed: if two ids have the same bytes, merges have the first one's name
         text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
         lefts, rights = zip(*merges) if merges else ((), ())
-    pairs = zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights))
-    return ids, AFTER.join([f"{left}{BETWEEN}{right}" for left, right in pairs])
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        return zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights))
+
+    bpe.check_names_in_merges(pairs(), special_ids)
+    return ids, AFTER.join([f"{left}{BETWEEN}{right}" for left, right in pairs()])
 
 
 def model_texts(content: dict[str, Any], merges_text: str) -> dict[str, str]:
@@ -314,6 +318,10 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     pattern, entries, digits = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
     rest = {name: content[name] for name in UNUSED if content.get(name)}
+    for name, value in rest.items():  # save() could not write it, and other programs don't read it
+        written = bpe.to_json(value)
+        half = re.search("[\ud800-\udfff]", written)
+        bpe.require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
     settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in FLAGS}
 

@@ -88,7 +88,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             tokens = bpe.plural(len(others), "token")
             text = f"encode() can't give {tokens} that no merge makes, such as {others[0]!r:.60}"
             ways = "special tokens are passed as special_tokens, ranks of tiktoken through read_tiktoken"
-            warnings.warn(f"{text}; {ways}", stacklevel=3)
+            bpe.warn(f"{text}; {ways}")
 
     @property
     def merges(self) -> list[bpe.Pair]:
@@ -126,9 +126,12 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         shown = set(special_tokens)  # in a tuple, 10,000 of them would be looked up for a second
         hidden = {token_id for text, token_id in self._special_ids.items() if text not in shown}
         hidden.update(self._unreachable)
-        hidden.difference_update(*self._merge_ids)  # an id that merges use, too, stays
+        merges = self._known_merges
+        if not hidden.isdisjoint(merges.numbers):  # no text has the tokens of such merges side by side
+            applied = (ids for ids in merges if hidden.isdisjoint(ids))
+            merges = MergeIds(array("I", itertools.chain.from_iterable(applied)))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
-        return Tokenizer(vocab, self._known_merges, special_tokens, pattern, ignore_merges=self._ignore_merges)
+        return Tokenizer(vocab, merges, special_tokens, pattern, ignore_merges=self._ignore_merges)
 
     def _without_special_tokens(self) -> Tokenizer:
         return self._with_only(())
@@ -288,12 +291,14 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             try:
                 token = self._vocab[token_id]
             except (KeyError, TypeError):
+                token = None
+            if token is None or not bpe.is_integer(token_id):
                 import numbers
 
                 # a number in a tensor isn't equal to an integer, nor is a row of an array
                 is_array = hasattr(token_id, "tolist") and not isinstance(token_id, numbers.Integral)
                 way = "; pass integers, as ids.tolist() gives them" if is_array else ""
-                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}") from None
+                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}")
             yield b"" if token_id in skipped else token
 
 

@@ -131,6 +131,16 @@ def test_wanted_words_become_one_token_each():
             assert new.encode(word) == [new.ids[word.encode()]]
 
 
+@pytest.mark.parametrize("words", [["gangway"], ["ab"], [b"gangway"], [b"ab"], ("abc",), "gangway", b"gangway"])
+def test_words_without_counts_are_an_error_that_says_how_to_count_them(words):
+    for call in (trained(300).extend, lambda words: bpe.train_from_counts(words, 300)):
+        if words != b"gangway":
+            with pytest.raises(TypeError, match=r"is not a pair .* pass \{word.encode\(\): 1 for word in words\}"):
+                call(words=words)
+        with pytest.raises(TypeError, match="words must be a mapping of words to counts, or pairs"):
+            call(words=5)
+
+
 def test_tokens_of_another_model_are_learned_even_parts_of_characters():
     """Two vocabularies become one: each token of the second is a token then, though many are no UTF-8."""
     old = trained(400)
@@ -191,6 +201,8 @@ def test_sources_after_other_changes():
     assert pruned.sources(old) == {i: [old.special_ids.get(t.decode("utf-8", "ignore"), old.ids[t])] for i, t in pruned.vocab.items()}
     more = old.with_special_tokens(["<|user|>"])
     assert more.sources(old)[500] == old.encode_ordinary("<|user|>")
+    known = models.Tokenizer({**old.vocab, 500: b"<|user|>"}, tuple(old.merges), old.special_tokens)  # a token, but not special
+    assert known.with_special_tokens(["<|user|>"]).sources(known) == {token_id: [token_id] for token_id in known.vocab}
     renamed = old.rename_special_tokens({"<|r|>": "<|user|>"})
     assert renamed.sources(old) == {token_id: [token_id] for token_id in old.vocab}
     for names in ({END: "<|r|>", "<|r|>": END}, {END: "<|r|>", "<|r|>": "<|s|>"}):
@@ -381,6 +393,47 @@ def test_least_used_by_hand():
     assert merged(old.prune(258)) == [b"ab", b"cd"]  # the last ones: ef, then abcd
 
 
+def test_without_a_size_all_tokens_go_that_the_text_never_uses():
+    """abcd and xy are never used: ab is, and cd isn't, once abcd no longer needs it; ef stays as a part of efef."""
+    tokens = [b"ab", b"cd", b"abcd", b"ef", b"efef", b"xy"]
+    pairs = [(b"a", b"b"), (b"c", b"d"), (b"ab", b"cd"), (b"e", b"f"), (b"ef", b"ef"), (b"x", b"y")]
+    old = bpe.Tokenizer(dict(enumerate([*bpe.BYTES, *tokens])), pairs, pattern=r"\S+|\s+")
+    text = ["ab efef a"]
+    new = old.prune(texts=text)
+    assert merged(new) == [b"ab", b"ef", b"efef"] and len(old) - len(new) == 3
+    assert old.prune(None, texts=text).vocab == new.vocab
+    assert new.prune(texts=text).vocab == new.vocab
+    with pytest.raises(ValueError, match="prune needs vocab_size, or text of which all tokens stay"):
+        old.prune()
+    for size in (None, 260):
+        with pytest.raises(ValueError, match="no text"):
+            old.prune(size, texts=iter([]))
+
+
+@pytest.mark.parametrize("trial", range(12))
+def test_random_models_without_unused_tokens_encode_the_text_alike(trial):
+    rng = random.Random(trial)
+    old, letters = fuzz_changes.random_model(rng)
+    if old._normalized:
+        return
+    texts = [fuzz_changes.random_text(rng, letters, 60) for _ in range(3)]
+    new = old.prune(texts=texts)
+    for text in texts:
+        assert [new.vocab[i] for i in new.encode(text)] == [old.vocab[i] for i in old.encode(text)]
+    used = {old.vocab[i] for text in texts for word in steps.find_words(text, old.pattern) for i in old.encode_ordinary(word)}
+    parts = {part for pair in new.merges for part in pair}
+    others = {token for token in new.ids if len(token) > 1} - {special.encode() for special in new.special_tokens}
+    assert others <= used | parts
+
+
+def test_a_model_without_all_bytes_is_pruned_down_to_what_it_has():
+    old = bpe.Tokenizer({0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}, [(b"a", b"b"), (b"ab", b"ab")], [END])
+    assert old.prune(4).vocab == {0: b"a", 1: b"b", 2: b"ab", 3: END.encode()}
+    assert old.prune(3).vocab == {0: b"a", 1: b"b", 2: END.encode()}
+    with pytest.raises(ValueError, match="vocab_size must be at least 3: other tokens stay"):
+        old.prune(2)
+
+
 @pytest.mark.parametrize("trial", range(30))
 def test_random_models_are_pruned_without_a_change_of_other_words(trial):
     rng = random.Random(trial)
@@ -409,7 +462,7 @@ def test_templates_have_the_new_ids(tmp_path, processor):
 
 def test_a_size_that_can_not_be_reached_is_an_error():
     old = trained(300)
-    for size, text in [(301, "vocab_size must be at most 300"), (256, "the minimum is 257"), (0, "positive integer")]:
+    for size, text in [(301, "vocab_size must be at most 300"), (256, "vocab_size must be at least 257"), (0, "positive integer")]:
         with pytest.raises(ValueError, match=text):
             old.prune(size)
 

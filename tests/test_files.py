@@ -647,6 +647,49 @@ def test_damaged_files_in_gpt2s_format_are_errors_with_a_name(words_txt, name, c
         bpe.Tokenizer.from_files("model/vocab.json", "model/merges.txt", [END])
 
 
+@only_python
+def test_a_token_that_is_in_vocab_json_twice_is_named(words_txt):
+    train_and_save("model", "words.txt", 265, [END])
+    edit(Path("model/vocab.json"), lambda data: data.replace(b'"h":', b'"low": 99,\n"h":'))
+    with pytest.raises(ValueError, match="model/vocab.json: 'low' is there twice, with 99 and 2"):
+        bpe.Tokenizer.from_files("model/vocab.json", "model/merges.txt", [END])
+
+
+@only_python
+def test_a_merge_of_a_special_token_that_other_programs_could_not_open_is_not_saved(tmp_path):
+    """In tokenizers, "<a b>" and "x" make "<a b>x", but the vocabulary has "<aĠb>x"."""
+    tokenizers = need("tokenizers")
+    for number, (special, is_saved) in enumerate([("<ab>", True), ("<a b>", False), ("<字>", False), ("<é>", False)]):
+        vocab = dict(enumerate([*bpe.BYTES, special.encode(), special.encode() + b"x"]))
+        tokenizer = bpe.Tokenizer(vocab, [(special.encode(), b"x")], [special])
+        folder = tmp_path / str(number)
+        if is_saved:
+            tokenizer.save(folder)
+            theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+            assert theirs.encode(special + "x").ids == tokenizer.encode(special + "x") == [256, 120]
+        else:
+            with pytest.raises(ValueError, match="can't be saved: the merge .* uses a special token"):
+                tokenizer.save(folder)
+            with pytest.raises(ValueError, match="can't be saved: the merge .* uses a special token"):
+                bpe.printable(tokenizer.vocab, tokenizer.merges, tokenizer.special_ids)
+            assert not folder.exists()
+
+
+@only_python
+@pytest.mark.parametrize("entry", ["truncation", "padding", "post_processor"])
+def test_half_of_a_surrogate_pair_is_refused_at_load(words_txt, entry):
+    path = Path("model/tokenizer.json")
+    train_and_save("model", "words.txt", 265, [END])
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**content, entry: {"x": ["\ud800"]}}))
+    with pytest.raises(ValueError, match=f"tokenizer.json: {entry} has half of a surrogate pair"):
+        bpe.Tokenizer.load("model")
+    path.write_text(json.dumps({**content, entry: {"x": ["\ud83d\ude00"]}}))  # a whole one
+    if entry != "post_processor":
+        bpe.Tokenizer.load("model").save("other")
+        assert json.loads(Path("other/tokenizer.json").read_text(encoding="utf-8"))[entry] == {"x": ["😀"]}
+
+
 # --- vocab.json, merges.txt and tiktoken's ranks, of other programs --------------------------------------------------
 
 

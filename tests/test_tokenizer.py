@@ -4,6 +4,7 @@ import array
 import concurrent.futures
 import contextlib
 import copy
+import decimal
 import gc
 import itertools
 import json
@@ -11,6 +12,7 @@ import mmap
 import os
 import pickle
 import random
+import re
 import sys
 import tracemalloc
 import unicodedata
@@ -21,7 +23,7 @@ import regex
 
 import bpe
 from bpe_more import corpora, formats, models
-from shared import FORMS, split_anywhere
+from shared import FORMS, read_ids, split_anywhere
 from test_bpe import (
     CUSTOM,
     END,
@@ -424,6 +426,51 @@ def test_encoding_takes_no_memory_that_stays():
     assert memory[1] < memory[0] + 1000
 
 
+def test_plain_text_never_gets_the_id_of_a_special_token_that_a_merge_uses(tmp_path, engine):
+    vocab = dict(enumerate([*bpe.BYTES, b"<s>", b"<s>x"]))
+    tokenizer = bpe.Tokenizer(vocab, [(b"<s>", b"x")], ["<s>"], r"\S+|\s+", ignore_merges=True)
+    assert tokenizer.encode("<s> <s>x") == [256, 32, 256, 120]
+    plain = [60, 115, 62]  # < s >
+    for ordinary in (tokenizer.ordinary, pickle.loads(pickle.dumps(tokenizer.ordinary))):
+        assert ordinary.encode("<s> <s>x") == [*plain, 32, 257] and ordinary.encode_batch(["<s>"]) == [plain]
+    tokenizer.encode_files(texts=["<s>"], output=tmp_path / "ids.npy", end="<s>", engine=engine)
+    assert read_ids(tmp_path / "ids.npy")[1] == [*plain, 256]
+    normalizing = bpe.Tokenizer(vocab, [(b"<s>", b"x")], ["<s>"], ("NFC", r"\S+|\s+"), ignore_merges=True)
+    assert normalizing.encode_ordinary("<s>") == plain
+
+
+def test_special_tokens_may_be_an_array_of_numpy():
+    numpy = need("numpy")
+    for names in ([END], [END, "<a>"], []):
+        for array_of_names in (numpy.array(names), numpy.array(names, object)):
+            tokenizer = bpe.Tokenizer(*trained(300), array_of_names)
+            assert tokenizer.special_tokens == tuple(names) and set(map(type, tokenizer.special_tokens)) <= {str}
+            model = bpe.train_bpe(texts=[PART], vocab_size=300, special_tokens=array_of_names)
+            assert model == bpe.train_bpe(texts=[PART], vocab_size=300, special_tokens=names)
+    with pytest.raises(ValueError, match="special token 1 .* must be text"):
+        bpe.Tokenizer(*trained(300), numpy.array([["<a>"]]))
+
+
+@only_python
+def test_a_warning_names_the_line_of_the_caller(tmp_path):
+    few = {"texts": ["ab"], "vocab_size": 300}
+    vocab = dict(enumerate([*bpe.BYTES, b"ab"]))
+    old = bpe.Tokenizer(vocab, [(b"a", b"b")])
+    old.save(tmp_path)
+    (tmp_path / "merges.txt").write_text("b a\n", encoding="utf-8")
+    (tmp_path / "vocab.json").write_text(json.dumps({**bpe.printable(vocab, [], {})[0], "ba": 257}))
+    files = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    calls = [
+        lambda: bpe.train_bpe(**few), lambda: bpe.Tokenizer.train(**few), lambda: WithAName.train(**few),
+        lambda: bpe.train_from_counts({b"ab": 1}, 300), lambda: old.extend(texts=["xy"], n_tokens=9),
+        lambda: bpe.Tokenizer(vocab, []), lambda: WithAName(vocab, []), lambda: bpe.Tokenizer.from_files(*files),
+    ]  # fmt: skip
+    for call in calls:
+        with pytest.warns(UserWarning) as caught:
+            call()
+        assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, caught[0].lineno)]
+
+
 # --- batches ---------------------------------------------------------------------------------------------------------
 
 
@@ -684,6 +731,18 @@ def test_ids_that_are_no_ids_are_named():
             decode(broken())
 
 
+def test_numbers_that_are_equal_to_ids_are_no_ids():
+    numpy = need("numpy")
+    tokenizer = bpe.Tokenizer(*trained(300), [END])
+    decoders = (tokenizer.decode, tokenizer.decode_bytes, lambda ids: list(tokenizer.decode_iterable(ids)))
+    for decode in (*decoders, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)):
+        for wrong in (257.0, True, numpy.float64(257), numpy.bool_(True), decimal.Decimal(257)):
+            for kind in (list, iter):
+                with pytest.raises(ValueError, match=f"unknown token id {re.escape(repr(wrong))} at index 1"):
+                    decode(kind([104, wrong]))
+        assert decode([numpy.int64(104), numpy.uint16(105)]) == decode([104, 105])
+
+
 def test_text_comes_as_soon_as_its_characters_are_complete():
     tokenizer = bpe.Tokenizer(*trained(600), [END])
     ids = [229, 164, 169, 97, 256, 229, 164]  # the bytes of 天, a, the special token, and a part of a character
@@ -831,12 +890,14 @@ def test_no_character_joins_a_newline_so_text_is_normalized_by_lines():
 @only_python
 @pytest.mark.parametrize("seed", range(40))
 def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(tmp_path, seed):
-    """Merges with all bytes, and with special tokens that have whitespace, quotes and backslashes; ids with gaps."""
+    """Merges with all bytes; special tokens that have whitespace, quotes and backslashes; ids with gaps."""
     rng, tokens = random.Random(seed), [bytes([byte]) for byte in range(256)]
     special_tokens = rng.sample(["<a b>", '<"\\n">', "<\n\t>", "<\u2028é>", "</x>"], rng.randint(0, 3))
     vocab = [*tokens, *map(str.encode, special_tokens)]
     merges = []
-    parts = [*rng.sample(tokens, 9), b'"', b"\\", b"\n", b" ", b"n", *(vocab[256:] if seed % 2 else [])]
+    parts = [*rng.sample(tokens, 9), b'"', b"\\", b"\n", b" ", b"n"]
+    if seed % 2 and "</x>" in special_tokens:  # merges of the others are refused
+        parts.append(b"</x>")
     for _ in range(rng.choice([0, 1, 30])):
         left, right = rng.choices(parts, k=2)
         if left + right not in vocab:

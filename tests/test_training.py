@@ -67,10 +67,11 @@ def test_no_text_is_an_error_and_an_empty_one_is_not():
 
 
 def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
-    calls = [
-        lambda size: bpe.train_bpe("words.txt", size), lambda size: bpe.Tokenizer.train("words.txt", size),
+    calls = [  # a line each, because Python shows a warning once for each line
+        lambda size: bpe.train_bpe("words.txt", size),
+        lambda size: bpe.Tokenizer.train("words.txt", size),
         lambda size: bpe.train_from_counts(bpe.count_words("words.txt"), size),
-    ]  # fmt: skip
+    ]
     for call in calls:
         call(272)  # 256 bytes and 16 merges, see test_the_summary_says_what_the_vocabulary_is_made_of
         assert not recwarn.list
@@ -209,7 +210,7 @@ def test_counts_may_be_pairs_and_those_of_a_word_that_comes_twice_are_added(n_wo
     ((b"ab", -1), ValueError, "words must be bytes and counts not negative, not b'ab': -1$"),
     ((b"ab", 1.5), TypeError, r"^\(b'ab', 1.5\) is not a pair \(word, count\): .* as an integer$"),
     ((b"ab", None), TypeError, r"^\(b'ab', None\) is not a pair"), ((b"ab",), TypeError, r"^\(b'ab',\) is not a pair"),
-    ((b"ab", 1, 2), TypeError, r"^\(b'ab', 1, 2\) is not a pair"), (b"ab", ValueError, "must be bytes .* not 97: 98$"),
+    ((b"ab", 1, 2), TypeError, r"^\(b'ab', 1, 2\) is not a pair"), (b"ab", TypeError, "^b'ab' is not a pair"),
     (b"abc", TypeError, "^b'abc' is not a pair"), (5, TypeError, "^5 is not a pair"), (None, TypeError, "^None is not a"),
 ])  # fmt: skip
 def test_an_error_names_the_pair(bad, error, text):

@@ -142,22 +142,24 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
     found = {token_id: pieces.get(token, []) for token_id, token in new.vocab.items()}
     old_ids = {name: token_id for token_id, name in old._unreachable.items()}
     found |= {token_id: [old_ids[name]] for token_id, name in new._unreachable.items() if name in old_ids}
-    for text, token_id in new.special_ids.items():
+    special_ids = new.special_ids
+    for text, token_id in special_ids.items():
         old_id = old.ids.get(text.encode("utf-8"))
         found[token_id] = old.encode_ordinary(text) if old_id is None else [old_id]
-    before, now = set(old.special_ids.values()), set(new.special_ids.values())
+    before, now = set(old.special_ids.values()), set(special_ids.values())
     ids_stay = before <= now and not now & (old.vocab.keys() - before)  # else the names stay, after prune()
     for text, token_id in old.special_ids.items():
         if ids_stay:
             found[token_id] = [token_id]
-        elif text in new.special_ids:
-            found[new.special_ids[text]] = [token_id]
+        elif text in special_ids:
+            found[special_ids[text]] = [token_id]
     return found
 
 
 def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
     """Return a tokenizer in which special tokens have other names: bpe.Tokenizer.rename_special_tokens."""
-    unknown = [name for name in names if name not in tokenizer.special_ids]
+    special_ids = tokenizer.special_ids
+    unknown = [name for name in names if name not in special_ids]
     bpe.require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
     for text in bpe.check_special_tokens(names.values()):
         bpe.require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
@@ -165,7 +167,7 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
     def renamed(tokens: Iterable[str]) -> tuple[str, ...]:
         return bpe.check_special_tokens(names.get(token, token) for token in tokens)
 
-    vocab = dict(tokenizer.vocab) | {tokenizer.special_ids[name]: text.encode("utf-8") for name, text in names.items()}
+    vocab = dict(tokenizer.vocab) | {special_ids[name]: text.encode("utf-8") for name, text in names.items()}
     settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *formats.FLAGS)}
     rest = formats.in_templates(tokenizer._rest, names, {})
     return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)

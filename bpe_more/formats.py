@@ -14,13 +14,20 @@ import re
 from array import array
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from unicodedata import normalize
 
 import regex
 
 import bpe
 from bpe_more import kinds, outputs
-from bpe_more.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
+from bpe_more.steps import (
+    NORMAL_FORMS,
+    ONLY_MATCHES,
+    Pattern,
+    check_pattern,
+    differs_in_oniguruma,
+    normalize_text,
+    steps_of,
+)
 
 # ------------------------------
 # Saving, with settings for transformers
@@ -273,6 +280,7 @@ OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
 # HARMLESS matches the names of these entries, as differences() gives them.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
 UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
+MOST_LEVELS = 126  # of lists and dicts in them; tokenizers opens no more
 
 
 def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -330,6 +338,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     entries["added_tokens"] = added  # each once
     reasons += unsupported_tokens(special_ids, settings, steps_of(pattern)[0])
     reasons += unsupported_templates(content)
+    reasons += [f"{name} is nested more than {MOST_LEVELS} levels deep" for name in rest if is_deep(rest[name])]
     check_supported(content, entries, expected, reasons, kind)
 
     if digits:  # a merge across a border of numbers is never made
@@ -518,6 +527,14 @@ def entries_of(tree: Any) -> dict[Any, Any]:
     return tree if isinstance(tree, dict) else dict(enumerate(tree)) if isinstance(tree, list) else {}
 
 
+def is_deep(tree: Any) -> bool:
+    """Tell if a tree of JSON has more than MOST_LEVELS levels of lists and dicts."""
+    level = [tree]
+    for _ in range(MOST_LEVELS):
+        level = [value for each in level for value in entries_of(each).values()]
+    return any(isinstance(each, (dict, list)) for each in level)
+
+
 def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any], form: Any) -> Iterator[str]:
     """Yield a reason for each added token that the package tokenizers could find elsewhere than we do."""
     normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
@@ -528,7 +545,7 @@ def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any
     for token in overlapping(normalized, others):
         yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
     for token in normalized:
-        if form and token != normalize(form, token):
+        if token != normalize_text(form, token):
             yield f"the normalized added token {token!r:.99} is not in {form}"
     # Where a token before it has removed the whitespace that is this token, tokenizers drops it, or stops in a panic.
     for token in lstrip if rstrip else ():

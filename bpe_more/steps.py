@@ -6,10 +6,12 @@ Five functions, from check_special_tokens() to places_to_cut(), take the places 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+import time
 from collections.abc import Iterator
 from typing import Any
-from unicodedata import normalize
+from unicodedata import combining, normalize
 
 import regex
 
@@ -140,17 +142,44 @@ def check_repetitions(expression: str, shown: str, nested: bool) -> None:
         bpe.require(sizes[-1] <= MOST_REPEATED, f"{shown} repeats more than {MOST_REPEATED:,} characters")
 
 
+# How much time an expression has to split a text. Most take 1 us per character or less; (a|a)*b takes twice as long
+# for each "a" more.
+SECONDS, SECONDS_PER_CHARACTER = 3.0, 20e-6
+
+
 def find_words(text: str, pattern: Pattern) -> list[str]:
-    r"""Split text into words: find_words("in 2024", (r"\d\d", "gpt2")) -> ["in", " ", "20", "24"]."""
-    if isinstance(pattern, str):
-        if pattern.startswith(ONLY_MATCHES):
-            return [match[0] for match in compile_pattern(pattern).finditer(text) if match[0]]
+    r"""Split text into words: find_words("in 2024", (r"\d\d", "gpt2")) -> ["in", " ", "20", "24"].
+
+    Raises ValueError if an expression takes too long.
+    """
+    if isinstance(pattern, str) and pattern in bpe.PATTERNS:
         return find_words_of_step(text, pattern)
     form, steps = steps_of(check_pattern(pattern))
-    words = [normalize(form, text) if form else text]
+    words = [normalize_text(form, text)]
+    end = time.thread_time() + SECONDS + SECONDS_PER_CHARACTER * len(text)
     for step in steps:
-        words = [word for piece in words for word in find_words(piece, step)]
+        words = [word for piece in words for word in words_of_step(piece, step, end)]
     return list(filter(None, words))
+
+
+def words_of_step(text: str, step: str, end: float) -> list[str]:
+    """Split text by one step. Raises ValueError when this thread has used time up to `end`."""
+    if step in bpe.PATTERNS:  # whose time is in proportion to the text
+        return find_words_of_step(text, step)
+    compiled = compile_pattern(step.removeprefix(ONLY_MATCHES))
+    seconds = max(end - time.thread_time(), 1e-3)
+    while True:
+        try:
+            if step.startswith(ONLY_MATCHES):
+                return [match[0] for match in compiled.finditer(text, timeout=seconds)]
+            spans = (match.span() for match in compiled.finditer(text, timeout=seconds))
+            places = [0, *itertools.chain.from_iterable(spans), len(text)]
+            return [text[start:stop] for start, stop in itertools.pairwise(places) if start < stop]
+        except TimeoutError:
+            seconds *= 2  # regex has counted the time of all threads
+            if time.thread_time() > end:
+                way = "rewrite repetitions such as (a|a)* or (a+)*, which match the same text in many ways"
+                raise ValueError(f"pattern {step!r:.99} takes too long to split {text[:40]!r}; {way}") from None
 
 
 class Normalizer:
@@ -178,12 +207,27 @@ class Normalizer:
         return result.encode("utf-8") if self.finder.split(result) == pieces else None
 
 
+# Characters that are marks in a normal form, or become only marks, and long runs of them. Of the 256 characters of
+# such a run, text[::64] has four.
+MARKS = r"[\p{M}\uff9e\uff9f]"
+LONG_RUN = 256
+
+
 def normalize_text(form: Any, text: str) -> str:
     """Normalize text, a long one by lines: 10 times as fast where they are normalized, and nothing joins a newline."""
     if not form:
         return text
+    if len(text) >= LONG_RUN and regex.search(MARKS + "{4}", text[:: LONG_RUN // 4]):
+        text = regex.sub(f"{MARKS}{{{LONG_RUN},}}", lambda run: sorted_marks(form, run[0]), text)
     lines = text.split("\n") if len(text) > 10_000 else [text]
     return "\n".join([normalize(form, line) for line in lines])
+
+
+def sorted_marks(form: Any, run: str) -> str:
+    """Sort marks by their class, as normalize() does, which takes quadratic time for those in another order."""
+    marks = "".join([normalize(form.replace("C", "D"), mark) for mark in run])
+    groups = itertools.groupby(marks, lambda mark: combining(mark) > 0)  # what has no class stays where it is
+    return "".join([mark for _, group in groups for mark in sorted(group, key=combining)])
 
 
 def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) -> Iterator[int]:

@@ -7,6 +7,7 @@ import collections
 import json
 import random
 import shutil
+import time
 import types
 import warnings
 
@@ -332,6 +333,17 @@ def test_a_renamed_special_token_keeps_its_id_its_kind_and_its_templates(tmp_pat
     new_ids, others = ids_in_tokenizers(new, tmp_path / "new", ["ab<|user|>cd<|end|>", "abcd"])
     assert ids == new_ids and others.padding["pad_token"] == "<|user|>"
     assert bpe.Tokenizer.load(tmp_path / "new").special_ids == new.special_ids
+
+
+def test_renaming_25000_special_tokens_takes_linear_time():
+    names = {f"<{number}>": f"<|{number}|>" for number in range(25_000)}
+    old = bpe.Tokenizer(dict(enumerate(bpe.BYTES)), [], list(names))
+    start = time.process_time()
+    new = old.rename_special_tokens(names)
+    sources = new.sources(old.prune(len(old)))
+    assert time.process_time() - start < 1
+    assert new.special_ids == {name: number for number, name in enumerate(names.values(), 256)}
+    assert sources[256] == [256]
 
 
 def test_names_that_can_not_be_given_are_errors():

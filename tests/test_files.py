@@ -1618,6 +1618,26 @@ def test_json_that_is_nested_too_deep_is_refused(tmp_path):
 
 
 @only_python
+def test_a_template_is_as_deep_as_tokenizers_opens_it(tmp_path):
+    tokenizers = need("tokenizers")
+    bpe.Tokenizer.train(texts=["low lower"], vocab_size=260, special_tokens=["<s>"]).save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content, template = json.loads(path.read_bytes()), {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    for n in range(1, 301):
+        template = {"type": "Sequence", "processors": [template]}
+        path.write_text(json.dumps({**content, "post_processor": template}))
+        if n == 62:
+            tokenizers.Tokenizer.from_file(str(path))
+            loaded = bpe.Tokenizer.load(tmp_path).rename_special_tokens({"<s>": "<t>"}).prune(258)
+            assert loaded._rest["post_processor"] == template
+        if n in (63, 300):
+            with pytest.raises(Exception, match="recursion limit"):
+                tokenizers.Tokenizer.from_file(str(path))
+            with pytest.raises(ValueError, match=r"tokenizer\.json: post_processor is nested more than 126 levels deep$"):
+                bpe.Tokenizer.load(tmp_path)
+
+
+@only_python
 def test_added_tokens_that_overlap_are_found_in_linear_time():
     rng = random.Random(3)
     for _ in range(2000):

@@ -1,8 +1,10 @@
 """Part IV: patterns, special tokens, and where text may be cut."""
 
 import functools
+import hashlib
 import operator
 import random
+import threading
 import time
 import unicodedata
 from collections import Counter
@@ -159,6 +161,51 @@ def test_a_pattern_that_would_take_long_is_refused_in_a_line(pattern):
     assert len(str(error.value)) <= 300 and "\n" not in str(error.value)
 
 
+SLOW = r"(a|a)*b|\s"  # twice as long for each "a" more
+
+
+@only_python
+@pytest.mark.parametrize("pattern", [SLOW, (r"\d", SLOW), ("NFC", r"\d", f"(?#only matches){SLOW}")])
+def test_a_pattern_that_takes_exponential_time_is_an_error_that_names_it(monkeypatch, pattern):
+    monkeypatch.setattr(steps, "SECONDS", 0.1)
+    step = pattern if isinstance(pattern, str) else pattern[-1]
+    text, tokenizer = "a" * 24, bpe.Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=pattern)
+    calls = [
+        lambda: bpe.find_words(text, pattern), lambda: bpe.train_bpe(texts=["b", text], vocab_size=300, pattern=pattern),
+        lambda: tokenizer.encode(text), lambda: tokenizer.encode_batch(["b", text]),
+        lambda: list(tokenizer.encode_iterable([text])), lambda: tokenizer.extend(texts=[text], n_tokens=1),
+    ]  # fmt: skip
+    for call in calls:
+        start = time.process_time()
+        with pytest.raises(ValueError, match="pattern .* takes too long to split 'aaa") as error:
+            call()
+        assert time.process_time() - start < 1
+        assert repr(step) in str(error.value) and len(str(error.value)) <= 300
+    assert bpe.find_words("ab b", SLOW) == ["ab", " ", "b"]
+
+
+@only_python
+def test_time_that_other_threads_use_is_not_counted(monkeypatch):
+    text, pattern = "ab " * 100_000, r"(?<=x)y|\w+"
+    start = time.thread_time()
+    assert bpe.find_words(text, pattern) == ["ab", " "] * 100_000
+    monkeypatch.setattr(steps, "SECONDS", 1.5 * (time.thread_time() - start))
+    monkeypatch.setattr(steps, "SECONDS_PER_CHARACTER", 0)
+    done = threading.Event()
+
+    def compute():  # without Python's lock
+        while not done.is_set():
+            hashlib.sha256(bytes(1 << 20))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        assert bpe.find_words(text, pattern) == ["ab", " "] * 100_000
+    finally:
+        done.set()
+        thread.join()
+
+
 # --- special tokens --------------------------------------------------------------------------------------------------
 
 
@@ -280,6 +327,33 @@ def test_only_letters_and_marks_are_ever_joined_to_the_character_before_them():
                 assert unicodedata.category(character)[0] not in "LNM"
         if unicodedata.combining(character):
             assert unicodedata.category(character)[0] == "M" and not regex.match(never_joined, character)
+
+
+MARKS = ["\u0301", "\u0316", "\u0345", "\u0f71", "\u0f72", "\u0f73", "\u0f81", "\u0344", "\u3099", "\uff9e", "\u0903", "\u0bbe"]
+
+
+@only_python
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_long_runs_of_marks_are_normalized_as_unicodedata_does_it(form):
+    """Marks of several classes and of none, and such that decompose; letters, Hangul and kana that compose with them."""
+    rng = random.Random(form)
+    for _ in range(5 * MANY):
+        marks = rng.choices(MARKS, k=rng.randint(1, 4)) + [chr(rng.randrange(0x300, 0x370))]
+        runs = ["".join(rng.choices(marks, k=rng.choice([1, 3, 255, 256, 300, 600]))) for _ in range(4)]
+        text = "".join(run + random_text(rng, "aé\u1100\u1161\u11a8가か\uff76\u0bc6\n ", rng.randint(0, 3)) for run in runs)
+        assert steps.normalize_text(form, text) == unicodedata.normalize(form, text)
+
+
+@only_python
+@pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0f71\u0f72", "\u0f73", "\u0301\uff9e"])
+def test_a_long_run_of_marks_costs_little(marks):
+    text = "é" + marks * (1_000_000 // len(marks.encode()))
+    tokenizer = bpe.Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=("NFKC", "gpt2"))
+    start = time.process_time()
+    ids = tokenizer.encode(text)
+    assert time.process_time() - start < 1.5  # it was a minute
+    sample = unicodedata.normalize("NFKC", "é" + marks * 30)
+    assert list(dict.fromkeys(tokenizer.decode(ids))) == list(dict.fromkeys(sample))
 
 
 QWEN35 = r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

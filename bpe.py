@@ -1570,7 +1570,8 @@ def is_clear_name(special: str) -> bool:
     """Tell if a special token, which a file has as text, can't be another token in printable characters.
 
     "Ġlow" could be the learned token " low", and "é" the byte E9. "<début>" is clear: with the byte E9 for
-    é, it can't occur in UTF-8, and training learns only bytes that do.
+    é, it can't occur in UTF-8, and training learns only bytes that do. "¡hola!" is clear, too: no word has
+    a letter and then "!".
     """
     token = to_token(special)
     if token == special.encode("utf-8"):
@@ -1579,10 +1580,10 @@ def is_clear_name(special: str) -> bool:
         return False
     inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a token may begin inside a character
     try:
-        codecs.utf_8_decode(inner, "strict", False)  # False: it may end inside one
+        text, _ = codecs.utf_8_decode(inner, "strict", False)  # False: it may end inside one
     except UnicodeDecodeError:
         return True
-    return False
+    return regex.search(WORD_END, text) is not None
 
 
 def printable(vocab: Mapping[int, bytes], merges: Iterable[Pair],

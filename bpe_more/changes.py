@@ -161,6 +161,8 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
     special_ids = tokenizer.special_ids
     unknown = [name for name in names if name not in special_ids]
     bpe.require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
+    for name in tokenizer._shared.values():
+        bpe.require(name not in names, "{!r:.99} can't have another name: it is also a token of text", name)
     for text in bpe.check_special_tokens(names.values()):
         bpe.require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
 
@@ -221,5 +223,6 @@ def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths =
     vocab = {new_ids[token_id]: token for token_id, token in tokenizer.vocab.items() if token_id in new_ids}
     merges = [pair for pair in tokenizer.merges if b"".join(pair) not in gone]
     unreachable = {new_ids[token_id]: name for token_id, name in tokenizer._unreachable.items()}
+    shared = {new_ids[token_id]: name for token_id, name in tokenizer._shared.items()}
     rest = formats.in_templates(tokenizer._rest, {}, new_ids)
-    return changed(tokenizer, vocab, merges, rest=rest, unreachable=unreachable)
+    return changed(tokenizer, vocab, merges, rest=rest, unreachable=unreachable, shared=shared)

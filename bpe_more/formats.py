@@ -51,14 +51,16 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
     """
     unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
     ids, merges_text = printable(vocab, merges, {**special_ids, **unreachable})
-    left_out = special_tokens_left_out(ids, special_ids)
+    shared = settings.get("shared", {}).values()
+    own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
+    left_out = special_tokens_left_out(ids, own_ids)
     if not left_out:
-        bpe.check_special_names(special_ids)
+        bpe.check_special_names(name for name in own_ids if is_word_in_file(name, settings.get("ignore_merges")))
     reasons = list(unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
     bpe.require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
     if left_out:  # merges use none of them
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
-    for_transformers, note = transformers_files(folder if source is None else source, special_ids, roles)
+    for_transformers, note = transformers_files(folder if source is None else source, special_ids, roles, ids)
     texts = model_texts(tokenizer_json(ids, [], special_ids, pattern, settings), merges_text)
     outputs.write_files(folder, {"tokenizer.json": texts.pop("tokenizer.json"), **for_transformers, **texts})
     return note
@@ -108,6 +110,12 @@ def model_texts(content: dict[str, Any], merges_text: str) -> dict[str, str]:
     }
 
 
+def is_word_in_file(special: str, ignore_merges: Any) -> bool:
+    """Tell if other programs, which know only the names in a vocabulary, find a special token's name in bytes, too."""
+    token = bpe.to_token(special)
+    return token != special.encode("utf-8") and (len(token) == 1 or bool(ignore_merges))
+
+
 def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:
     """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
 
@@ -140,13 +148,13 @@ TRANSFORMERS_FILES = ["tokenizer_config.json", "special_tokens_map.json", "added
 LISTS_OF_ROLES = ["additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"]
 
 
-def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int],
-                       roles: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], roles: Mapping[str, Any],
+                       names: Mapping[str, int]) -> tuple[dict[str, str], str]:
     """Return the texts of files that only transformers reads, and a note about what is left out.
 
     They have these roles, and the earlier settings in the folder, without roles and added tokens of
-    another model: transformers would give those an id beyond the vocabulary. Version 5 prefers
-    chat_template.jinja; version 4.45 reads only tokenizer_config.json.
+    another model: transformers would give those an id beyond the vocabulary, whose names are given.
+    Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
     """
     new = {name: value for name, value in roles.items() if value is not None}
     for name, value in new.items():
@@ -161,8 +169,12 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int],
     decoder = old.pop("added_tokens_decoder", None)  # tokenizer.json has the same
     if decoder is None:  # only then, transformers reads the other two files
         old |= in_map
-    kept, gone = own_roles({name: value for name, value in old.items() if name not in new}, special_ids)
-    others = {*map(content_of, entries_of(decoder).values()), *added}.difference(special_ids)
+    # torchtitan's tokenizer.json has no added tokens: transformers takes them from here, with the ids of the vocabulary
+    listed = {content_of(token) or "": token_id for token_id, token in entries_of(decoder).items()}
+    in_vocab = {text for text, token_id in listed.items() if str(names.get(text)) == token_id}
+    own = in_vocab.union(special_ids)
+    kept, gone = own_roles({name: value for name, value in old.items() if name not in new}, own)
+    others = {*listed, *added}.difference(own)
     gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
 
     defaults = {
@@ -173,6 +185,8 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int],
     config = {"tokenizer_class": "", **defaults, **kept, **new}  # the first entry
     config["tokenizer_class"] = "PreTrainedTokenizerFast"  # whatever the folder had
     config.pop("auto_map", None)  # a class in a file of Python
+    if still := {str(names[text]): decoder[str(names[text])] for text in in_vocab.difference(special_ids)}:
+        config["added_tokens_decoder"] = still
     files = {
         "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
         "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
@@ -296,9 +310,10 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         by_id, splits = read_tiktoken(ranks)
         by_id |= {token_id: text.encode("utf-8") for text, token_id in first_ids.items()}
         return (by_id, splits, tuple(first_ids), expression), {}
-    model, kind = content["model"], kinds.kind_of(content)
-    added = content.get("added_tokens") or []
-    model_type = json.dumps(model.setdefault("type", "BPE"))
+    model = content["model"]
+    # a file of T5 of before 2021 has no type
+    model_type = json.dumps(model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram"))
+    kind, added = kinds.kind_of(content), content.get("added_tokens") or []
     bpe.require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
@@ -315,13 +330,9 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         model.pop("fuse_unk", None)  # which is for these bytes
     try:
         specials = bpe.check_special_tokens(specials)
-        # only these could name another token: ASCII stands for itself
-        bpe.check_special_names(text for text in specials if not text.isascii() and text in vocab)
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")
     special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
-    for text in special_ids:
-        vocab.pop(text, None)
 
     pattern, entries, digits = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
@@ -345,22 +356,77 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         merges = [pair for pair in pairs_of(merges) if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
     # Other programs look for words in printable characters, so they never find other names.
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
+    names = [name for name in vocab if name not in special_ids]
     unclear = {}
-    if other_character("".join(vocab)):
-        unclear = {token_id: name for name, token_id in vocab.items() if other_character(name)}
+    if other_character("".join(names)):
+        unclear = {vocab[name]: name for name in names if other_character(name)}
     in_merges = {name for pair in pairs_of(merges) for name in (*pair, "".join(pair))} if unclear else set()
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
 
+    found: Any = () if unclear else find_merges(vocab, merges)
+    settings["shared"] = shared_tokens(vocab, found or pairs_of(merges), specials, settings["ignore_merges"])
+    own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
+    for text in own_ids:
+        vocab.pop(text, None)
     tokens = tokens_at_once(vocab)
     by_id = dict(zip(vocab.values(), tokens))
-    by_id |= zip(special_ids.values(), map(str.encode, special_ids))
-    bpe.require(len(by_id) == len(vocab) + len(special_ids), "two tokens have the same id")
-    found: Any = () if unclear else find_merges(vocab, merges)
+    by_id |= zip(own_ids.values(), map(str.encode, own_ids))
+    bpe.require(len(by_id) == len(vocab) + len(own_ids), "two tokens have the same id")
     if not found:
-        token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in specials}
+        token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in own_ids}
         found = tuple(bpe.to_bytes({}, pairs_of(merges), token_of)[1])
     # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
     return (by_id, found, specials, pattern), {name: value for name, value in settings.items() if value}
+
+
+def read_vocab(data: bytes, specials: Sequence[str]) -> tuple[dict[str, int], dict[int, bytes]]:
+    """Return {name: id} and {id: token} of a vocab.json, in which special tokens have the names of text."""
+    names = dict(json.loads(data, object_pairs_hook=entries_once))
+    for special in specials:
+        name = special if special in names else bpe.to_printable(special.encode("utf-8"))
+        if name in names:
+            names[special] = names.pop(name)
+    vocab = dict(zip(names.values(), tokens_at_once(names)))
+    bpe.require(len(vocab) == len(names), "two tokens have the same id")
+    vocab |= {names[special]: special.encode("utf-8") for special in specials if special in names}
+    return names, vocab
+
+
+def entries_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
+    entries = dict(pairs)
+    return entries if len(entries) == len(pairs) else bpe.without_duplicates(pairs)
+
+
+def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, bytes]) -> Any:
+    """Return the merges of a merges.txt: as ids if C is here and nothing is wrong, else as tokens, or the error."""
+    lines = re.sub("^#version.*", "", text).split("\n")
+    merges = find_merges(names, list(filter(None, lines)))
+    lefts, rights, new = (merges.numbers[part::3] for part in range(3))
+    token_of, made = vocab.__getitem__, set(new)
+    joined = map(operator.add, map(token_of, lefts), map(token_of, rights))
+    if all(len(vocab[part]) == 1 for part in {*lefts, *rights} - made) and [*joined] == [*map(token_of, new)] and made:
+        return merges
+    tokens = {name: vocab[token_id] for name, token_id in names.items()}
+    return bpe.to_bytes({}, bpe.read_merges(text, names), tokens)[1]
+
+
+def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str], ignore_merges: Any) -> dict[int, str]:
+    """Return {id: special token} of special tokens that other programs find in bytes, too, by their names."""
+    named = {vocab[text]: text for text in specials if text in vocab}
+    if not named:
+        return {}
+    if isinstance(merges, MergeIds):
+        made: set[Any] = set(merges.numbers[2::3])
+        used: set[Any] = set(merges.numbers)
+    else:
+        made = {vocab.get("".join(pair)) for pair in merges}
+        used = made.union(vocab.get(name) for pair in merges for name in pair)
+    return {
+        token_id: text for token_id, text in named.items()
+        if token_id in made or is_word_in_file(text, ignore_merges)
+        or (token_id in used and bpe.to_token(text) != text.encode("utf-8"))
+    }  # fmt: skip
 
 
 def tokens_at_once(names: Collection[str]) -> list[bytes]:
@@ -481,9 +547,13 @@ def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: 
             values[entry] = content.get(entry)
 
     reasons = []
+    ids = {token["content"]: token["id"] for token in expected["added_tokens"]}
     for name, value in values.items():
         part = differs_in_oniguruma(value) if name.endswith(".pattern.Regex") else ""
         why = f", of which tokenizers and Python's regex may read {part!r} differently," if part else ""
+        if number := re.fullmatch(r"added_tokens\.([0-9]+)\.id", name):
+            text = entries["added_tokens"][int(number[1])]["content"]
+            why = f" (tokenizers gives {text!r:.60} the id {ids[text]})"
         reasons.append(f"{name:.99} = {json.dumps(value):.99}{why}")
     reasons += other_reasons
     if not reasons:
@@ -779,11 +849,15 @@ def looks_like(path: bpe.FilePath) -> str:
         return "the file is empty"
     if start.startswith(b"version https://git-lfs"):
         return "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
-    if re.match(rb"<[!?A-Za-z]", start):
-        return "this looks like a web page, not a model"
     for beginning, what in kinds.BEGINNINGS.items():
         if re.match(beginning, content):
             return what
+    if re.match(rb"<[!?A-Za-z]", start):
+        return "this looks like a web page, not a model"
+    if found := kinds.kind_of_json(dict_in_file(os.fspath(path))):
+        return found
+    if len(re.findall(rb'</w>(?:"\s*:|\r?\n)', content)) > len(re.findall(rb'"\s*:|\n', content)) / 10:
+        return kinds.SUFFIXES
     if re.match(rb'\{\s*"[0-9]+"\s*:\s*"', start):
         way = "ids = {token: int(i) for i, token in json.load(open(path)).items()}"
         way += '; json.dump(ids, open("vocab.json", "w"))'

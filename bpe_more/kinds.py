@@ -69,11 +69,42 @@ def kind_of(content: Mapping[str, Any]) -> str:
     if model_type == "BPE" and "ByteLevel" not in steps:
         is_sentencepiece = content["model"].get("byte_fallback") or "Metaspace" in steps or "▁" in steps
         kind = "SentencePiece model" if is_sentencepiece else "BPE model of characters"
+    if suffix := content["model"].get("end_of_word_suffix"):
+        kind = f"model of words that end in {suffix!r:.20}, as CLIP's do"
     return f"this is a {kind}, not byte-level BPE: " if kind else ""
 
 
 NAMES = "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
+NPM = (  # the keys of an encoder are "explicit_n_vocab", "pat_str", "special_tokens" and "bpe_ranks"
+    "this is an encoder of the npm package tiktoken; to read it: e = json.load(open(path)); "
+    "ranks = {base64.b64decode(t): int(n) + i for _, n, *ts in map(str.split, e['bpe_ranks'].splitlines()) "
+    "for i, t in enumerate(ts)}; vocab, merges = read_tiktoken(ranks)"
+)
+SUFFIXES = "tokens end in </w>, like those of CLIP and subword-nmt: these are not merges of bytes"
+
+
+def kind_of_json(content: Mapping[str, Any]) -> str:
+    """Say what a file of JSON is that has no model; return "" if its entries don't tell."""
+    if isinstance(content.get("error"), str):
+        return f"this is a hub's error message, not a model: {content['error']!r:.150}; log in, and download again"
+    if isinstance(content.get("model_type"), str) or isinstance(content.get("architectures"), list):
+        return "these are the settings of a language model; load tokenizer.json, usually in the same folder"
+    roles = [name for name in ("bos_token", "eos_token", "unk_token", "tokenizer_class") if name in content]
+    if isinstance(content.get("added_tokens_decoder"), dict) or any(type(content[name]) is not int for name in roles):
+        return "these are the settings of a tokenizer; load tokenizer.json, usually in the same folder"
+    return NPM if isinstance(content.get("bpe_ranks"), str) else ""
+
+
 BEGINNINGS = {  # {the beginning of a file: what it is}
+    **{
+        beginning: f"this is compressed; decompress it first: {command} FILE"
+        for beginning, command in [(rb"\x1f\x8b", "gunzip"), (rb"\x28\xb5\x2f\xfd", "unzstd"), (rb"BZh", "bunzip2"),
+                                   (rb"\xfd7zXZ", "unxz"), (rb"PK\x03\x04", "unzip")]
+    },
+    rb"Access to model|Invalid username|(?:Entry|Repository) not found": (
+        "this is a hub's error message, not a model; log in, and download again"
+    ),
+    rb"(?:[^\t\n]+\t-?[0-9.e-]+\r?\n){2}": "this is the vocabulary of a SentencePiece model, not byte-level BPE",
     rb"GGUF": "this is a GGUF file; docs/compatibility.md has the lines that read its vocabulary",
     rb"\x80[\x02-\x05]": (
         "this is a pickle, which can run code, so it is not read; for nanochat's tokenizer.pkl, if you trust it: "

@@ -37,6 +37,10 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     unreachable     {{id: name}} of tokens of the file with the bytes of another token, whose names have
                     characters that stand for no byte, so that no program finds them in text
 
+    shared          {{id: special token}}: special tokens that are another token, too. Other programs know a
+                    token by its name in tokenizer.json, so "é" is also the byte E9, and a token that was
+                    added as "ferry" is also the one that merges make
+
     Two ids may have the same bytes if the second one is a special token's, or unreachable: if both 5 and 9
     are b"<s>", 9 is the special token.
 
@@ -48,19 +52,22 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
                  pattern: Any = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
                  rest: Mapping[str, Any] | None = None, ignore_merges: bool = False,
                  unreachable: Mapping[int, str] | None = None, lstrip: Iterable[str] = (),
-                 rstrip: Iterable[str] = ()) -> None:
+                 rstrip: Iterable[str] = (), shared: Mapping[int, str] | None = None) -> None:
         self._unreachable = {token_id: name for token_id, name in (unreachable or {}).items() if token_id in vocab}
         self._kept, self._normalized = bpe.check_special_tokens(kept), bpe.check_special_tokens(normalized)
         self._lstrip, self._rstrip = bpe.check_special_tokens(lstrip), bpe.check_special_tokens(rstrip)
         self._rest = dict(rest or {})
+        self._shared = dict(shared or {})
         self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
         specials = bpe.check_special_tokens(special_tokens)
-        vocab, second_ids = without_second_ids(vocab, specials, self._unreachable)
+        others = set(self._shared.values())
+        own = [special for special in specials if special not in others] if others else specials
+        vocab, second_ids = without_second_ids(vocab, own, self._unreachable)
         known: Any = merges.ids_for(vocab) if isinstance(merges, WordsFirst) else ()
-        first = [special for special in specials if special not in second_ids] if second_ids else specials
+        first = [special for special in own if special not in second_ids] if second_ids else own
         super().__init__(vocab, known or merges, first, pattern)
-        if second_ids:
-            self._special_ids |= second_ids
+        if second_ids or others:
+            self._special_ids |= second_ids | {special: token_id for token_id, special in self._shared.items()}
             self._special_ids = {special: self._special_ids[special] for special in specials}
             self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
         self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self._unreachable.items()}
@@ -71,7 +78,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         if self._ignore_merges:
             self._whole_words = self._ids.copy()
             self._whole_words.pop(b"", None)  # the empty token, which Whisper has, isn't a word
-            for token_id in self._special_ids.values():
+            for token_id in set(self._special_ids.values()).difference(self._shared):
                 if self._ids.get(self._vocab[token_id]) == token_id:
                     del self._whole_words[self._vocab[token_id]]
         elif not isinstance(merges, (tuple, MergeIds)):
@@ -115,7 +122,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         values = {
             "kept": self._kept, "normalized": self._normalized, "rest": self._rest,
             "ignore_merges": self._ignore_merges, "unreachable": self._unreachable,
-            "lstrip": self._lstrip, "rstrip": self._rstrip,
+            "lstrip": self._lstrip, "rstrip": self._rstrip, "shared": self._shared,
         }  # fmt: skip
         return {name: value for name, value in values.items() if value}
 
@@ -126,12 +133,14 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         shown = set(special_tokens)  # in a tuple, 10,000 of them would be looked up for a second
         hidden = {token_id for text, token_id in self._special_ids.items() if text not in shown}
         hidden.update(self._unreachable)
+        hidden.difference_update(self._shared)
         merges = self._known_merges
         if not hidden.isdisjoint(merges.numbers):  # no text has the tokens of such merges side by side
             applied = (ids for ids in merges if hidden.isdisjoint(ids))
             merges = MergeIds(array("I", itertools.chain.from_iterable(applied)))
         vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
-        return Tokenizer(vocab, merges, special_tokens, pattern, ignore_merges=self._ignore_merges)
+        shared = {token_id: special for token_id, special in self._shared.items() if special in shown}
+        return Tokenizer(vocab, merges, special_tokens, pattern, ignore_merges=self._ignore_merges, shared=shared)
 
     def _without_special_tokens(self) -> Tokenizer:
         return self._with_only(())
@@ -154,6 +163,25 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         with open(path, "rb") as file, formats.error_prefix(path), formats.paused_collector():
             model, settings = formats.read_tokenizer_json(file.read())
             return cls(*model, **settings)
+
+    @classmethod
+    def from_files(cls, vocab_filepath: bpe.FilePath, merges_filepath: bpe.FilePath,
+                   special_tokens: bpe.Strings = None, pattern: Any = "gpt2") -> Tokenizer:
+        """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
+
+        A special token is looked up as text, then as to_printable() writes it. If it isn't there, it
+        gets a new id. It may have the bytes of another token, as "  " beside "ĠĠ".
+        """
+        specials = bpe.check_special_tokens(special_tokens)
+        with open(vocab_filepath, "rb") as file, formats.error_prefix(vocab_filepath), formats.paused_collector():
+            names, vocab = formats.read_vocab(file.read(), specials)
+            ids_of(without_second_ids(vocab, specials, ())[0])  # called for its errors, which should name this file
+        with open(merges_filepath, encoding="utf-8-sig") as file, formats.error_prefix(merges_filepath):
+            merges = formats.merges_of_file(file.read(), names, vocab)
+            tokenizer = cls(vocab, merges, specials, pattern)
+        if isinstance(merges, MergeIds) and not tokenizer._ignore_merges:
+            tokenizer._warn_of_unreachable_tokens()
+        return tokenizer
 
     def save(self, folder: bpe.FilePath, *, bos_token: str | None = None,  # type: ignore[override]
              eos_token: str | None = None, pad_token: str | None = None, chat_template: str | None = None) -> None:
@@ -470,6 +498,26 @@ def most_threads(encoder: object) -> int:
     return 1 if in_python else bpe.MOST_WORKERS
 
 
+RANKS = "{name} has ranks of tiktoken: vocab, merges = read_tiktoken(path)"
+PACKED = "{name} is compressed: decompress it first"
+TWO_FILES = 'Tokenizer.from_files("{other}", "{name}").save(folder) makes it from these two'
+WAYS = {  # {the end of a file's name: what opens it}
+    "merges.txt": TWO_FILES, "vocab.bpe": TWO_FILES, ".tiktoken": RANKS, "tokenizer.model": RANKS,
+    ".json.gz": PACKED, ".json.zst": PACKED, ".gguf": "docs/compatibility.md has the lines that read {name}",
+}  # fmt: skip
+
+
+def way_to_load(folder: bpe.FilePath) -> str:
+    """Say what a folder without tokenizer.json has, and how to load it; "" if that is nothing that is known."""
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".model") and (what := formats.looks_like(os.path.join(folder, name))):
+            return f"; {name}: {what}"
+        for end, way in WAYS.items():
+            if name.endswith(end):
+                return "; " + way.format(name=name, other="encoder.json" if end == "vocab.bpe" else "vocab.json")
+    return ""
+
+
 def model_path(path: bpe.FilePath) -> bpe.FilePath:
     """Return the path of a tokenizer.json, or of a tekken.json: in a folder, or path. Raises FileNotFoundError."""
     is_folder = os.path.isdir(path)
@@ -478,7 +526,5 @@ def model_path(path: bpe.FilePath) -> bpe.FilePath:
             return file
     reason = "No such file or folder (from a hub, download tokenizer.json first)"
     if is_folder:
-        reason = "No tokenizer.json in this folder"
-        if os.path.exists(os.path.join(path, "merges.txt")):
-            reason += '; Tokenizer.from_files("vocab.json", "merges.txt").save(folder) makes it from these two'
+        reason = "No tokenizer.json in this folder" + way_to_load(path)
     raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))

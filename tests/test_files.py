@@ -6,6 +6,7 @@ import copy
 import errno
 import functools
 import gc
+import gzip
 import importlib.util
 import io
 import itertools
@@ -590,6 +591,16 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\ns
     (b"GGUF\x03\0\0\0", "this is a GGUF file"), (b"[PAD]\r\n" * 900 + b"[UNK]\r\n", "this is the vocabulary of a WordPiece model"),
     (b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n", "this is a SentencePiece model, not byte-level BPE"),
     (pickle.dumps({b"a": 1}), "this is a pickle, which can run code, so it is not read"),
+    (b'{"error":"Access to model x/y is restricted"}', "this is a hub's error message, .*'Access to model x/y is restricted'; log in"),
+    (b"Access to model x/y is restricted and you are not in the authorized list", "this is a hub's error message"),
+    (b'{"architectures": ["GPT2"]}', "these are the settings of a language model; load tokenizer.json"),
+    (b'{"model_type": "llama"}', "these are the settings of a language model; load tokenizer.json"),
+    (b'{"bos_token": {"content": "<s>"}}', "these are the settings of a tokenizer; load tokenizer.json"),
+    (b'{"added_tokens_decoder": {}}', "these are the settings of a tokenizer; load tokenizer.json"),
+    (gzip.compress(b"{}"), "this is compressed; decompress it first: gunzip FILE"),
+    (b"PK\x03\x04", "this is compressed; decompress it first: unzip FILE"),
+    ("<unk>\t0\n<s>\t0\n\u2581t\t-1.5\n".encode(), "this is the vocabulary of a SentencePiece model, not byte-level BPE"),
+    (b'{"a": 0, "a</w>": 1, "b": 1, "b</w>": 2}', "tokens end in </w>, like those of CLIP"),
 ])
 def test_a_file_that_is_no_model_is_said_to_be_what_it_looks_like(words_txt, data, text):
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
@@ -729,6 +740,16 @@ def test_the_two_files_may_have_a_bom_and_tokens_that_are_text(words_txt):
     assert bpe.Tokenizer.from_files(*paths).vocab == {**expected, 7: b"<d\xe9but>"}  # not named as a special token
 
 
+def test_the_two_files_may_give_a_special_token_the_bytes_of_another_token(words_txt):
+    """"  " beside "ĠĠ", as in the GGUF files of GPT-NeoX; 2 is a merge, and 3 the special token."""
+    paths = two_files({"Ġ": 0, "a": 1, "ĠĠ": 2, "  ": 3}, "Ġ Ġ")
+    tokenizer = bpe.Tokenizer.from_files(*paths, ["  "], "gpt2")
+    assert tokenizer.vocab == {0: b" ", 1: b"a", 2: b"  ", 3: b"  "} and tokenizer.special_ids == {"  ": 3}
+    assert (tokenizer.encode("a   a"), tokenizer.encode_ordinary("a   a")) == ([1, 3, 0, 1], [1, 2, 0, 1])
+    with pytest.raises(ValueError, match="vocab.json: the token b'  ' has two ids"):
+        bpe.Tokenizer.from_files(*paths)
+
+
 # The models that people have, rebuilt small. `pattern` is an expression, or a list of steps; the rest are entries.
 BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 OWN_PATTERN = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
@@ -834,6 +855,36 @@ def test_a_model_that_is_not_there_is_an_error_with_the_way_to_it(words_txt):
 
 
 @only_python
+@pytest.mark.parametrize("name, data, way", [
+    ("tokenizer.model", b"\n\x0e\n\x05<unk>\x15\0\0\0\0\x18\x02\n", "tokenizer.model: this is a SentencePiece model, not byte-level BPE"),
+    ("tokenizer.model", b"IQ== 0\n", r"tokenizer.model has ranks of tiktoken: vocab, merges = read_tiktoken\(path\)"),
+    ("o200k_base.tiktoken", b"IQ== 0\n", r"o200k_base.tiktoken has ranks of tiktoken: vocab, merges = read_tiktoken\(path\)"),
+    ("vocab.bpe", b"#version: 0.2\n", r'Tokenizer.from_files\("encoder.json", "vocab.bpe"\)'),
+    ("x.gguf", b"GGUF", "docs/compatibility.md has the lines that read x.gguf"),
+    ("tokenizer.json.gz", b"\x1f\x8b", "tokenizer.json.gz is compressed: decompress it first"),
+])  # fmt: skip
+def test_a_folder_without_tokenizer_json_says_what_is_there_and_how_to_load_it(tmp_path, name, data, way):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(FileNotFoundError, match=f"No tokenizer.json in this folder; {way}"):
+        bpe.Tokenizer.load(tmp_path)
+
+
+@only_c
+def test_the_lines_for_an_encoder_of_the_npm_package_tiktoken_read_it(tmp_path):
+    vocab = {token_id: token for token_id, token in trained(300)[0].items() if token_id != 256}
+    words = [base64.b64encode(token).decode() for token in vocab.values()]
+    ranks = f"! 0 {' '.join(words[:256])}\n! 257 {' '.join(words[256:])}"
+    path = tmp_path / "cl100k.json"
+    path.write_text(json.dumps({"pat_str": GPT2, "special_tokens": {END: 256}, "bpe_ranks": ranks}))
+    for read in (bpe.Tokenizer.load, bpe.read_tiktoken):
+        with pytest.raises(ValueError, match="this is an encoder of the npm package tiktoken; to read it: ") as caught:
+            read(path)
+    found = {"json": json, "base64": base64, "path": path, "read_tiktoken": bpe.read_tiktoken}
+    exec(str(caught.value).partition("to read it: ")[2], found)
+    assert found["vocab"] == vocab
+
+
+@only_python
 def test_files_with_ids_in_the_place_of_tokens_say_what_they_are_and_how_to_convert_them(words_txt):
     """Results of the course CS336 are often stored so. The lines of the errors make files that load."""
     tokenizer = bpe.Tokenizer.train("words.txt", 268)
@@ -931,7 +982,7 @@ def test_the_ranks_of_tiktoken_give_every_split_of_each_token(tmp_path, pattern)
     with pytest.raises(ValueError, match=r"1 special token, too: \[' the'\]; leave them out of .*tiktoken file"):
         bpe.Tokenizer(*bpe.read_tiktoken(path), [" the"], pattern)
     a_line = "line 1 must be a token in base64 and its rank"
-    for data, message in [(b"{}", a_line), (b"YQ==\n", a_line), (b"\x1f\x8b\x08", a_line), (b"YQ== x\n", a_line),
+    for data, message in [(b"{}", a_line), (b"YQ==\n", a_line), (b"\x1f\x8b\x08", "this is compressed; .*gunzip"), (b"YQ== x\n", a_line),
                               (b"dGh 0", a_line), (b"YQ== -5", a_line), (b"YQ== 1_0", a_line), (b" 5", a_line),
                               (b"YQ== 0\nYg== 1\nYWI= 1", "line 3 repeats a token or a rank: b'YWI= 1'"),
                               (b"YQ== 0\nYg== 1\nYQ== 2", "line 3 repeats a token or a rank: b'YQ== 2'"),
@@ -1393,6 +1444,81 @@ def test_special_tokens_with_the_names_of_bytes_that_a_vocabulary_lacks_are_save
         bpe.Tokenizer(*trained(300)).with_special_tokens(["é"]).save(tmp_path)
 
 
+@pytest.mark.parametrize("ignore_merges", [False, True])
+def test_added_tokens_that_are_also_bytes_or_merges_have_the_ids_of_tokenizers(tmp_path, ignore_merges):
+    """In tokenizer.json, "é" is the byte E9, "č" the byte 0D, and "ferry" may be a token that merges make."""
+    tokenizers, (vocab, merges) = need("tokenizers"), trained(1000)
+    bpe.Tokenizer(vocab, merges, [END]).save(tmp_path)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    theirs.add_special_tokens(["é", "ñ", "¡hola!", "<č>", "č", "ươ", "<ł>"])
+    theirs.add_tokens(["the", "ing", " the", "harbor"])
+    theirs.save(str(tmp_path / "tokenizer.json"))
+    path = changed(tmp_path, with_change("model", "ignore_merges", ignore_merges))
+    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), bpe.Tokenizer.load(path)
+    assert tokenizer.special_ids["é"] == 0xE9 and b"".join(merges[tokenizer.special_ids["the"] - 257]) == b"the"
+    rng, pieces = random.Random(3), [*tokenizer.special_tokens, "釀", "o", " ", "r\r", "<\r>", "m", " in", "\n"]
+    texts = ["".join(rng.choices(pieces, k=rng.randint(1, 8))) for _ in range(MANY)]
+    expected = [ids.ids for ids in theirs.encode_batch(texts)]
+    tokenizer.save(tmp_path / "again")
+    saved = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
+    assert [ids.ids for ids in saved.encode_batch(texts)] == expected
+    for same in (tokenizer, bpe.Tokenizer.load(tmp_path / "again"), pickle.loads(pickle.dumps(tokenizer))):
+        assert [same.encode(text) for text in texts] == expected
+        for text in ("é釀", "the thing"):
+            assert same.decode(same.encode(text)) == theirs.decode(same.encode(text), skip_special_tokens=False)
+    assert tokenizer.encode_ordinary("釀é") == bpe.Tokenizer(vocab, merges, [END]).encode("釀é")
+    tokenizer.prune(990).save(tmp_path / "again")
+    smaller = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
+    assert [tokenizer.prune(990).encode(text) for text in texts] == [ids.ids for ids in smaller.encode_batch(texts)]
+    longer = tokenizer.extend(texts=["abracadabra " * 9], n_tokens=5)
+    assert [longer.encode(text) for text in texts] == expected
+    assert tokenizer.sources(tokenizer)[0xE9] == [0xE9]
+    with pytest.raises(ValueError, match="'é' can't have another name: it is also a token of text"):
+        tokenizer.rename_special_tokens({"é": "<e>"})
+
+
+@only_python
+def test_a_special_token_may_have_any_name_that_no_other_token_has_in_files(tmp_path):
+    """However it comes into the model: "¡hola!" could be the byte A1 and then "hola!", which is no token."""
+    tokenizers, old = need("tokenizers"), bpe.Tokenizer(*trained(600), [END])
+    ways = [old.with_special_tokens(["¡hola!"]), old.rename_special_tokens({END: "¡hola!"}),
+            bpe.Tokenizer.train(texts=["¡hola! the"], vocab_size=258, special_tokens=["¡hola!"])]  # fmt: skip
+    for tokenizer in ways:
+        tokenizer.save(tmp_path)
+        expected = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("a ¡hola!").ids
+        assert tokenizer.encode("a ¡hola!") == bpe.Tokenizer.load(tmp_path).encode("a ¡hola!") == expected
+        assert expected[-1] == tokenizer.special_ids["¡hola!"]
+    for name in ("ñ", "đ", bpe.to_printable(b" the")):
+        for changed in (old.with_special_tokens([name]), old.rename_special_tokens({END: name})):
+            with pytest.raises(ValueError, match=f"special token '{name}' can't be saved: it looks like bytes"):
+                changed.save(tmp_path)
+        with pytest.raises(ValueError, match=f"special token '{name}' can't be saved: it looks like bytes"):
+            bpe.Tokenizer.train("nowhere.txt", 600, [name])
+
+
+@only_python
+def test_roles_stay_that_only_the_settings_list_with_the_ids_of_the_vocabulary(tmp_path):
+    """torchtitan's tokenizer.json has no added tokens: transformers takes them from tokenizer_config.json."""
+    transformers = need("transformers")
+    bpe.Tokenizer(*trained(300), [END, "<s>"]).save(tmp_path, eos_token=END)
+    changed(tmp_path, with_change("added_tokens", []))
+    config = json.loads((tmp_path / "tokenizer_config.json").read_bytes())
+    entry = {"content": END, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    config["added_tokens_decoder"] = {"256": entry, "300": {**entry, "content": "<s>"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    expected = transformers.AutoTokenizer.from_pretrained(str(tmp_path))(f"the{END}")["input_ids"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            bpe.Tokenizer.load(tmp_path).save(tmp_path)
+            theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+            assert (theirs.eos_token, theirs.eos_token_id) == (END, 256) and theirs(f"the{END}")["input_ids"] == expected
+    config["added_tokens_decoder"]["256"]["content"] = "<|im_end|>"  # the vocabulary has another token there
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "<|im_end|>"}))
+    with pytest.warns(UserWarning, match="eos_token '<|im_end|>'"):
+        bpe.Tokenizer.load(tmp_path).save(tmp_path)
+
+
 @only_c
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_of_another_program_goes_through_transformers_and_back(tmp_path, kind):
@@ -1553,11 +1679,15 @@ REFUSED = [
      r"the added token ' \\n' is whitespace and has lstrip, and another has rstrip"),
     *[(with_token(text, normalized=True), "overlaps another, and only one is normalized")
       for text in ("text|><", f"x{END}y", f"{END}y")],  # tokenizers looks for others first
-    (with_token("é"), "é|same bytes"),  # the name of the byte E9
+    (with_token("é"), r"added_tokens\.1\.id = 600 \(tokenizers gives 'é' the id 233\) is not"),  # the name of the byte E9
     (with_token(END, id=256, special=False), "duplicate.*endoftext"),
     (with_change("added_tokens", 0, "id", 300), r"added_tokens\.0\.id = 300"),
     (lambda content: [with_token("<x>", id=number)(content) for number in (600, 601)], "<x>"),
-    (with_token("<x>", id=601), r"added_tokens\.1\.id = 601"),
+    (with_token("<x>", id=601), r"added_tokens\.1\.id = 601 \(tokenizers gives '<x>' the id 600\) is not supported"),
+    (with_change("model", {"vocab": [["<pad>", 0.0], ["\u2581t", -2.5]], "unk_id": 2}), "SentencePiece model, not byte-level"),  # T5, 2020
+    (lambda content: [with_change("model", "end_of_word_suffix", "</w>")(content), *(
+        with_token(f"<{n}>", id=600 + n, single_word=True)(content) for n in range(20))],
+     "this is a model of words that end in '</w>', as CLIP's do, not byte-level BPE"),
     (with_change("model", "vocab", END, 9999), r"added_tokens\.0\.id"),
     (with_token("x\ufffd"), "special token"),
 ]  # fmt: skip

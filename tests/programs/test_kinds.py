@@ -170,7 +170,7 @@ def test_a_damaged_model_of_minbpe_is_an_error_with_its_name(tmp_path, text):
 
 
 def test_the_lines_of_the_docs_read_the_vocabulary_of_a_gguf_file(tmp_path, monkeypatch):
-    need("gguf")
+    gguf = need("gguf")
     monkeypatch.chdir(tmp_path)
     model = bpe.Tokenizer(*trained(1000), [END, "<pad>"])
     llama.write_gguf(model, "gpt-2", Path("model.gguf"))
@@ -179,6 +179,19 @@ def test_the_lines_of_the_docs_read_the_vocabulary_of_a_gguf_file(tmp_path, monk
     exec(regex.search(r"(?s)<!-- needs gguf -->\n```python\n(.*?)```", page)[1], found)
     ours = found["load_gguf"]("model.gguf", "gpt2")
     assert (ours.vocab, ours.merges, ours.special_ids) == (model.vocab, model.merges, model.special_ids)
+    vocab, merges = trained(1000)
+    assert b"  " in vocab.values()
+    model = bpe.Tokenizer({**vocab, 1000: b"  "}, merges, ["  "])  # as GPT-NeoX: a token, and an added token, too
+    llama.write_gguf(model, "gpt-2", Path("model.gguf"))
+    ours = found["load_gguf"]("model.gguf", "gpt2")
+    assert (ours.vocab, ours.special_ids) == (model.vocab, {"  ": 1000}) and ours.ids[b"  "] < 1000
+    assert [ours.encode(text) for text in texts()] == [model.encode(text) for text in texts()]
+    with monkeypatch.context() as patch:
+        patch.setattr(gguf.GGUFWriter, "add_tokenizer_model", lambda writer, _: writer.add_string("tokenizer.ggml.model", "bert"))
+        patch.setattr(gguf.GGUFWriter, "add_token_merges", lambda writer, _: None)  # as in BERT's files
+        llama.write_gguf(model, "gpt-2", Path("model.gguf"))
+    with pytest.raises(AssertionError, match="not byte-level BPE"):
+        found["load_gguf"]("model.gguf", "gpt2")
 
 
 @pytest.mark.parametrize("name", ["tokenizer.model.v1", "mistral_instruct_tokenizer_241114.model.v7"])

@@ -1385,14 +1385,16 @@ class Tokenizer:
 
     def encode_files(self, paths: Paths = None, output: FilePath = "", *, texts: Strings = None,
                      errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
-                     progress: bool = False, end: str | None = None, column: str | None = "text") -> int:
+                     progress: bool = False, begin: str | None = None, end: str | None = None,
+                     column: str | None = "text") -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
         output is required. numpy.load reads it. The docstring of bpe.train_bpe explains the options, and
-        errors; end= needs bpe_more.
+        errors; begin= and end= need bpe_more.
         """
-        if end is not None:
-            raise missing("encode_files(end=...)", "corpora.py")
+        for name, token in (("begin", begin), ("end", end)):
+            if token is not None:
+                raise missing(f"encode_files({name}=...)", "corpora.py")
         name = os.fspath(output)
         require(name.endswith(".npy"), "the name of the output must end in .npy: {!r}", name)
         corpus = self._corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress,

@@ -73,6 +73,9 @@ int bpe_words_get(const bpe_words *w, uint64_t min_count, uint8_t *bytes, uint64
 /* Count the words of n texts, concatenated; ends[i] is the end of text i, and each is at or after the one before. */
 int bpe_words_scan(bpe_words *w, const bpe_rules *rules, const uint8_t *texts, const uint64_t *ends, size_t n);
 
+/* Return the number of special tokens in n texts. */
+uint64_t bpe_count_specials(const bpe_rules *rules, const uint8_t *texts, const uint64_t *ends, size_t n);
+
 /* Free the words, so that each further call returns BPE_USED_UP: after an error, and when they are handed over. */
 void bpe_words_drop(bpe_words *w);
 
@@ -729,4 +732,18 @@ int bpe_words_scan(bpe_words *w, const bpe_rules *rules, const uint8_t *texts, c
     if (status == BPE_OK)
         status = scan_texts(&b, ends, n);
     return finish_words(w, status);
+}
+
+uint64_t bpe_count_specials(const bpe_rules *rules, const uint8_t *texts, const uint64_t *ends, size_t n)
+{
+    uint64_t count = 0;
+    const uint8_t *text = texts;
+    for (size_t i = 0; i < n; i++) {
+        while (text < texts + ends[i]) {
+            size_t length, special;
+            text = find_special(rules, text, texts + ends[i], &length, &special) + length;
+            count += special > 0;
+        }
+    }
+    return count;
 }

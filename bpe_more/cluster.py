@@ -16,7 +16,6 @@ import json
 import operator
 import os
 import posixpath
-import sys
 import tempfile
 import zlib
 from array import array
@@ -45,6 +44,7 @@ class Job(NamedTuple):
     n_tasks: int = 0
     digest: bytes = b""  # of the plan of counts, or of the tokenizer
     tokenizer: Any = None
+    begin: str | None = None
     end: str | None = None
 
 
@@ -89,21 +89,22 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     return models.Tokenizer(vocab, merges, checked.special_tokens, checked.pattern)
 
 
-def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: str, *, end: str | None = None,
-           shards: str = ".npy", **options: Any) -> int:
+def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: str, *, begin: str | None = None,
+           end: str | None = None, shards: str = ".npy", **options: Any) -> int:
     """Encode each file as a shard in a folder; return how many ids they have together.
 
     A shard has the name of its file, with .npy or .parquet after it, and a .json file with its source and the digest of
     the tokenizer. It is made again only if one of these has changed. At the end, index.json lists all shards.
 
-    end       as in encode_files: the id of this special token follows each text
+    begin     as in encode_files: the id of this special token comes before each text
+    end       and this one's follows it
     shards    ".npy", or ".parquet" with a row for each text, and a column of lists, "ids"
     options   errors, column, engine, progress, and workers for None
 
     Raises the errors of train().
     """
     bpe.require(shards in (".npy", ".parquet"), "shards must be .npy or .parquet, not {!r}", shards)
-    bpe.require(end is None or end in tokenizer.special_ids, "end must be a special token, not {!r}", end)
+    corpora.border_ids(tokenizer, begin, end)  # raises the error
     checked = tokenizer._options._replace(**options).checked()
     engine = engine_of(client, checked)
     files, folder = files_of(paths), absolute(folder)
@@ -111,12 +112,13 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: s
     both = {joined(folder, name) for name in names} & {file.path for file in files}
     bpe.require(not both, "the output {} is an input, too; name another folder", min(both, default=""))
     given = checked._replace(workers=1, progress=False)
-    job = Job("encoding", versions(), given, folder, digest=digest_of(tokenizer), tokenizer=tokenizer, end=end)
+    job = Job("encoding", versions(), given, folder, digest=digest_of(tokenizer), tokenizer=tokenizer)
+    job = job._replace(begin=begin, end=end)
     reports = engine.run(encode_file, list(zip(files, names)), job)
     entries = sorted(watched(reports, {"encoding": len(files)}, checked), key=operator.itemgetter("shard"))
     n_ids: int = sum(entry["ids"] for entry in entries)
-    index = {"tokenizer": job.digest.hex(), "dtype": f"uint{8 * tokenizer._id_bytes}", "end": end, "ids": n_ids}
-    write(joined(folder, "index.json"), bpe.to_json({**index, "shards": entries}).encode())
+    index = {"tokenizer": job.digest.hex(), "dtype": f"uint{8 * tokenizer._id_bytes}", "begin": begin, "end": end}
+    write(joined(folder, "index.json"), bpe.to_json({**index, "ids": n_ids, "shards": entries}).encode())
     return n_ids
 
 
@@ -263,8 +265,8 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
     """Encode a file, unless its shard is there; the result is the shard's entry in index.json."""
     (path, size, stamp), name = item
     target, options = joined(job.folder, name), job.options
-    given = {"errors": options.errors, "column": options.column}
-    entry = {"shard": name, "source": [path, size, stamp], "tokenizer": job.digest.hex(), "end": job.end, **given}
+    given = {"errors": options.errors, "column": options.column, "begin": job.begin, "end": job.end}
+    entry = {"shard": name, "source": [path, size, stamp], "tokenizer": job.digest.hex(), **given}
     names = names_in(posixpath.dirname(target))
     if {posixpath.basename(target), posixpath.basename(target) + ".json"} <= names:
         found = json.loads(read(f"{target}.json"))
@@ -273,7 +275,8 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
     remove(f"{target}.json")  # first: it must never describe another shard
     with fetched([path]) as [local], written(target) as new:
         if name.endswith(".npy"):
-            n_ids = job.tokenizer.encode_files(local, new, workers=1, engine=options.engine, end=job.end, **given)
+            corpus = job.tokenizer._corpus(local, None, workers=1, engine=options.engine, **given)
+            n_ids = corpora.encode_corpus(job.tokenizer, corpus, new)
         else:
             n_ids = encode_rows(job, local, new)
     write(f"{target}.json", bpe.to_json({**entry, "ids": n_ids}).encode())
@@ -284,8 +287,8 @@ def encode_rows(job: Job, path: str, output: str) -> int:
     """Write a Parquet file with a row of ids for each text; return how many ids there are."""
     pyarrow, parquet = package("pyarrow", output), package("pyarrow.parquet", output)
     tokenizer, options, n_bytes = job.tokenizer, job.options, job.tokenizer._id_bytes
-    end = b"" if job.end is None else tokenizer.special_ids[job.end].to_bytes(n_bytes, sys.byteorder)
-    tokenizer = tokenizer.ordinary if end else tokenizer
+    begin, end = corpora.border_ids(tokenizer, job.begin, job.end)
+    tokenizer = tokenizer.ordinary if begin or end else tokenizer
     corpus = tokenizer._corpus(path, None, errors=options.errors, column=options.column, workers=1)
     encoder = tokenizer._python_encoder() if options.engine == "python" else tokenizer._encoder
     results = corpus.run(functools.partial(encoder.encode_texts, kind=f"u{n_bytes}"), True)
@@ -309,7 +312,7 @@ def encode_rows(job: Job, path: str, output: str) -> int:
                 pieces.append(ids)
             else:
                 places = itertools.pairwise([0, *(n_bytes * place for place in ends)])
-                n_ids += write_rows([ids[start:stop] + end for start, stop in places])
+                n_ids += write_rows([begin + ids[start:stop] + end for start, stop in places])
         if is_one_text:  # also if it's empty
-            n_ids += write_rows([b"".join(pieces) + end])
+            n_ids += write_rows([begin + b"".join(pieces) + end])
     return n_ids

@@ -11,11 +11,12 @@ import itertools
 import operator
 import os
 import re
+import shlex
 import sys
 import time
 import warnings
 from argparse import ArgumentParser, HelpFormatter, Namespace
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import bpe
@@ -81,8 +82,9 @@ def make_parser() -> ArgumentParser:
     add_task("--compare", metavar="FILE", help="explain the first merge that differs from those of a merges.txt")
     extend = "learn more tokens for the model in a folder: CORPUS ... +10000, or +10k; old ids stay"
     add_task("--extend", metavar="MODEL", help=extend)
-    end = "with --encode: this special token ends each file, and is plain text in it"
+    end = "with --encode: this special token ends each file or row; special tokens in it are plain text"
     parser.add_argument("--end", metavar="TOKEN", help=end)
+    parser.add_argument("--begin", metavar="TOKEN", help="the same, before each file or row")
     column = "the column of Parquet and JSON Lines (.parquet, .jsonl, .json) that has the texts (default: text)"
     parser.add_argument("--column", metavar="NAME", help=column)
     parser.add_argument("--as", choices=["text"], dest="as_text", help="text: read JSON as plain text")
@@ -101,7 +103,8 @@ def parse(arguments: Sequence[str]) -> Namespace:
     parser = make_parser()
     try:
         args = parser.parse_intermixed_args(arguments)
-        args.show, args.pattern, args.end = map(text_in_utf8, (args.show, args.pattern, args.end))
+        args.show, args.pattern = map(text_in_utf8, (args.show, args.pattern))
+        args.begin, args.end = map(text_in_utf8, (args.begin, args.end))
         args.column = text_in_utf8(args.column)
         args.special_tokens = args.special_tokens and list(map(text_in_utf8, args.special_tokens))
         return args
@@ -132,7 +135,7 @@ def text_in_utf8(argument: str | None) -> str | None:
 
 TRAINING = ("special_tokens", "pattern", "errors", "min_word_count", "min_frequency", "workers", "engine", "column")
 EXTENDING = ("errors", "min_word_count", "min_frequency", "workers", "engine", "column")
-ENCODING = ("errors", "workers", "engine", "column", "end")
+ENCODING = ("errors", "workers", "engine", "column", "begin", "end")
 
 
 def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
@@ -189,11 +192,15 @@ def run(args: Namespace) -> int:
         given = given_options(args, ENCODING)
         check_names(args.corpus)
         corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
+        if not args.quiet:
+            corpus.counted = tokenizer.special_tokens
         n_ids = corpora.encode_corpus(tokenizer, corpus, args.encode)
         report(args, "model", description(tokenizer, args.model or "bpeModel"))
         report(args, "encoded", f"{bpe.plural(corpus.bytes_read, 'byte')} as {bpe.plural(n_ids, 'token')}")
+        for name, text in documents_notes(corpus, tokenizer.special_tokens):
+            report(args, name, text)
         report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
-        used = tokenizer.ordinary if args.end else tokenizer
+        used = tokenizer.ordinary if args.begin or args.end else tokenizer
         encoder = used._encoder if corpus.options.engine != "python" else None
     elif args.extend is not None:
         bpe.require(args.pattern is None and args.special_tokens is None,
@@ -245,6 +252,25 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
             report(args, "saved", folder)
     for warning in caught:
         report(args, "note", str(warning.message))
+
+
+def documents_notes(corpus: corpora.Corpus, special_tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield lines of the summary: how many documents were encoded, what separates them, and special tokens in text."""
+    usual = bpe.END_OF_TEXT if bpe.END_OF_TEXT in special_tokens else "".join(special_tokens[:1])
+    way = f"--end {shlex.quote(usual)}"
+    added = {f"--{name}": token for name, token in (("begin", corpus.begin), ("end", corpus.end)) if token is not None}
+    text = f"{corpus.n_documents:,}"
+    if not corpus.n_documents:
+        text = "0: the input has no rows"
+    elif added:
+        text += f", each with {' and '.join(added.values())}"
+    elif corpus.n_documents > 1:
+        text += f", with no token between them; to add one: {way}" if usual else ", with no token between them"
+    yield "documents", text
+    if corpus.n_specials:
+        text = f"{corpus.n_specials:,} in the text, read as "
+        text += f"plain text; for ids, leave out {' and '.join(added)}" if added else f"ids; for plain text: {way}"
+        yield "special tokens", text
 
 
 def check_names(paths: Iterable[str]) -> None:

@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import itertools
 import os
+import re
 import signal
 import sys
 import threading
@@ -43,13 +44,25 @@ class SmallFiles(tuple[bpe.Slice, ...]):
     """A slice of small files, each a text, which a worker reads."""
 
 
+class Border:
+    """The beginning or the end of a file, as a slice without text: encode_corpus writes `begin` or `end`."""
+
+    def __init__(self, is_end: bool) -> None:
+        self.is_end = is_end
+
+    def run(self, work: Callable[[Sequence[bytes]], T], errors: str) -> tuple[int, T]:
+        """Return how many bytes the texts have, and work(texts): there are none."""
+        return 0, work(())
+
+
 class Corpus(bpe.Corpus):
     """The files or texts of a call. In a slice of a file, texts are empty until a worker reads them.
 
     run() takes the place of map() and in_processes(), which don't read such slices.
     """
 
-    def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: bpe.Options, end: str | None = None) -> None:
+    def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: bpe.Options, begin: str | None = None,
+                 end: str | None = None) -> None:
         try:
             super().__init__(paths, texts, options)
         except OSError as error:
@@ -77,8 +90,11 @@ class Corpus(bpe.Corpus):
         no_size = [path == "-" or bpe.is_data(path, options) for path in self.paths]
         self.sizes = [0 if none else os.stat(path).st_size for path, none in zip(self.paths, no_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
-        self.end = end  # the special token that ends each encoded document
+        self.begin, self.end = begin, end  # the special tokens around each encoded document
         self.bytes_read = 0
+        self.n_documents = 0  # how many have been encoded: files of text, rows and texts
+        self.counted: Sequence[str] = ()  # special tokens that encode_corpus counts in text
+        self.n_specials = 0
 
     def run(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
             most_workers: int = bpe.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
@@ -110,16 +126,27 @@ class Corpus(bpe.Corpus):
                 yield from slices_of_small_files((path for path, _ in group), small)
                 continue
             for path, size in group:
+                is_document = not self.has_rows(path)
+                if is_document and self.begin is not None:
+                    yield Border(False)
                 if bpe.is_data(path, self.options):
                     from bpe_more import data
 
-                    yield from data.slices_of_file(path, slice_bytes, self.options, self.end)
-                    continue
-                slices_of = slices_of_file if size else bpe.slices_of_file  # a pipe is read here
-                with file_in_errors(path):
-                    yield from slices_of(path, slice_bytes, self.options)
-                if self.end is not None:
-                    yield bpe.Slice(path, size, size, (b"",), 0)  # an empty text: encode_corpus writes `end` after it
+                    yield from data.slices_of_file(path, slice_bytes, self.options)
+                else:
+                    slices_of = slices_of_file if size else bpe.slices_of_file  # a pipe is read here
+                    with file_in_errors(path):
+                        yield from slices_of(path, slice_bytes, self.options)
+                if is_document and self.end is not None:
+                    yield Border(True)
+
+    def has_rows(self, path: str) -> bool:
+        """Tell if a file has rows, each of which is a document."""
+        if not bpe.is_data(path, self.options):
+            return False
+        from bpe_more import data
+
+        return bool(data.kind_of(path, self.options)[0])
 
     def count(self) -> Any:  # in C, a table with the methods of a WordTable
         """Count words in a table of the C engine, or in a WordTable if C can't be used."""
@@ -427,8 +454,41 @@ def learn(table: Any, options: bpe.Options) -> Iterator[bpe.Learned]:
     return with_progress(merges, options.progress, learning_progress(merges_wanted))
 
 
+def special_counter(special_tokens: Sequence[str], in_threads: bool) -> Callable[[Sequence[bytes]], int]:
+    """Return a function that counts special tokens in texts: C's, or for other processes one that they can get."""
+    engine = bpe.find_engine()[0] if in_threads else None
+    if engine and not engine.lacks:
+        return engine.special_counter(special_tokens)  # type: ignore[no-any-return]
+    return functools.partial(count_specials, bpe.special_token_finder(tuple(special_tokens)))
+
+
+def count_specials(finder: re.Pattern[str], texts: Sequence[bytes]) -> int:
+    """Count special tokens in texts."""
+    return sum(len(finder.findall(text.decode("utf-8"))) for text in texts)
+
+
+def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes]:
+    """Return the ids of two special tokens as in an array, and b"" for None. Raises ValueError for other tokens."""
+    ids = []
+    for name, token in (("begin", begin), ("end", end)):
+        known = token is None or token in tokenizer.special_ids
+        bpe.require(known, "{} must be a special token, not {!r}", name, token)
+        n_bytes = 0 if token is None else tokenizer._id_bytes
+        ids.append(tokenizer.special_ids.get(token, 0).to_bytes(n_bytes, sys.byteorder))
+    return ids
+
+
+def encode_and_count(encode_texts: Callable[[Sequence[bytes]], Any], count: Callable[[Sequence[bytes]], int] | None,
+                     texts: Sequence[bytes]) -> tuple[Any, int]:
+    """Encode texts, and count special tokens in them."""
+    return encode_texts(texts), count(texts) if count else 0
+
+
 def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath) -> int:
-    """Write the token ids of a corpus into a .npy or .bin file; return how many there are."""
+    """Write the token ids of a corpus into a .npy or .bin file; return how many there are.
+
+    The corpus gets the number of documents, and of the special tokens in them that it names.
+    """
     name, id_bytes = os.fspath(output), tokenizer._id_bytes
     rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
     bpe.require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
@@ -438,23 +498,29 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath) -> int:
     check_outputs([output], corpus.paths)
     folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
     bpe.require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
-    end = b""
-    if corpus.end is not None:
-        end = tokenizer.special_ids[corpus.end].to_bytes(id_bytes, sys.byteorder)
+    begin, end = borders = border_ids(tokenizer, corpus.begin, corpus.end)
+    if any(borders):
         tokenizer = tokenizer.ordinary
     in_python = corpus.options.engine == "python"
     encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
     encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")  # it returns (ids, their ends)
     in_threads = not isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder)
-    results = corpus.run(encode_texts, in_threads, "encoding")
+    count = special_counter(corpus.counted, in_threads) if corpus.counted else None
+    task = functools.partial(encode_and_count, encode_texts, count)
+    results = corpus.run(task, in_threads, "encoding")
+    corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
     with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)
-        for part, (ids, ends) in results:
-            # whole texts or files, or the empty text after a file
-            if end and (isinstance(part, SmallFiles) or part.first_text is not None):
-                places = [0, *(place * id_bytes for place in ends)]
-                ids = b"".join(ids[start:stop] + end for start, stop in itertools.pairwise(places))
+        for part, ((ids, ends), n_specials) in results:
+            corpus.n_specials += n_specials
+            if isinstance(part, Border):
+                ids = borders[part.is_end]
+            elif isinstance(part, SmallFiles) or part.first_text is not None:  # whole files or texts
+                corpus.n_documents += 0 if isinstance(part, SmallFiles) else len(ends)
+                if any(borders):
+                    places = [0, *(place * id_bytes for place in ends)]
+                    ids = b"".join(begin + ids[start:stop] + end for start, stop in itertools.pairwise(places))
             file.write(ids)
         n_ids: int = (file.tell() - len(header)) // id_bytes
         if header:

@@ -204,7 +204,7 @@ def check_files(paths: Iterable[str], options: bpe.Options) -> None:
             open_parquet(path, options.column).close()
 
 
-def slices_of_file(path: str, slice_bytes: int, options: bpe.Options, end: str | None) -> Iterator[Any]:
+def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[Any]:
     """Cut a file into slices."""
     kind, packing = kind_of(path, options)
     with errors_in(path):
@@ -218,8 +218,6 @@ def slices_of_file(path: str, slice_bytes: int, options: bpe.Options, end: str |
             for data in bpe.cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
                 yield bpe.Slice(path, start, start + len(data), (data,))
                 start += len(data)
-            if end is not None:
-                yield bpe.Slice(path, start, start, (b"",), 0)  # as in Corpus.slices
 
 
 def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ import mmap
 import types
 import warnings
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import regex
@@ -127,6 +127,17 @@ class Engine(build_ffi.Engine):
         if hasattr(texts, "ends"):
             return self.ffi.from_buffer("uint8_t[]", texts.data), texts.ends[:]  # type: ignore[attr-defined]
         return b"".join(texts), array("Q", itertools.accumulate(map(len, texts)))
+
+    def special_counter(self, special_tokens: Iterable[str]) -> Callable[[Sequence[bytes]], int]:
+        """Return a function that counts special tokens in texts."""
+        specials = self.special_arguments(special_tokens)
+        rules = self.create("rules", *specials, self.ffi.NULL, build_ffi.new_seed())  # which need no pattern for that
+
+        def count(texts: Sequence[bytes]) -> int:
+            data, ends = self.joined(texts)
+            return self.lib.bpe_count_specials(rules, data, self.in_memory(ends), len(texts))  # type: ignore[no-any-return]
+
+        return count
 
     def encoder(self, tokenizer: Any) -> Encoder | None:
         """Create an encoder; None if C can't hold it (2**21 - 1 merges, or bytes and tokens of merges)."""

@@ -285,29 +285,35 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
     def encode_files(self, paths: bpe.Paths = None, output: bpe.FilePath = "", *, texts: bpe.Strings = None,
                      errors: bpe.Errors = "strict", workers: int | None = None, engine: bpe.EngineName = "auto",
-                     progress: bool = False, end: str | None = None, column: str | None = "text") -> int:
+                     progress: bool = False, begin: str | None = None, end: str | None = None,
+                     column: str | None = "text") -> int:
         """Encode files, or texts, as one array of token ids in the file `output`; return how many there are.
 
         numpy.load reads a .npy file: uint16 if the whole vocabulary fits, else uint32. A .bin file is the
         array alone, always of uint16, as nanoGPT reads it. With end="<|endoftext|>", or another special
-        token, its id follows each file or text, in which special tokens are plain text; by default no id
-        is added. The folder of the output must exist. The docstring of bpe.train_bpe explains the options,
-        and errors.
+        token, its id follows each file or text, in which special tokens are plain text; that of begin= comes
+        before each one. By default no id is added. The folder of the output must exist. The docstring of
+        bpe.train_bpe explains the options, and errors.
         """
-        corpus = self._corpus(paths, texts, end, errors=errors, workers=workers, engine=engine, progress=progress,
-                              column=column)
-        return corpora.encode_corpus(self, corpus, output)
+        corpus = self._corpus(paths, texts, begin, end, errors=errors, workers=workers, engine=engine,
+                              progress=progress, column=column)
+        n_ids = corpora.encode_corpus(self, corpus, output)
+        if not corpus.n_documents:
+            bpe.warn("no text: the input has no rows")
+        return n_ids
 
-    def _corpus(self, paths: bpe.Paths, texts: bpe.Strings, end: str | None = None, **given: Any) -> corpora.Corpus:
+    def _corpus(self, paths: bpe.Paths, texts: bpe.Strings, begin: str | None = None, end: str | None = None,
+                **given: Any) -> corpora.Corpus:
         """Return a corpus that is split into words the way this tokenizer does it."""
-        if end is not None:
-            bpe.require(end in self._special_ids, "end must be a special token, not {!r}", end)
-            given["special_tokens"] = ()
         options = self._options
+        if any(corpora.border_ids(self, begin, end)):
+            as_text = SpecialTokens(options.special_tokens)
+            as_text.are_text = True
+            options = options._replace(special_tokens=as_text)
         # encode_batch(["a short text"]) would take much longer if its options were checked again
         if any(getattr(options, name) != value for name, value in given.items()):
             options = options._replace(**given).checked()
-        return corpora.Corpus(paths, texts, options, end)
+        return corpora.Corpus(paths, texts, options, begin, end)
 
     def _tokens(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, and b"" for special tokens that are skipped."""

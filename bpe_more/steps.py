@@ -38,6 +38,7 @@ class SpecialTokens(tuple[str, ...]):
     normalized: tuple[str, ...] = ()  # found after the others, in normalized text
     lstrip: tuple[str, ...] = ()  # which remove the whitespace before them
     rstrip: tuple[str, ...] = ()  # and after them
+    are_text = False  # with end=: plain text in documents, but still not cut, so that they can be counted
 
 
 def check_special_tokens(special_tokens: bpe.Strings) -> SpecialTokens:
@@ -233,6 +234,8 @@ def sorted_marks(form: Any, run: str) -> str:
 def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) -> Iterator[int]:
     """Yield the indexes of text at which a cut changes no word: C's, then others, each in descending order."""
     given = special_tokens if isinstance(special_tokens, SpecialTokens) else SpecialTokens(special_tokens)
+    if given.are_text:
+        given = SpecialTokens()
     places = places_between_words(text, pattern, given)
     if not given.lstrip + given.rstrip:
         yield from places

@@ -73,8 +73,36 @@ def test_end_puts_a_token_after_each_file_and_is_only_for_encoding(main, words_t
     assert read_ids("ids.npy")[1] == expected
     status, _, stderr = main("a.txt", "--encode", "ids.npy", "--model", "model", "--end", "<other>")
     assert status == 2 and "end must be a special token" in one_line(stderr.encode())
-    status, _, stderr = main("a.txt", 300, "--end", END)
-    assert status == 2 and "'end' is not an option here" in one_line(stderr.encode())
+    for name in ("end", "begin"):
+        status, _, stderr = main("a.txt", 300, f"--{name}", END)
+        assert status == 2 and f"'{name}' is not an option here" in one_line(stderr.encode())
+
+
+@only_python
+def test_the_summary_counts_documents_and_special_tokens_in_them_and_says_what_to_type(main, words_txt):
+    assert main("words.txt", 300, "--model", "model", "--special-token", "<s>", "--quiet")[0] == 0
+    Path("rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ["low", f"{END}<s>low", ""]))
+    Path("a.txt").write_text(f"low{END}" * 2316)
+
+    def summary_of(*arguments):
+        status, _, stderr = main(*arguments, "--encode", "ids.npy", "--model", "model")
+        assert status == 0
+        return [summary(stderr).get(name) for name in ("documents", "special tokens")]
+
+    way = f"--end '{END}'"
+    assert summary_of("rows.jsonl") == [
+        f"3, with no token between them; to add one: {way}", f"2 in the text, read as ids; for plain text: {way}"
+    ]  # fmt: skip
+    assert summary_of("rows.jsonl", "--begin", "<s>", "--end", END) == [
+        f"3, each with <s> and {END}", "2 in the text, read as plain text; for ids, leave out --begin and --end"
+    ]  # fmt: skip
+    assert summary_of("a.txt") == ["1", f"2,316 in the text, read as ids; for plain text: {way}"]
+    assert summary_of("a.txt", "words.txt", "--end", END) == [
+        f"2, each with {END}", "2,316 in the text, read as plain text; for ids, leave out --end"
+    ]  # fmt: skip
+    assert summary_of("words.txt", "--begin", "<s>") == ["1, each with <s>", None]
+    Path("empty.jsonl").write_text("\n")
+    assert summary_of("empty.jsonl", "--end", END) == ["0: the input has no rows", None]
 
 
 @only_python

@@ -56,12 +56,13 @@ RUNNING = {"engine": "python", "progress": True}
 READING = {"errors": "replace", "workers": 2}
 FILES = {"column": "body"}
 SPECIAL = {"special_tokens": ("<x>",)}
+BORDERS = {"begin": "<t>", "end": "<t>"}
 PASSED_ON = {  # call -> what it works on; its options, with values that aren't the defaults
     "train_bpe": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIAL, **FILES, "pattern": "o200k"}),
     "Tokenizer.train": ({"input_path": "words.txt"}, {**TRAINING, **RUNNING, **READING, **SPECIAL, **FILES, "pattern": "o200k"}),
     "count_words": ({"paths": "words.txt"}, {**RUNNING, **READING, **SPECIAL, **FILES, "pattern": "o200k"}),
     "train_from_counts": ({"words": {b"ab": 9}}, {**TRAINING, **RUNNING, **SPECIAL}),
-    "tokenizer.encode_files": ({"paths": "words.txt", "output": "ids.npy"}, {**RUNNING, **READING, **FILES, "end": "<t>"}),
+    "tokenizer.encode_files": ({"paths": "words.txt", "output": "ids.npy"}, {**RUNNING, **READING, **FILES, **BORDERS}),
     "tokenizer.encode_batch": ({"texts": ["a"]}, READING),
     "tokenizer.encode_arrays": ({"texts": ["a"]}, READING),
     "tokenizer.encode_iterable": ({"iterable": ["a"]}, {"errors": "replace"}),
@@ -79,14 +80,14 @@ def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
     assert options.keys() == parameters.keys() - works_on.keys() - {"texts"}
     for option, value in options.items():
         assert parameters[option].default != value, option
-    expected = bpe.Options()._asdict() | {option: value for option, value in options.items() if option != "end"}
+    expected = bpe.Options()._asdict() | {option: value for option, value in options.items() if option not in BORDERS}
     if name.startswith("tokenizer."):
-        specials = () if "end" in options else ("<t>",)  # with `end`, they are plain text
-        expected |= {"special_tokens": specials, "pattern": "llama3"}
+        expected |= {"special_tokens": ("<t>",), "pattern": "llama3"}
 
     arrived = []
     monkeypatch.setattr(bpe.Options, "checked", lambda self, check=bpe.Options.checked: (arrived.append(check(self)), arrived[-1])[1])
     call(**works_on, **options)
     assert arrived[0]._asdict() == expected
+    assert arrived[0].special_tokens.are_text == ("end" in options)  # with `end`, they are plain text
     if name == "Tokenizer.train":
         assert (arrived[-1].pattern, arrived[-1].special_tokens) == ("o200k", ("<x>",))  # of the new tokenizer

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import decimal
 import gc
+import gzip
 import itertools
 import json
 import mmap
@@ -17,6 +18,7 @@ import sys
 import tracemalloc
 import unicodedata
 import warnings
+from pathlib import Path
 
 import pytest
 import regex
@@ -491,8 +493,70 @@ def test_documents_cannot_forge_their_end(tmp_path, engine):
         ids = array.array("H", (tmp_path / "ids.npy").read_bytes()[128:]).tolist()
         assert (n, ids) == (len(expected), expected)
     for end in ("<other>", 5):
-        with pytest.raises(ValueError, match="end must be a special token"):
-            tokenizer.encode_files(paths, tmp_path / "ids.npy", end=end)
+        for name in ("begin", "end"):
+            with pytest.raises(ValueError, match=f"{name} must be a special token, not {end!r}"):
+                tokenizer.encode_files(paths, tmp_path / "ids.npy", **{name: end})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("end", [None, "</s>"])
+@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
+def test_a_token_begins_each_document_whatever_its_size(tmp_path, cut, engine, workers, end, pattern):
+    cut(300)
+    tokenizer = bpe.Tokenizer(*trained(400), ["<s>", "</s>"], pattern)
+    documents = ["", "<s>low", "low lower</s>\n" * 90, "", "er", "", "<s></s>" * 99, ""]
+    expected = []
+    for text in documents:
+        ends = [] if end is None else [tokenizer.special_ids[end]]
+        expected += [tokenizer.special_ids["<s>"], *tokenizer.encode_ordinary(text), *ends]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    for number, text in enumerate(documents):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(text)
+        if number % 3 == 2:
+            Path(f"{path}.gz").write_bytes(gzip.compress(text.encode()))
+    files = [tmp_path / f"{number}.txt{'.gz' * (number % 3 == 2)}" for number in range(len(documents))]
+    options = {"begin": "<s>", "end": end, "engine": engine, "workers": workers}
+    for arguments in ({"paths": files}, {"texts": documents}, {"paths": tmp_path / "rows.jsonl"}):
+        n = tokenizer.encode_files(output=tmp_path / "ids.npy", **arguments, **options)
+        assert (n, read_ids(tmp_path / "ids.npy")[1]) == (len(expected), expected), arguments
+
+
+@pytest.mark.parametrize("end", [None, END])
+@pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
+def test_special_tokens_in_documents_are_counted_wherever_text_is_cut(tmp_path, cut, engine, end, pattern):
+    cut(300)
+    rng = random.Random(3)
+    tokenizer = bpe.Tokenizer(*trained(400), [END, "<|end|>", "<s>", "[x]", "[x]y", "é>", "<s>["], pattern)
+    find = bpe.special_token_finder(tokenizer.special_tokens).findall
+    parts = [*tokenizer.special_tokens, END, END, "low ", " lower\n", "<|", "|>", "e", " 9"]
+    documents = ["".join(rng.choices(parts, k=rng.choice([0, 3, 900]))) for _ in range(20)] + ["none here"] * 20
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    for number, text in enumerate(documents):
+        (tmp_path / f"{number}.txt").write_text(text)
+    files = [tmp_path / f"{number}.txt" for number in range(40)]
+    for paths, texts in ((files, None), (None, documents), (tmp_path / "rows.jsonl", None)):
+        corpus = tokenizer._corpus(paths, texts, None, end, engine=engine)
+        corpus.counted = tokenizer.special_tokens
+        corpora.encode_corpus(tokenizer, corpus, tmp_path / "ids.npy")
+        assert corpus.n_specials == sum(len(find(text)) for text in documents) > 1000
+        assert corpus.n_documents == 40
+
+
+@only_python
+def test_an_input_without_rows_is_a_warning(tmp_path):
+    tokenizer = bpe.Tokenizer(*trained(400), [END])
+    for name, data in (("a.jsonl", b""), ("b.jsonl", b"\n\n"), ("c.jsonl.gz", gzip.compress(b""))):
+        (tmp_path / name).write_bytes(data)
+        with pytest.warns(UserWarning, match="no text: the input has no rows") as caught:
+            assert tokenizer.encode_files(tmp_path / name, tmp_path / "ids.npy", end=END) == 0
+        assert caught[0].filename == __file__
+    with pytest.warns(UserWarning, match="no text: the input has no rows"):
+        tokenizer.encode_files(texts=[], output=tmp_path / "ids.npy")
+    (tmp_path / "empty.txt").write_bytes(b"")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tokenizer.encode_files(tmp_path / "empty.txt", tmp_path / "ids.npy", end=END) == 1
 
 
 def test_a_batch_gives_a_list_for_each_text_in_order():

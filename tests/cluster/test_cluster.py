@@ -63,6 +63,7 @@ def test_each_engine_gives_the_merges_and_the_ids_of_one_machine(client, corpus,
     assert found.merges == expected.merges and found.vocab == expected.vocab
     if kept:
         assert sorted(os.listdir(counts)) == [*(f"00000{number}.counts" for number in range(4)), "plan.json"]
+    options["begin"] = END if kept else None
     n_ids = cluster.encode(client, paths, found, str(tmp_path / "ids"), end=END, **options)
     shards = json.loads((tmp_path / "ids" / "index.json").read_text())["shards"]
     assert [shard["shard"] for shard in shards] == [f"{number}.{kind}.npy" for number in range(4)]
@@ -142,19 +143,36 @@ def test_shards_are_made_again_only_for_another_tokenizer_file_or_option(corpus,
     assert index["dtype"] == "uint16" and index["end"] == END
 
 
+def test_a_shard_with_another_begin_is_made_again(corpus, tmp_path):
+    tokenizer = bpe.Tokenizer.train(CORPUS, 300, [END, "<s>"])
+    encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), tokenizer, str(tmp_path))
+    n_ids = len(tokenizer.encode_ordinary((corpus / "1.txt").read_text(encoding="utf-8")))
+    encode()
+    for begin, end, more in ((END, None, 1), ("<s>", None, 1), ("<s>", END, 2)):
+        assert encode(begin=begin, end=end) == n_ids + more
+        ids = read_ids(tmp_path / "1.txt.npy")[1]
+        assert ids[0] == tokenizer.special_ids[begin] and (end is None or ids[-1] == tokenizer.special_ids[end])
+        index = json.loads((tmp_path / "index.json").read_text())
+        assert (index["begin"], index["end"]) == (begin, end)
+    with pytest.raises(ValueError, match="begin must be a special token, not '<t>'"):
+        encode(begin="<t>")
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_shards_in_parquet_have_a_row_for_each_text(corpus, tmp_path, kind):
     need("pyarrow")
     import pyarrow.parquet
 
     tokenizer, options = one_machine(corpus, "txt"), options_of(kind)
-    n_ids = cluster.encode(None, str(corpus / f"1.{kind}"), tokenizer, str(tmp_path), end=END, shards=".parquet", **options)
+    options |= {"begin": END, "end": END}
+    n_ids = cluster.encode(None, str(corpus / f"1.{kind}"), tokenizer, str(tmp_path), shards=".parquet", **options)
     table = pyarrow.parquet.read_table(tmp_path / f"1.{kind}.parquet")
     assert str(table.schema.field("ids").type) == "large_list<element: uint16>"
     rows = table["ids"].to_pylist()
     texts = [json.loads(line)["body"] for line in (corpus / "1.jsonl").open()]
     texts = ["".join(texts)] if kind == "txt" else texts
-    assert rows == [tokenizer.encode_ordinary(text) + [tokenizer.special_ids[END]] for text in texts]
+    end = tokenizer.special_ids[END]
+    assert rows == [[end, *tokenizer.encode_ordinary(text), end] for text in texts]
     assert n_ids == sum(map(len, rows))
 
 

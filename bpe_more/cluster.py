@@ -26,7 +26,7 @@ import bpe
 from bpe_more import corpora, models, outputs
 from bpe_more.data import kind_of, package
 from bpe_more.tasks import Report, engine_of, memory_hint, versions, watched
-from bpe_more.urls import File, absolute, fetched, files_of, joined, names_in, read, remove, write, written
+from bpe_more.urls import File, absolute, fetched, files_of, joined, names_in, place_of, read, remove, write, written
 
 WORD_BYTES, BUCKET_BYTES = 106, 500 << 20  # the memory for a word of a bucket, and for a bucket
 MOST_TASK_BYTES, LEAST_TASK_BYTES = 1 << 30, 16 << 20
@@ -68,6 +68,8 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     bpe.check_special_names(checked.special_tokens)
     engine = engine_of(client, checked)
     files = files_of(paths)
+    if counts is not None:
+        outputs.check_distinct(counts_files(absolute(counts), len(files)), [place_of(file.path) for file in files])
     with contextlib.ExitStack() as stack:
         if counts is None and engine.exchange is None:
             counts = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-counts-"))
@@ -109,8 +111,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: s
     engine = engine_of(client, checked)
     files, folder = files_of(paths), absolute(folder)
     names = shard_names(files, shards)
-    both = {joined(folder, name) for name in names} & {file.path for file in files}
-    bpe.require(not both, "the output {} is an input, too; name another folder", min(both, default=""))
+    outputs.check_distinct(shard_files(folder, names), [place_of(file.path) for file in files])
     given = checked._replace(workers=1, progress=False)
     job = Job("encoding", versions(), given, folder, digest=digest_of(tokenizer), tokenizer=tokenizer)
     job = job._replace(begin=begin, end=end)
@@ -175,6 +176,18 @@ def shard_names(files: Sequence[File], ending: str) -> list[str]:
     bpe.require(len(set(paths)) == len(paths), "a file is given twice")
     common = posixpath.dirname(os.path.commonprefix(paths))
     return [f"{path[len(common) :].lstrip('/')}{ending}" for path in paths]
+
+
+def shard_files(folder: str, names: Sequence[str]) -> list[str]:
+    """Return the paths of all files that encode() may write, as place_of() spells them."""
+    place = place_of(folder)
+    return [joined(place, name) for name in ["index.json", *names, *(f"{name}.json" for name in names)]]
+
+
+def counts_files(folder: str, most_tasks: int) -> list[str]:
+    """Return the paths of all files that train() may write in a folder of counts, as place_of() spells them."""
+    place = place_of(folder)
+    return [joined(place, name) for name in ["plan.json", *map(counts_name, range(most_tasks))]]
 
 
 def through_files(engine: Any, numbered: Sequence[Any], job: Job) -> Generator[Report, None, None]:

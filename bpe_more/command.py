@@ -34,6 +34,23 @@ NOT_UTF8_HINT = (
 )
 
 
+@contextlib.contextmanager
+def escaped_characters() -> Iterator[None]:
+    """Let standard output and standard error escape characters that a terminal can't show, in tokens for instance."""
+    streams: list[Any] = [sys.stdout, sys.stderr]
+    before = [getattr(stream, "errors", None) for stream in streams]
+    for stream in streams:
+        with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        for stream, errors in zip(streams, before):
+            with contextlib.suppress(AttributeError, ValueError, OSError):  # OSError: it was full
+                stream.reconfigure(errors=errors)
+
+
+@escaped_characters()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its status.
 
@@ -42,9 +59,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     SIGTERM.
     """
     atexit.register(gc.freeze)  # else Python searches all objects for garbage when it ends: a tenth of a short run
-    for stream in (sys.stdout, sys.stderr):  # show a token even if the terminal can't
-        with contextlib.suppress(AttributeError, ValueError):  # a stream that was replaced or closed
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         status = 0
         with outputs.sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help exits
@@ -194,7 +208,7 @@ def run(args: Namespace) -> int:
         corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
         if not args.quiet:
             corpus.counted = tokenizer.special_tokens
-        n_ids = corpora.encode_corpus(tokenizer, corpus, args.encode)
+        n_ids = corpora.encode_corpus(tokenizer, corpus, args.encode, [model_file(args)])
         report(args, "model", description(tokenizer, args.model or "bpeModel"))
         report(args, "encoded", f"{bpe.plural(corpus.bytes_read, 'byte')} as {bpe.plural(n_ids, 'token')}")
         for name, text in documents_notes(corpus, tokenizer.special_tokens):
@@ -219,7 +233,7 @@ def run(args: Namespace) -> int:
 
 def on_cluster(args: Namespace, size: int, progress: bool) -> None:
     """Train or encode with --cluster."""
-    from bpe_more import cluster, tasks  # only now: few runs need them
+    from bpe_more import cluster, tasks, urls  # only now: few runs need them
 
     tasks_here = args.explain, args.compare, args.extend
     bpe.require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
@@ -228,6 +242,8 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
         if args.encode is not None:
             tokenizer = load_model(args)
             given = given_options(args, ENCODING)
+            names = cluster.shard_names(urls.files_of(args.corpus), ".npy")
+            outputs.check_distinct(cluster.shard_files(args.encode, names), [model_file(args)])
             with tasks.connected(args.cluster) as client:
                 n_ids = cluster.encode(client, args.corpus, tokenizer, args.encode, progress=progress, **given)
             report(args, "model", description(tokenizer, args.model or "bpeModel"))
@@ -239,7 +255,10 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
             options = bpe.Options(**given, vocab_size=size).checked()
             folder = "bpeModel" if args.model is None else args.model
             bpe.check_special_names(options.special_tokens)
-            check_folder(folder, list(filter(os.path.exists, args.corpus)))  # not URLs
+            inputs = [urls.place_of(file.path) for file in urls.files_of(args.corpus)]
+            if args.counts is not None:
+                inputs += cluster.counts_files(args.counts, len(inputs))
+            check_folder(folder, inputs)
             given |= {"counts": args.counts, "buckets": args.buckets, "task_bytes": args.task_bytes}
             with tasks.connected(args.cluster) as client:
                 tokenizer = cluster.train(client, args.corpus, size, progress=progress, **given)
@@ -295,9 +314,14 @@ def engine_used(options: bpe.Options, encoder: Any = None) -> str:
 
 def load_model(args: Namespace) -> models.Tokenizer:
     """Load the model that the command line names."""
+    return models.Tokenizer.load(model_file(args))
+
+
+def model_file(args: Namespace) -> bpe.FilePath:
+    """Return the path of the file that load_model() reads."""
     folder = "bpeModel" if args.model is None else args.model
     bpe.require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
-    return models.Tokenizer.load(folder)
+    return models.model_path(folder)
 
 
 def description(tokenizer: models.Tokenizer, name: str) -> str:
@@ -317,7 +341,7 @@ def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
     folder = "bpeModel" if args.model is None and not rounds and not theirs else args.model
     if folder is not None:  # fail before an hour of training
         bpe.check_special_names(options.special_tokens)
-        check_folder(folder, corpus.paths)
+        check_folder(folder, corpus.paths if args.compare is None else [*corpus.paths, args.compare])
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     table, n_bytes = count(args, corpus, special_ids)
     least = options.min_word_count
@@ -351,7 +375,7 @@ def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
     return corpus, same
 
 
-def check_folder(folder: str, inputs: Sequence[str]) -> None:
+def check_folder(folder: str, inputs: Sequence[bpe.FilePath]) -> None:
     """Refuse a folder in which no model can be saved."""
     bpe.require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
     outputs.check_outputs(formats.model_files(folder), inputs)
@@ -382,12 +406,14 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     from bpe_more import changes
 
     tokenizer = models.Tokenizer.load(args.extend)
-    source = os.path.dirname(os.path.realpath(models.model_path(args.extend)))
+    old_file = models.model_path(args.extend)
+    source = os.path.dirname(old_file)
     folder = "bpeModel" if args.model is None else args.model
     check_names(args.corpus)
     corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
-    bpe.require(os.path.realpath(folder) != source, "--model must name another folder than that of the old model")
-    check_folder(folder, corpus.paths)
+    is_other = os.path.realpath(folder) != os.path.realpath(source)
+    bpe.require(is_other, "--model must name another folder than that of the old model")
+    check_folder(folder, [*corpus.paths, old_file, *formats.model_files(source)])
     for name in ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
         path = os.path.join(folder, name)
         is_stale = os.path.exists(path) and not os.path.exists(os.path.join(source, name))

@@ -484,10 +484,12 @@ def encode_and_count(encode_texts: Callable[[Sequence[bytes]], Any], count: Call
     return encode_texts(texts), count(texts) if count else 0
 
 
-def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath) -> int:
+def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: Sequence[bpe.FilePath] = ()) -> int:
     """Write the token ids of a corpus into a .npy or .bin file; return how many there are.
 
     The corpus gets the number of documents, and of the special tokens in them that it names.
+
+    inputs    files besides those of the corpus that the output must not replace
     """
     name, id_bytes = os.fspath(output), tokenizer._id_bytes
     rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
@@ -495,7 +497,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath) -> int:
     if name.endswith(".bin") and id_bytes > 2:
         most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
         raise ValueError(f"{most}; use a name that ends in .npy")
-    check_outputs([output], corpus.paths)
+    check_outputs([output], [*corpus.paths, *inputs])
     folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
     bpe.require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
     begin, end = borders = border_ids(tokenizer, corpus.begin, corpus.end)

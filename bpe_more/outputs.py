@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 
 import bpe
 
+LOCK_SECONDS = 5  # how long a run waits for another one that saves in the same folder
+
 
 def write_files(folder: bpe.FilePath, texts: Mapping[str, str]) -> None:
     """Write the files of a model into a folder. All are complete before the first one replaces an earlier one."""
@@ -44,7 +46,14 @@ def file_in_errors(path: bpe.FilePath) -> Iterator[None]:
 
 
 def check_outputs(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath] = ()) -> None:
-    """Refuse an output that is an input, or another output, even by way of links, or can't be replaced."""
+    """Refuse an output that is an input, or another output, or can't be replaced."""
+    check_distinct(outputs, inputs)
+    for path in outputs:
+        check_replaceable(os.path.realpath(path))
+
+
+def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath]) -> None:
+    """Refuse an output that is an input, or another output, even by way of links."""
     seen: dict[object, bpe.FilePath] = {}
     for number, path in enumerate([*inputs, *outputs]):
         try:
@@ -55,8 +64,6 @@ def check_outputs(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath
         text = "the output {} is the same file as {}, which is needed, too"
         bpe.require(not same, text, os.fspath(path), seen.get(key))
         seen[key] = path
-    for path in outputs:
-        check_replaceable(os.path.realpath(path))
 
 
 def check_replaceable(path: str) -> None:
@@ -108,7 +115,9 @@ def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = (),
             with file_in_errors(target), file:
                 file.flush()
                 sync(file)  # else a power cut could leave an empty file under the new name
-        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+        # a single file can't be mixed with those of another run, so it needs no lock
+        lock = locked(os.path.dirname(targets[0])) if len(targets) > 1 else contextlib.nullcontext()
+        with lock, delayed(signal.SIGINT), delayed(signal.SIGTERM):
             try:
                 rename(files, targets, stale)
             except OSError as error:
@@ -136,29 +145,64 @@ def open_temporary(path: str) -> BinaryIO:  # type: ignore[return]
             if time.time() - os.stat(temporary).st_mtime > 24 * 3600:  # of a run that was killed
                 os.unlink(temporary)
         with contextlib.suppress(FileExistsError):
-            return open(temporary, "xb")
+            file = open(temporary, "xb")  # noqa: SIM115
+            keep_owner_and_mode(temporary, path)
+            return file
+
+
+def keep_owner_and_mode(temporary: str, path: str) -> None:
+    """Give a new file the owner, the group and the mode of the one that it will replace, if there is one."""
+    with contextlib.suppress(OSError):
+        earlier = os.stat(path)
+        if os.name == "posix":
+            os.chmod(temporary, stat.S_IMODE(earlier.st_mode))
+            os.chown(temporary, earlier.st_uid, earlier.st_gid)  # mostly, only root may give a file away
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """Let other runs that save in a folder wait; signals end the wait. Raises OSError if one of them doesn't end."""
+    try:
+        import fcntl
+        descriptor = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):  # Windows
+        yield
+        return
+    deadline = time.monotonic() + LOCK_SECONDS
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                text = f"can't replace files in {folder}: another process holds its lock"
+                if time.monotonic() > deadline:
+                    raise OSError(f"{text}; end that process, or save in another folder") from None
+                time.sleep(0.01)
+                continue
+            except OSError:  # some networks have no locks
+                pass
+            break
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing isn't enough if a process was forked since
+        os.close(descriptor)
 
 
 def rename(files: list[BinaryIO], targets: Sequence[str], stale: Iterable[bpe.FilePath]) -> None:
-    """Give each temporary file its name, and remove the stale files after the first, while other runs wait."""
-    folder = None
-    try:
-        with contextlib.suppress(ImportError, OSError):  # Windows and some networks have no locks
-            import fcntl
-            folder = os.open(os.path.dirname(targets[0]), os.O_RDONLY)
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        for number, target in enumerate(targets):
-            os.replace(files[0].name, target)
-            files.pop(0)  # another run may use the temporary name now, so new_files() must not remove it
-            if number == 0:  # if this rename fails, all files of the earlier model are still there
-                for path in map(os.path.realpath, stale):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(path)
-        if folder is not None:
-            with contextlib.suppress(OSError):  # some file systems can't; the files are complete
-                os.fsync(folder)
-    finally:
-        if folder is not None:
+    """Give each temporary file its name, and remove the stale files after the first."""
+    for number, target in enumerate(targets):
+        os.replace(files[0].name, target)
+        files.pop(0)  # another run may use the temporary name now, so new_files() must not remove it
+        if number == 0:  # if this rename fails, all files of the earlier model are still there
+            for path in map(os.path.realpath, stale):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
+    with contextlib.suppress(OSError):  # Windows and some file systems can't; the files are complete
+        folder = os.open(os.path.dirname(targets[0]), os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
             os.close(folder)
 
 

@@ -95,6 +95,12 @@ def absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
+def place_of(path: str) -> str:
+    """Return the one form of a URL that its file system knows it by; for file://, and a path, the path."""
+    system, inner = file_system(path)
+    return path if system is None else str(system.unstrip_protocol(inner)).removeprefix("file://")
+
+
 def joined(folder: str, name: str) -> str:
     """Return the path of a file in a folder."""
     return f"{folder.rstrip('/')}/{name}"

@@ -10,6 +10,7 @@ import shutil
 import time
 import types
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -508,6 +509,18 @@ def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder,
     n_bytes = len(PART.encode()) - len(END) * PART.count(END)
     n_before, n_after = (len(model.encode(PART)) - PART.count(END) for model in (bpe.Tokenizer.load("old"), new))
     assert f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before" in log
+
+
+def test_the_settings_of_a_snapshot_of_a_hub_whose_files_are_links_come_along(main, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for name in ("snapshot", "blobs"):
+        Path(name).mkdir()
+    for path in Path("old").iterdir():
+        blob = Path("blobs", path.name.encode().hex())
+        blob.write_bytes(path.read_bytes())
+        Path("snapshot", path.name).symlink_to(f"../{blob}")
+    assert main("text.txt", "+9", "--extend", "snapshot", "--model", "new")[0] == 0
+    assert json.loads(Path("new/tokenizer_config.json").read_text())["model_max_length"] == 77
 
 
 @pytest.mark.parametrize("arguments, text", [

@@ -22,7 +22,7 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import corpora, explain
+from bpe_more import cluster, corpora, explain
 from shared import naive_counts, one_line, read_ids, wait_for
 from test_bpe import (
     CORPUS,
@@ -537,6 +537,85 @@ def test_an_output_is_never_an_input_or_another_output(main, error, by_link):
             save()
 
 
+def encode_files(name):
+    bpe.Tokenizer.load("old").encode_files(["other.txt", name], "a.npy")
+
+
+def cluster_encode(name):
+    cluster.encode(None, name, bpe.Tokenizer.load("old"), "ids")
+
+
+def cluster_train(name):
+    cluster.train(None, name, 300, counts="counts")
+
+
+# what is read, what would be written, and a command, or a function that gets the name of the first
+READ_AND_WRITTEN = [
+    ("text.txt", "new/merges.txt", "{} 300 --model new"),
+    ("text.txt", "new/chat_template.jinja", "other.txt {} 300 --model new"),
+    ("old/merges.txt", "new/merges.txt", "text.txt 300 --model new --compare {}"),
+    ("text.txt", "a.npy", "{} --encode a.npy --model old"),
+    ("text.txt", "a.bin", "other.txt {} --encode a.bin --model old"),
+    ("old/tokenizer.json", "a.npy", "text.txt --encode a.npy --model {}"),
+    ("text.txt", "new/tokenizer.json", "{} +9 --extend old --model new"),
+    ("old/tokenizer.json", "new/tokenizer.json", "text.txt +9 --extend {} --model new"),
+    ("old/tokenizer.json", "new/merges.txt", "text.txt +9 --extend old --model new"),
+    ("old/tokenizer_config.json", "new/tokenizer_config.json", "text.txt +9 --extend old --model new"),
+    ("old/vocab.json", "new/vocab.json", "text.txt +9 --extend old --model new"),
+    ("text.txt", "new/merges.txt", "{} 300 --cluster local --model new"),
+    ("counts/plan.json", "new/merges.txt", "text.txt 300 --cluster local --counts counts --model new"),
+    ("text.txt", "counts/plan.json", "{} 300 --cluster local --counts counts --model new"),
+    ("text.txt", "counts/000000.counts", "{} 300 --cluster local --counts counts --model new"),
+    ("text.txt", "ids/index.json", "{} --cluster local --encode ids --model old"),
+    ("other.txt", "ids/text.txt.npy", "text.txt {} --cluster local --encode ids --model old"),
+    ("other.txt", "ids/text.txt.npy.json", "text.txt {} --cluster local --encode ids --model old"),
+    ("old/tokenizer.json", "ids/index.json", "text.txt --cluster local --encode ids --model {}"),
+    ("text.txt", "a.npy", encode_files), ("text.txt", "ids/index.json", cluster_encode),
+    ("text.txt", "counts/plan.json", cluster_train), ("text.txt", "counts/000000.counts", cluster_train),
+]
+WAYS = {
+    "name": "{}".format, "relative path": "new/../{}".format, "link": os.symlink, "hard link": os.link,
+    "pattern": lambda name: f"{name[:-1]}[{name[-1]}]", "other case": str.upper,
+}  # fmt: skip
+HAS_CASE = not os.path.exists(__file__.upper())  # the file system tells a.txt from A.TXT
+
+
+def ways_of(command):
+    """The ways to name what a command reads that can be tried."""
+    if not callable(command) and "{}" not in command:
+        return ["link", "hard link"]
+    has_patterns = "cluster" in getattr(command, "__name__", command) and "--model {}" not in str(command)
+    return [way for way in WAYS if (way != "pattern" or has_patterns) and (way != "other case" or not HAS_CASE)]
+
+
+@only_python
+@pytest.mark.parametrize("path, output, command, way", [(*row, way) for row in READ_AND_WRITTEN for way in ways_of(row[2])])
+def test_nothing_that_is_read_is_ever_written(error, tmp_path, monkeypatch, path, output, command, way):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("new", "counts", "ids"):
+        os.mkdir(folder)
+    for name in ("text.txt", "other.txt"):
+        Path(name).write_text("low low lower")
+    bpe.Tokenizer.train("text.txt", 260, [END]).save("old")
+    Path(path).touch()  # counts/plan.json
+    if "link" in way:
+        WAYS[way](os.path.abspath(path), output)
+        name = path
+    else:
+        shutil.move(path, output)
+        name = WAYS[way](output)
+    everything = lambda: {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}  # noqa: E731
+    before = everything()
+    if callable(command):
+        with pytest.raises(ValueError) as caught:
+            command(name)
+        text = str(caught.value)
+    else:
+        text = error(*command.format(name).split())
+    assert regex.search("is the same file as|must name another folder than that of the old model", text)
+    assert everything() == before
+
+
 def test_standard_input_may_not_be_the_output(words_txt):
     bpe.Tokenizer.train("words.txt", 262).save("bpeModel")
     shutil.copy("words.txt", "a.npy")
@@ -835,6 +914,20 @@ def test_a_closed_or_replaced_standard_error_does_not_cost_the_training(words_tx
         assert bpe.train_bpe("words.txt", 300, [END], progress=True) == expected
         assert bpe.main(["words.txt", "300"]) == 0
     assert model_in("bpeModel") == expected
+
+
+@only_python
+@pytest.mark.parametrize("arguments, status", [(["--show", "é"], 0), (["--help"], 0), (["missing.txt", "300"], 2)])
+def test_main_leaves_the_streams_of_its_caller_as_they_were(words_txt, monkeypatch, arguments, status):
+    bpe.Tokenizer(*trained(300)).save("bpeModel")
+    streams = [io.TextIOWrapper(io.BytesIO(), "ascii", errors) for errors in ("strict", "ignore")]
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", streams[0])
+        patched.setattr(sys, "stderr", streams[1])
+        assert bpe.main(arguments) == status
+    assert [stream.errors for stream in streams] == ["strict", "ignore"]
+    if "é" in arguments:
+        assert streams[0].buffer.getvalue().startswith(b"\\xe9")
 
 
 @only_python

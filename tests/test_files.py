@@ -16,8 +16,11 @@ import os
 import pickle
 import random
 import shutil
+import signal
+import stat
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -508,6 +511,94 @@ def test_only_regular_files_are_replaced_and_anything_else_is_an_error(main, mak
     status, _, stderr = main("words.txt", *arguments)
     assert status == 2 and "not a regular file" in stderr.splitlines()[-1]
     assert not os.path.isfile(path) and not list(Path().glob("**/*.tmp"))
+
+
+@contextlib.contextmanager
+def lock_of_another_process(folder):
+    """Lock a folder, as a run does that is stopped during a save."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+with_locks = pytest.mark.skipif(sys.platform == "win32", reason="no locks of folders here")
+
+
+@only_python
+@with_locks
+@pytest.mark.parametrize("number, expected", [(signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (143, "terminated"))])
+def test_a_signal_ends_the_wait_for_another_save_and_nothing_stays(main, number, expected):
+    bpe.Tokenizer(*trained(300)).save("model")
+    before = files_of("model")
+    timer = threading.Timer(1, os.kill, (os.getpid(), number))
+    with lock_of_another_process("model"):
+        timer.start()
+        status, _, stderr = main("words.txt", 280, "--model", "model")
+    timer.join()
+    assert (status, stderr.splitlines()[-1]) == expected and files_of("model") == before
+
+
+@only_python
+@with_locks
+def test_another_save_that_does_not_end_is_an_error_and_the_training_is_not_lost(main, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(outputs, "LOCK_SECONDS", 0.1)
+    tokenizer = bpe.Tokenizer(*trained(300))
+    tokenizer.save("model")
+    before = files_of("model")
+    with lock_of_another_process("model"):
+        text = "can't replace files in .*model: another process holds its lock; end that process, or save in another folder"
+        with pytest.raises(OSError, match=text):
+            tokenizer.save("model")
+        status, _, stderr = main("words.txt", 280, "--model", "model")
+        match = regex.fullmatch(f"error: {text}; the model is in (.*)", stderr.splitlines()[-1])
+        assert status == 2 and model_in(match[1]) == bpe.train_bpe("words.txt", 280, [END])
+        tokenizer.encode_files("words.txt", "model/ids.npy")  # a single file needs no lock
+    (Path("model") / "ids.npy").unlink()
+    assert files_of("model") == before
+
+
+@only_python
+@with_locks
+def test_a_process_that_is_forked_during_a_save_does_not_keep_the_lock(tmp_path, monkeypatch):
+    monkeypatch.setattr(outputs, "LOCK_SECONDS", 0)
+    with outputs.locked(str(tmp_path)):
+        child = os.fork()
+        if not child:
+            signal.pause()
+    try:
+        with outputs.locked(str(tmp_path)):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@only_python
+@pytest.mark.skipif(os.name != "posix", reason="no modes here")
+@pytest.mark.parametrize("mode", [0o664, 0o600, 0o444])
+def test_files_that_are_replaced_keep_their_modes_and_owners(words_txt, mode):
+    tokenizer = bpe.Tokenizer(*trained(300))
+    tokenizer.save("model")
+    tokenizer.encode_files("words.txt", "ids.npy")
+    umask = os.umask(0o022)
+    os.umask(umask)
+    paths = [*Path("model").iterdir(), Path("ids.npy")]
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask for path in paths)
+    for path in paths:
+        if os.geteuid() == 0:
+            os.chown(path, 54321, 54322)
+        path.chmod(mode)
+    about = lambda: [(path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) for path in paths]  # noqa: E731
+    before = about()
+    bpe.Tokenizer(*trained(400)).save("model")
+    tokenizer.encode_files("words.txt", "ids.npy")
+    assert about() == before and bpe.Tokenizer.load("model").vocab == trained(400)[0]
 
 
 class FullDisk(io.FileIO):

@@ -311,6 +311,29 @@ def test_an_object_store_has_texts_counts_and_shards(corpus, tmp_path, kind):
     store.store.clear()
 
 
+def test_what_is_read_is_never_written_if_urls_name_it(tmp_path):
+    store = need("fsspec").filesystem("memory")
+    store.store.clear()
+    text, tokenizer = b"low low lower", bpe.Tokenizer({}, [])
+    (tmp_path / "index.json").write_bytes(text)
+    (tmp_path / "plan.json").write_bytes(text)
+    for name in ("index.json", "plan.json"):
+        store.pipe(f"/bucket/{name}", text)
+        names = [
+            ("memory://bucket/*.json", "memory:///bucket/"), ("memory:///bucket/" + name, "memory://bucket"),
+            (str(tmp_path / name), tmp_path.as_uri()), ((tmp_path / name).as_uri(), str(tmp_path)),
+        ]  # fmt: skip
+        for path, folder in names:
+            with pytest.raises(ValueError, match="is the same file as"):
+                if name == "plan.json":
+                    cluster.train(None, path, 300, counts=folder)
+                else:
+                    cluster.encode(None, path, tokenizer, folder)
+        assert store.cat(f"/bucket/{name}") == (tmp_path / name).read_bytes() == text
+    assert len(store.ls("/bucket")) == len(os.listdir(tmp_path)) == 2
+    store.store.clear()
+
+
 def test_errors_name_the_url(corpus, web):
     with pytest.raises(OSError, match=f"^{web}/none.txt: No such file$"):
         cluster.train(None, [f"{web}/0.txt", f"{web}/none.txt"], 300)

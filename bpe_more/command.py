@@ -208,7 +208,7 @@ def run(args: Namespace) -> int:
         corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
         if not args.quiet:
             corpus.counted = tokenizer.special_tokens
-        n_ids = corpora.encode_corpus(tokenizer, corpus, args.encode, [model_file(args)])
+        n_ids = corpora.encode_corpus(tokenizer, corpus, args.encode, files_read(args.model))
         report(args, "model", description(tokenizer, args.model or "bpeModel"))
         report(args, "encoded", f"{bpe.plural(corpus.bytes_read, 'byte')} as {bpe.plural(n_ids, 'token')}")
         for name, text in documents_notes(corpus, tokenizer.special_tokens):
@@ -243,7 +243,7 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
             tokenizer = load_model(args)
             given = given_options(args, ENCODING)
             names = cluster.shard_names(urls.files_of(args.corpus), ".npy")
-            outputs.check_distinct(cluster.shard_files(args.encode, names), [model_file(args)])
+            outputs.check_distinct(cluster.shard_files(args.encode, names), files_read(args.model))
             with tasks.connected(args.cluster) as client:
                 n_ids = cluster.encode(client, args.corpus, tokenizer, args.encode, progress=progress, **given)
             report(args, "model", description(tokenizer, args.model or "bpeModel"))
@@ -314,14 +314,15 @@ def engine_used(options: bpe.Options, encoder: Any = None) -> str:
 
 def load_model(args: Namespace) -> models.Tokenizer:
     """Load the model that the command line names."""
-    return models.Tokenizer.load(model_file(args))
-
-
-def model_file(args: Namespace) -> bpe.FilePath:
-    """Return the path of the file that load_model() reads."""
     folder = "bpeModel" if args.model is None else args.model
     bpe.require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
-    return models.model_path(folder)
+    return models.Tokenizer.load(folder)
+
+
+def files_read(model: str | None) -> list[bpe.FilePath]:
+    """Return the paths of a model's files, which no output may replace: load() and --extend read some of them."""
+    path = models.model_path("bpeModel" if model is None else model)
+    return [path, *formats.model_files(os.path.dirname(path))]
 
 
 def description(tokenizer: models.Tokenizer, name: str) -> str:
@@ -406,14 +407,13 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     from bpe_more import changes
 
     tokenizer = models.Tokenizer.load(args.extend)
-    old_file = models.model_path(args.extend)
-    source = os.path.dirname(old_file)
+    source = os.path.dirname(models.model_path(args.extend))
     folder = "bpeModel" if args.model is None else args.model
     check_names(args.corpus)
     corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
     is_other = os.path.realpath(folder) != os.path.realpath(source)
     bpe.require(is_other, "--model must name another folder than that of the old model")
-    check_folder(folder, [*corpus.paths, old_file, *formats.model_files(source)])
+    check_folder(folder, [*corpus.paths, *files_read(args.extend)])
     for name in ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
         path = os.path.join(folder, name)
         is_stale = os.path.exists(path) and not os.path.exists(os.path.join(source, name))

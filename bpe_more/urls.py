@@ -65,7 +65,7 @@ def named_by(path: str) -> Iterator[File]:
             about = os.stat(name)
             bpe.require(is_pattern or not os.path.isdir(name), folder, path, path)
             if not os.path.isdir(name):
-                yield File(os.path.abspath(name), about.st_size, str(about.st_mtime_ns))
+                yield File(absolute(name), about.st_size, str(about.st_mtime_ns))
         return
     is_pattern = bool(re.search(r"[*[]", inner))  # "?" begins the query of a URL
     for name in sorted(system.glob(inner)) if is_pattern else [inner]:
@@ -92,7 +92,12 @@ def errors_of(path: str) -> Iterator[None]:
 
 def absolute(path: str) -> str:
     """Return a path that means the same in every process of a machine."""
-    return path if "://" in path else os.path.abspath(path)
+    if "://" in path:
+        return path
+    if ".." in path.split(os.sep):  # "link/..": abspath() would take away both, wherever the link leads
+        folder, name = os.path.split(path)
+        path = os.path.join(os.path.realpath(folder), name)
+    return os.path.abspath(path)
 
 
 def place_of(path: str) -> str:

@@ -557,6 +557,7 @@ READ_AND_WRITTEN = [
     ("text.txt", "a.npy", "{} --encode a.npy --model old"),
     ("text.txt", "a.bin", "other.txt {} --encode a.bin --model old"),
     ("old/tokenizer.json", "a.npy", "text.txt --encode a.npy --model {}"),
+    ("old/tokenizer_config.json", "a.npy", "text.txt --encode a.npy --model old"),
     ("text.txt", "new/tokenizer.json", "{} +9 --extend old --model new"),
     ("old/tokenizer.json", "new/tokenizer.json", "text.txt +9 --extend {} --model new"),
     ("old/tokenizer.json", "new/merges.txt", "text.txt +9 --extend old --model new"),

@@ -311,6 +311,19 @@ def test_an_object_store_has_texts_counts_and_shards(corpus, tmp_path, kind):
     store.store.clear()
 
 
+def test_two_dots_after_a_link_mean_the_folder_above_where_it_leads(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("there/inner")
+    (tmp_path / "text.txt").write_text("another file")
+    (tmp_path / "there" / "text.txt").write_text("low")
+    tokenizer = bpe.Tokenizer.train(CORPUS, 300, [END])
+    for folder in ("link/../ids", "link/.."):
+        assert cluster.encode(None, "link/../text.txt", tokenizer, folder) == len(tokenizer.encode("low"))
+        assert read_ids(os.path.realpath(folder) + "/text.txt.npy")[1] == tokenizer.encode("low")
+    assert os.listdir(tmp_path / "there" / "ids") and not (tmp_path / "ids").exists()
+
+
 def test_what_is_read_is_never_written_if_urls_name_it(tmp_path):
     store = need("fsspec").filesystem("memory")
     store.store.clear()
@@ -330,7 +343,7 @@ def test_what_is_read_is_never_written_if_urls_name_it(tmp_path):
                 else:
                     cluster.encode(None, path, tokenizer, folder)
         assert store.cat(f"/bucket/{name}") == (tmp_path / name).read_bytes() == text
-    assert len(store.ls("/bucket")) == len(os.listdir(tmp_path)) == 2
+    assert len(store.find("/bucket")) == len(os.listdir(tmp_path)) == 2
     store.store.clear()
 
 

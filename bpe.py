@@ -887,6 +887,9 @@ class Slice(NamedTuple):
     first_text: int | None = None  # the number of texts[0] among all texts; None for a part of a file
 
 
+STDIN = ("-", "-.jsonl")  # names of standard input; with bpe_more, the second one is JSON Lines
+
+
 class Corpus:
     """The files or texts of a call. Raises ValueError or OSError if they can't be read."""
 
@@ -899,7 +902,7 @@ class Corpus:
             self.paths = [os.fsdecode(path) for path in listed]
             require(self.paths, "no file: the list of paths is empty")
         for path in self.paths:
-            if path != "-":
+            if path not in STDIN:
                 os.stat(path)  # a missing file is an error before the first one is read
             files = os.path.join(path, "*.txt")
             require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, files)
@@ -935,7 +938,7 @@ class Corpus:
 def is_data(path: str, options: Options) -> bool:
     """Tell if a file is compressed, or has texts in its rows, as bpe_more/data.py reads them."""
     rows = () if options.column is None else (".jsonl", ".ndjson", ".json")
-    return path.lower().endswith((".parquet", ".gz", ".zst", *rows))
+    return path.lower().endswith((".parquet", ".arrow", ".feather", ".gz", ".zst", *rows))
 
 
 def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
@@ -955,6 +958,9 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
         encode = functools.partial(to_utf8, errors=errors)
     collected: list[bytes] = []
     n_bytes = 0
+    if isinstance(texts, Mapping):
+        keys = ", ".join(map(repr, texts))
+        raise TypeError(f"texts must be an iterable of strings, not a {type(texts).__name__} with the keys {keys:.200}")
     texts = iter(texts)
     for number, text in enumerate(texts):
         try:

@@ -4,6 +4,7 @@ bpe.py defines the results; this folder must give the same.
 
     outputs     files that are whole or not there
     corpora     counting and encoding on all cores, with progress
+    inputs      inputs that can't be read as they are: what they are, and the way out
     data        columns of Arrow, Parquet, JSON Lines, and compressed files
     changes     more tokens from new text, other names for special tokens, fewer tokens
     steps       patterns in several steps, and limits for patterns of strangers

@@ -68,6 +68,7 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     bpe.check_special_names(checked.special_tokens)
     engine = engine_of(client, checked)
     files = files_of(paths)
+    corpora.check_column([file.path for file in files], checked)
     if counts is not None:
         outputs.check_distinct(counts_files(absolute(counts), len(files)), [place_of(file.path) for file in files])
     with contextlib.ExitStack() as stack:
@@ -110,6 +111,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: s
     checked = tokenizer._options._replace(**options).checked()
     engine = engine_of(client, checked)
     files, folder = files_of(paths), absolute(folder)
+    corpora.check_column([file.path for file in files], checked)
     names = shard_names(files, shards)
     outputs.check_distinct(shard_files(folder, names), [place_of(file.path) for file in files])
     given = checked._replace(workers=1, progress=False)
@@ -203,7 +205,7 @@ def through_files(engine: Any, numbered: Sequence[Any], job: Job) -> Generator[R
 def count_files(job: Job, paths: Sequence[str]) -> Report:
     """Count the words of files; the result has a part for each bucket."""
     with fetched(paths) as local:
-        corpus = corpora.Corpus(local, None, job.options)
+        corpus = corpora.Corpus(local, None, job.options._replace(column=column_for(local, job.options)))
         table = corpus.count()
     _, n_words, _ = table.totals()
     buckets: list[tuple[list[bytes], array[int]]] = [([], array("Q")) for _ in range(job.n_buckets)]
@@ -274,6 +276,11 @@ def add_part(table: Any, part: bytes | None) -> None:
             table.put(table.handle(), data[2 * size :], *map(table.engine.in_memory, (lengths, counts)))
 
 
+def column_for(paths: Iterable[str], options: bpe.Options) -> str | None:
+    """Return the column of the files of a task, or None if they have no columns, as others of the same run have."""
+    return options.column if any(kind_of(path, options)[0] for path in paths) else None
+
+
 def encode_file(job: Job, item: tuple[File, str]) -> Report:
     """Encode a file, unless its shard is there; the result is the shard's entry in index.json."""
     (path, size, stamp), name = item
@@ -287,6 +294,7 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
             return Report(found)
     remove(f"{target}.json")  # first: it must never describe another shard
     with fetched([path]) as [local], written(target) as new:
+        given["column"] = column_for([local], options)
         if name.endswith(".npy"):
             corpus = job.tokenizer._corpus(local, None, workers=1, engine=options.engine, **given)
             n_ids = corpora.encode_corpus(job.tokenizer, corpus, new)
@@ -302,7 +310,8 @@ def encode_rows(job: Job, path: str, output: str) -> int:
     tokenizer, options, n_bytes = job.tokenizer, job.options, job.tokenizer._id_bytes
     begin, end = corpora.border_ids(tokenizer, job.begin, job.end)
     tokenizer = tokenizer.ordinary if begin or end else tokenizer
-    corpus = tokenizer._corpus(path, None, errors=options.errors, column=options.column, workers=1)
+    column = column_for([path], options)
+    corpus = tokenizer._corpus(path, None, errors=options.errors, column=column, workers=1)
     encoder = tokenizer._python_encoder() if options.engine == "python" else tokenizer._encoder
     results = corpus.run(functools.partial(encoder.encode_texts, kind=f"u{n_bytes}"), True)
     kind = pyarrow.uint16() if n_bytes == 2 else pyarrow.uint32()

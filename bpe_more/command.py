@@ -20,7 +20,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import bpe
-from bpe_more import corpora, explain, formats, models, outputs, steps
+from bpe_more import corpora, explain, formats, inputs, models, outputs, steps
 from bpe_more.corpora import say
 from bpe_more.explain import visible
 
@@ -99,9 +99,10 @@ def make_parser() -> ArgumentParser:
     end = "with --encode: this special token ends each file or row; special tokens in it are plain text"
     parser.add_argument("--end", metavar="TOKEN", help=end)
     parser.add_argument("--begin", metavar="TOKEN", help="the same, before each file or row")
-    column = "the column of Parquet and JSON Lines (.parquet, .jsonl, .json) that has the texts (default: text)"
+    column = "the column of Parquet and JSON Lines (.parquet, .arrow, .jsonl, .json) that has the texts (default: text)"
     parser.add_argument("--column", metavar="NAME", help=column)
-    parser.add_argument("--as", choices=["text"], dest="as_text", help="text: read JSON as plain text")
+    as_kind = "text: read JSON as plain text; jsonl: read standard input as JSON Lines"
+    parser.add_argument("--as", choices=["text", "jsonl"], dest="as_kind", help=as_kind)
     url = "work on a cluster: dask://HOST:PORT, ray://HOST:PORT, spark://HOST:PORT, or local (see docs/cluster.md)"
     parser.add_argument("--cluster", metavar="URL", help=url)
     counts = "with --cluster: a folder that keeps counts, so that a second start only counts the rest"
@@ -156,7 +157,9 @@ def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
     """Return the options that were given. Raises TypeError for one that isn't taken."""
     options = dict.fromkeys((*TRAINING, *ENCODING))
     given = {name: value for name in options if (value := getattr(args, name)) is not None}
-    if args.as_text:
+    if args.as_kind == "jsonl":
+        bpe.require("-.jsonl" in args.corpus, "--as jsonl is for standard input: name it, as -, in the corpus")
+    if args.as_kind == "text":
         bpe.require(args.column is None, "--as text reads no column: leave out --column, or --as")
         given["column"] = None
     for name in given.keys() - set(taken):
@@ -195,12 +198,16 @@ def run(args: Namespace) -> int:
         text = "the last argument must be the vocabulary size, such as 10000 or 10k, not {!r}"
         text += "; +N is for --extend MODEL" if last.startswith("+") else ""
         bpe.require(size is not None and not last.startswith("+"), text, last)
+    if args.as_kind == "jsonl":
+        args.corpus = ["-.jsonl" if path == "-" else path for path in args.corpus]
     same, encoder = True, None
     if args.cluster is not None:
         on_cluster(args, size or 0, progress)
         return 0
     for name in ("counts", "buckets", "task_bytes"):
         bpe.require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
+    if args.column is not None:
+        corpora.check_column(args.corpus, bpe.Options(column=args.column), is_given=True)
     if args.encode is not None:
         tokenizer = load_model(args)
         given = given_options(args, ENCODING)
@@ -237,7 +244,7 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
 
     tasks_here = args.explain, args.compare, args.extend
     bpe.require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
-    bpe.require("-" not in args.corpus, "--cluster can't read standard input: write the text to files")
+    bpe.require(not set(bpe.STDIN) & set(args.corpus), "--cluster can't read standard input: write the text to files")
     with warnings.catch_warnings(record=True) as caught:
         if args.encode is not None:
             tokenizer = load_model(args)
@@ -295,9 +302,10 @@ def documents_notes(corpus: corpora.Corpus, special_tokens: Sequence[str]) -> It
 def check_names(paths: Iterable[str]) -> None:
     """Refuse folders and missing files; Corpus does that, too, but its errors are for Python."""
     for path in paths:
+        inputs.check_path(path)
         pattern = os.path.join(path, "*.txt")
         bpe.require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
-        if path != "-":
+        if path not in bpe.STDIN:
             os.stat(path)
 
 

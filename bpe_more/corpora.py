@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import bpe
+from bpe_more import inputs
 from bpe_more.outputs import check_outputs, delayed, file_in_errors, new_files
 from bpe_more.steps import Normalizer, after_form
 
@@ -63,6 +64,12 @@ class Corpus(bpe.Corpus):
 
     def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: bpe.Options, begin: str | None = None,
                  end: str | None = None) -> None:
+        if paths is not None:
+            paths = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
+            for path in map(os.fsdecode, paths):
+                inputs.check_path(path)
+        elif not isinstance(texts, (list, tuple)):
+            inputs.check_texts(texts)
         try:
             super().__init__(paths, texts, options)
         except OSError as error:
@@ -83,6 +90,7 @@ class Corpus(bpe.Corpus):
             from bpe_more import data  # only now: few calls need it
 
             data.check_files(self.paths, options)
+        check_column(self.paths, options)
         if options.engine == "c" and not bpe.find_engine()[1]:  # else C only learns
             lacks = lacking_in_c(options.pattern)
             bpe.require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
@@ -134,7 +142,7 @@ class Corpus(bpe.Corpus):
 
                     yield from data.slices_of_file(path, slice_bytes, self.options)
                 else:
-                    slices_of = slices_of_file if size else bpe.slices_of_file  # a pipe is read here
+                    slices_of = slices_of_file if size else slices_of_pipe
                     with file_in_errors(path):
                         yield from slices_of(path, slice_bytes, self.options)
                 if is_document and self.end is not None:
@@ -182,6 +190,16 @@ def scan_normalized(table: Any, normalizer: Normalizer, options: bpe.Options, te
     return bpe.count_texts(others, options) if others else None
 
 
+def check_column(paths: Iterable[str], options: bpe.Options, is_given: bool = False) -> None:
+    """Raise an error for a column that would be ignored, because no file has columns. The default may be."""
+    if is_given or options.column not in (None, bpe.Options().column):
+        from bpe_more import data
+
+        has_columns = any(data.kind_of(path, options)[0] for path in paths)
+        text = "no input has a column {!r:.60}: names must end in {}; standard input is read with --as jsonl"
+        bpe.require(has_columns, text, options.column, ", ".join(data.KINDS))
+
+
 def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
     """Cut columns of Arrow into slices."""
     from bpe_more import data
@@ -204,6 +222,15 @@ def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterato
             else:
                 window_start += bpe.WINDOW_BYTES // 2  # windows overlap, because last_cut avoids their ends
     yield bpe.Slice(path, start, size)
+
+
+def slices_of_pipe(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[bpe.Slice]:
+    """Cut standard input, or another file without a size, into slices, which are read here."""
+    for part in bpe.slices_of_file(path, slice_bytes, options):
+        if part.start_byte == 0:
+            check = inputs.check_start if options.column is None else inputs.check_plain
+            check(path, part.texts[0][: inputs.START_BYTES])
+        yield part
 
 
 def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[SmallFiles]:
@@ -414,6 +441,8 @@ def read_part(part: bpe.Slice) -> bytes:
         data = file.read(n_bytes)
     place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
     bpe.require(len(data) == n_bytes, "{}: the file has fewer bytes now", place)
+    if part.start_byte == 0:
+        inputs.check_start(part.name, data[: inputs.START_BYTES])
     return data
 
 

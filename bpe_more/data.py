@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import bpe
+from bpe_more import inputs
 
 
 def plain_json(line: bytes) -> Any:
@@ -38,6 +39,9 @@ LAYOUTS = {"string": "binary", "large_string": "large_binary", "string_view": "b
 LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
 GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
+KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
+COLUMNAR = KINDS[:3]
+FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
 WAY = "errors='replace' makes it"
 
 
@@ -188,20 +192,23 @@ def cut(block: Any, slice_bytes: int) -> Iterator[Texts]:
 
 
 def kind_of(path: str, options: bpe.Options) -> tuple[str, str]:
-    """Return two endings of a path, or "" for each: that of Parquet or JSON, and that of a compressed file."""
-    match = re.fullmatch(r"(?s).*?(\.parquet|\.jsonl|\.ndjson|\.json)?(\.gz|\.zst)?", path.lower())
+    """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file."""
+    kinds = "|".join(map(re.escape, KINDS))
+    match = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())
     kind, packing = match.groups("") if match and bpe.is_data(path, options) else ("", "")
-    return ("" if options.column is None and kind != ".parquet" else kind), packing
+    return ("" if options.column is None and kind not in COLUMNAR else kind), packing
 
 
 def check_files(paths: Iterable[str], options: bpe.Options) -> None:
-    """Raise an error for a missing package, or a Parquet file without the column, before the first file is read."""
+    """Raise an error for a missing package, or a file of columns without the right one, before any file is read."""
     for path in paths:
         kind, packing = kind_of(path, options)
         if packing == ".zst":
             package("zstandard", path)
-        if kind == ".parquet":
-            open_parquet(path, options.column).close()
+        if kind in COLUMNAR:
+            inputs.check_file(path, FORMATS[kind])
+            opened = open_parquet if kind == ".parquet" else open_arrow
+            opened(path, options.column)
 
 
 def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[Any]:
@@ -210,19 +217,31 @@ def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterato
     with errors_in(path):
         if kind == ".parquet":
             yield from slices_of_parquet(path, slice_bytes, options)
+        elif kind in COLUMNAR:
+            yield from slices_of_arrays(path, arrays_of_arrow(path, options.column), slice_bytes, options.errors)
         elif kind:
             yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options.column)
         else:
             start = 0
-            blocks = unpacked(path, packing, bpe.WINDOW_BYTES // 2)
+            blocks = checked_start(path, unpacked(path, packing, bpe.WINDOW_BYTES // 2))
             for data in bpe.cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
                 yield bpe.Slice(path, start, start + len(data), (data,))
                 start += len(data)
 
 
+def checked_start(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass the blocks of a file on, unless it begins like one that isn't read, such as an archive in a .gz file."""
+    for number, block in enumerate(blocks):
+        if number == 0:
+            inputs.check_start(path, block[: inputs.START_BYTES])
+        yield block
+
+
 def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
     """Yield the bytes of a file, unpacked. Zstandard may have any number of frames, and windows of any size."""
-    with open(path, "rb") as file:
+    is_stdin = path in bpe.STDIN
+    with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
+        inputs.check_start(path, file.peek(inputs.START_BYTES), FORMATS[packing])
         if packing != ".zst":
             source: Any = gzip.GzipFile(fileobj=file) if packing else file
             yield from iter(functools.partial(source.read, n_bytes), b"")
@@ -237,6 +256,33 @@ def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
                 rest = frame.unused_data
                 frame = None if frame.eof else frame
         bpe.require(frame is None, "{}: the file ends too early", path)
+
+
+def open_arrow(path: str, column: str | None) -> Any:
+    """Open a file of Arrow (of Feather, too) or a stream, of which one column is read.
+
+    Raises ValueError without the column.
+    """
+    pyarrow, ipc = package("pyarrow", path), package("pyarrow.ipc", path)
+    with errors_in(path):
+        file = pyarrow.OSFile(path)  # not mapped into memory, where another program could change it
+        is_stream = file.read(6) != b"ARROW1"
+        opened = ipc.open_stream if is_stream else ipc.open_file
+        file.seek(0)
+        schema = opened(file).schema
+        strings = [field.name for field in schema if is_text(field.type)]
+        bpe.require(column in strings, "{}: {}", path, no_strings(column, strings))
+        file.seek(0)
+        return opened(file, options=ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)]))
+
+
+def arrays_of_arrow(path: str, column: str | None) -> Iterator[Any]:
+    """Yield the arrays of a column of a file of Arrow, or a stream."""
+    reader = open_arrow(path, column)
+    if hasattr(reader, "get_batch"):
+        reader = map(reader.get_batch, range(reader.num_record_batches))
+    for batch in reader:
+        yield batch.column(0)
 
 
 def open_parquet(path: str, column: str | None, metadata: Any = None) -> Any:

@@ -57,7 +57,7 @@ def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePat
     seen: dict[object, bpe.FilePath] = {}
     for number, path in enumerate([*inputs, *outputs]):
         try:
-            key: object = os.stat(0 if path == "-" else path)[1:3]  # inode and device
+            key: object = os.stat(0 if path in bpe.STDIN else path)[1:3]  # inode and device
         except FileNotFoundError:
             key = os.path.realpath(path)
         same = key in seen and number >= len(inputs)  # an input may be named twice

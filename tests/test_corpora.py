@@ -1,19 +1,25 @@
 """Part IX: reading, workers, and encoding files."""
 
+import bz2
 import concurrent.futures
 import errno
 import functools
+import gzip
 import io
 import itertools
+import lzma
 import multiprocessing
 import os
 import random
 import signal
 import subprocess
 import sys
+import tarfile
 import textwrap
 import threading
 import time
+import types
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -156,6 +162,127 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path, monk
 def test_a_file_that_does_not_know_its_size_is_read():
     assert os.path.getsize("/proc/self/status") == 0
     assert bpe.count_words("/proc/self/status", [])[b"Name"] == 1
+
+
+LINES = b'{"text": "The ferry"}\n{"text": "was late"}\n'
+TAR = io.BytesIO()
+with tarfile.open(fileobj=TAR, mode="w") as archive:
+    archive.addfile(tarfile.TarInfo("empty.txt"))
+ZIP = io.BytesIO()
+with zipfile.ZipFile(ZIP, "w") as archive:
+    archive.writestr("a.txt", "text")
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n"
+ZSTD = b"\x28\xb5\x2f\xfd\x04\x00\x19\x00\x00abc"
+GZIP_WAY = r"gzip; save it under a name that ends in \.gz, or decompress it: gzip -dc FILE \| bpe\.py - \.\.\."
+TAR_WAY = r"a tar archive; extract it \(tar -xf\), and name its files$"
+LFS_WAY = "a pointer of Git LFS; get the file itself: git lfs pull$"
+FOREIGN = {  # name -> content, and what the error says
+    "a.jsonl.xz": (lzma.compress(LINES), r"xz; decompress it: xz -dc FILE \| bpe\.py - \.\.\. --as jsonl$"),
+    "a.bz2": (bz2.compress(b"text"), r"bzip2; decompress it: bzip2 -dc FILE \| bpe\.py - \.\.\.$"),
+    "a.jsonl.zstd": (ZSTD, r"zstd; save it under a name that ends in \.zst, or"),
+    "a.PARQ": (b"PAR1\x15\x04", r"Parquet; save it under a name that ends in \.parquet$"),
+    "a.tar.gz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tgz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tar": (TAR.getvalue(), TAR_WAY),
+    "archive.gz": (gzip.compress(TAR.getvalue()), TAR_WAY), "archive.txt": (TAR.getvalue(), TAR_WAY), "a.zip": (ZIP.getvalue(), "a zip archive; extract it"),
+    "gzip.jsonl": (gzip.compress(LINES), GZIP_WAY + " --as jsonl$"), "gzip.txt": (gzip.compress(b"text"), GZIP_WAY + "$"),
+    "twice.txt.gz": (gzip.compress(gzip.compress(b"text")), GZIP_WAY), "gzip.parquet": (gzip.compress(LINES), GZIP_WAY),
+    "zstd.txt": (ZSTD, "zstd; save"), "xz.txt": (lzma.compress(b"text"), "xz; decompress"), "bzip2.jsonl": (bz2.compress(LINES), "bzip2; decompress"),
+    "zip.txt": (ZIP.getvalue(), "a zip archive"), "parquet.txt": (b"PAR1\x15\x04\x15", "Parquet; save"), "arrow.txt": (b"ARROW1\0\0\xff", "Arrow; save"),
+    "stream.jsonl": (b"\xff\xff\xff\xff\x10", "Arrow; save it under a name that ends in .arrow"), "arrow.parquet": (b"ARROW1\0\0\xff", "Arrow; save"),
+    **{f"pointer{ending}": (POINTER, LFS_WAY) for ending in (".parquet", ".arrow", ".txt", ".jsonl", ".jsonl.gz", ".txt.gz")},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_file_in_a_foreign_format_is_an_error_with_the_format_and_the_way_out(tmp_path, monkeypatch, error, engine, name):
+    content, told = FOREIGN[name]
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(content)
+    Path("a.txt").write_text("text")
+    text = f"^{regex.escape(name)} is {told}"
+    for errors in "strict", "replace":  # replaced, they would be learned
+        for paths in name, [name, "a.txt"]:
+            with pytest.raises(ValueError, match=text):
+                bpe.count_words(paths, errors=errors, engine=engine)
+    assert regex.search(text, error(name, 300).removeprefix("error: "))
+
+
+@pytest.mark.parametrize(("content", "told"), [
+    (LINES, r"JSON Lines; read it with bpe\.py - \.\.\. --as jsonl \(in Python, the path '-\.jsonl'\), or as plain text: --as text$"),
+    (b'\xef\xbb\xbf{ "text": "' + b"a" * 60_000, "JSON Lines; "), (b'{"text": "no line end"}', "JSON Lines; "),
+    *[(FOREIGN[name][0], FOREIGN[name][1]) for name in ("gzip.txt", "zstd.txt", "xz.txt", "parquet.txt", "archive.txt", "pointer.txt")],
+])  # fmt: skip
+def test_text_from_a_pipe_that_begins_like_another_format_is_an_error(content, told):
+    for errors in "strict", "replace":
+        with pipe_of(content) as path, pytest.raises(ValueError, match=f"^{path} is {told}"):
+            bpe.count_words(path, errors=errors)
+
+
+@pytest.mark.parametrize("content", [b'{"text": 1}\n', b'{\n  "a": 1\n}\n', b'{"a", "b"} are sets\n', b"{}\n", b"PAR1 is a gene", b"PK, BZh, ustar"])
+def test_other_text_from_a_pipe_is_text(content):
+    column = None if content[:3] == b'{"t' else "text"  # JSON Lines are text if they are declared as text
+    with pipe_of(content) as path:
+        assert bpe.count_words(path, column=column) == bpe.count_words(texts=[content.decode()])
+
+
+def test_standard_input_is_json_lines_if_it_is_declared(main, error, monkeypatch):
+    """-.jsonl is its name in Python. An encoded file shows the texts: their ends, and no braces."""
+    lines = LINES.replace(b"text", b"body")
+    expected = bpe.train_bpe(texts=["The ferry", "was late"], vocab_size=262, special_tokens=[END])
+    bpe.Tokenizer(*expected, [END]).save("model")
+    ids = bpe.Tokenizer.load("model").encode_batch(["The ferry", "was late"])
+    for content, options in (LINES, []), (lines, ["--column", "body"]):
+        arguments = [sys.executable, ROOT / "bpe.py", "-", "--as", "jsonl", *options]
+        for task in ["262", "--special-token", END, "--model", "trained"], ["--encode", "ids.npy", "--end", END, "--model", "model"]:
+            subprocess.run([*arguments, *task], input=content, capture_output=True, check=True)
+        assert Path("trained/merges.txt").read_bytes() == Path("model/merges.txt").read_bytes()
+        assert read_ids("ids.npy")[1] == [*ids[0], 256, *ids[1], 256]
+    script = f"import bpe; print(bpe.train_bpe('-.jsonl', 262, [{END!r}], column='body') == {expected})"
+    told = subprocess.run([sys.executable, "-c", script], input=lines, cwd=ROOT, capture_output=True, check=True).stdout
+    assert told.strip() == b"True"
+    Path("a.jsonl").write_bytes(LINES)
+    for arguments in ["a.jsonl", 262], ["--show", "text", "--model", "model"]:
+        assert error(*arguments, "--as", "jsonl") == "error: --as jsonl is for standard input: name it, as -, in the corpus"
+    assert error("-", 262, "--as", "jsonl", "--cluster", "local").startswith("error: --cluster can't read standard input")
+
+
+def test_a_column_where_no_input_has_columns_is_an_error(error, tmp_path):
+    Path("renamed").write_bytes(LINES)
+    Path("a.jsonl").write_bytes(LINES)
+    bpe.Tokenizer(*trained(300)).save("model")
+    told = "no input has a column {!r}: names must end in .parquet, .arrow, .feather, .jsonl, .ndjson, .json; standard input is read with --as jsonl"
+    for name in "text", "body":
+        for task in [300], ["--encode", "ids.npy", "--model", "model"], ["+9", "--extend", "model", "--model", "new"]:
+            for path in "renamed", "-":
+                assert error(path, *task, "--column", name) == "error: " + told.format(name)
+        assert not Path("new").exists() and not Path("ids.npy").exists()
+    calls = [bpe.count_words, lambda path, **o: bpe.train_bpe(path, 300, **o), lambda path, **o: bpe.Tokenizer.train(path, 300, **o),
+             lambda path, **o: bpe.Tokenizer(*trained(300)).encode_files(path, "ids.npy", **o),
+             lambda path, **o: bpe.train_bpe(texts=["a"], vocab_size=300, **o)]  # fmt: skip
+    for call in calls:
+        with pytest.raises(ValueError, match=regex.escape(told.format("body"))):
+            call("renamed", column="body")
+    with_columns = bpe.count_words(["renamed", "a.jsonl"], column="text")
+    assert with_columns == Counter(bpe.count_words("renamed")) + Counter(bpe.count_words("a.jsonl"))
+
+
+@pytest.mark.parametrize("texts", [{"train": ["a"], "test": ["b"]}, Counter(["train", "test"]), types.MappingProxyType({"train": 1, "test": 2})])
+def test_a_dict_as_texts_is_an_error_that_names_its_keys(texts, tmp_path):
+    model = bpe.Tokenizer(*trained(300))
+    output = tmp_path / "ids.npy"
+    calls = [lambda: bpe.train_bpe(texts=texts, vocab_size=300), lambda: bpe.count_words(texts=texts), lambda: model.encode_batch(texts),
+             lambda: model.encode_arrays(texts), lambda: list(model.encode_iterable(texts)), lambda: model.encode_files(None, output, texts=texts),
+             lambda: model.extend(texts=texts, n_tokens=1), lambda: model.prune(290, texts=texts)]  # fmt: skip
+    for call in calls:
+        with pytest.raises(TypeError, match=f"^texts must be an iterable of strings, not a {type(texts).__name__} with the keys 'train', 'test'"):
+            call()
+    assert not output.exists()
+
+
+def test_a_url_is_an_error_that_names_the_cluster(error):
+    for path in "s3://bucket/a.txt", "https://example.com/a.jsonl":
+        assert error(path, 300) == f"error: {path} is a URL, which is read with --cluster, or by bpe_more.cluster"
+        with pytest.raises(ValueError, match=f"^{path} is a URL"):
+            bpe.train_bpe(path, 300)
 
 
 def test_a_pipe_that_does_not_wait_is_read_to_its_end():

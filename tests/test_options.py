@@ -54,7 +54,7 @@ def test_bad_arguments_are_errors_that_show_them(arguments, text):
 TRAINING = {"vocab_size": 300, "min_word_count": 2, "min_frequency": 3}
 RUNNING = {"engine": "python", "progress": True}
 READING = {"errors": "replace", "workers": 2}
-FILES = {"column": "body"}
+FILES = {"column": None}
 SPECIAL = {"special_tokens": ("<x>",)}
 BORDERS = {"begin": "<t>", "end": "<t>"}
 PASSED_ON = {  # call -> what it works on; its options, with values that aren't the defaults

@@ -6,6 +6,7 @@
 import contextlib
 import functools
 import http.server
+import importlib.util
 import json
 import os
 import socket
@@ -72,6 +73,23 @@ def test_each_engine_gives_the_merges_and_the_ids_of_one_machine(client, corpus,
         assert read_ids(tmp_path / "ids" / shard["shard"]) == read_ids(tmp_path / "one.npy")
         assert shard["ids"] == len(read_ids(tmp_path / "one.npy")[1])
     assert n_ids == sum(shard["ids"] for shard in shards)
+
+
+def test_a_column_is_for_the_files_that_have_columns_and_an_error_if_none_has(tmp_path):
+    """Each file is a task, which doesn't know of the others."""
+    (tmp_path / "a.jsonl").write_text('{"body": "low lower"}\n')
+    (tmp_path / "b.txt").write_text("low lowest")
+    paths = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.txt")]
+    expected = bpe.Tokenizer.train(texts=["low lower", "low lowest"], vocab_size=260)
+    found = cluster.train(None, paths, 260, task_bytes=1, column="body")
+    assert found.merges == expected.merges
+    for shards in ".npy", ".parquet" if importlib.util.find_spec("pyarrow") else ".npy":
+        n_ids = cluster.encode(None, paths, found, str(tmp_path / "ids"), column="body", shards=shards)
+        assert n_ids == sum(map(len, expected.encode_batch(["low lower", "low lowest"])))
+    for call in (lambda: cluster.train(None, paths[1:], 260, column="body"),
+                 lambda: cluster.encode(None, paths[1:], found, str(tmp_path / "ids"), column="body")):  # fmt: skip
+        with pytest.raises(ValueError, match="^no input has a column 'body': "):
+            call()
 
 
 def test_a_second_start_counts_only_what_is_missing_and_refuses_other_counts(corpus, tmp_path):

@@ -25,6 +25,7 @@ from test_bpe import END, FIXTURE, HERE, need
 
 pa = need("pyarrow")
 pq = need("pyarrow.parquet")
+ipc, feather, arrow_dataset = map(need, ("pyarrow.ipc", "pyarrow.feather", "pyarrow.dataset"))
 zstandard = need("zstandard")
 need("orjson")
 pl, pd, duckdb, datasets = map(need, ("polars", "pandas", "duckdb", "datasets"))
@@ -162,6 +163,50 @@ def test_what_is_no_column_of_text_is_an_error(texts, text):
         bpe.train_bpe(texts=texts, vocab_size=300)
 
 
+ROWS_OF_DATASETS = datasets.Dataset.from_dict({"n": [1, 2], "text": ["a b", "c"]})
+TABLE = pa.table({"n": [1, 2], "text": ["a b", "c"]})
+WITHOUT_A_COLUMN = {  # name -> an object with columns, from a folder with a.parquet
+    "LazyFrame": lambda: pl.LazyFrame(TABLE.to_pydict()),
+    "FileSystemDataset": lambda: arrow_dataset.dataset("a.parquet"),
+    "InMemoryDataset": lambda: arrow_dataset.dataset(TABLE),
+    "ParquetFile": lambda: pq.ParquetFile("a.parquet"),
+    "ParquetDataset": lambda: pq.ParquetDataset("a.parquet"),
+    "Dataset": lambda: ROWS_OF_DATASETS,
+    "IterableDataset": lambda: ROWS_OF_DATASETS.to_iterable_dataset(),
+    "DatasetDict": lambda: datasets.DatasetDict({"train": ROWS_OF_DATASETS, "test": ROWS_OF_DATASETS}),
+    "IterableDatasetDict": lambda: datasets.IterableDatasetDict({"train": ROWS_OF_DATASETS.to_iterable_dataset()}),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_COLUMN)
+def test_an_object_with_columns_is_an_error_with_the_call_that_gives_one(tmp_path, monkeypatch, tokenizer, name):
+    """The call in the error is run: it gives the two texts."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(TABLE, "a.parquet")
+    texts = WITHOUT_A_COLUMN[name]()
+    told = []
+    for call in (lambda texts: bpe.train_bpe(texts=texts, vocab_size=300), tokenizer.encode_batch, tokenizer.encode_arrays):
+        with pytest.raises(TypeError, match=rf"^texts must be a column of strings, not an? {name}; pass .*texts") as caught:
+            call(texts)
+        told.append(str(caught.value))
+    assert len(set(told)) == 1 and ("'train'" in told[0]) == ("Dict" in name)
+    way = told[0].rpartition("as in ")[2].rpartition("; pass ")[2]
+    assert tokenizer.encode_batch(eval(way, {"texts": texts})) == list(map(tokenizer.encode, ["a b", "c"]))
+
+
+def test_a_folder_of_datasets_is_an_error_that_names_its_files_which_are_read(tmp_path, monkeypatch, error):
+    monkeypatch.chdir(tmp_path)
+    single = {n: bytes([n]) for n in range(256)}
+    ROWS_OF_DATASETS.select([1, 0]).save_to_disk("saved")
+    datasets.DatasetDict({"train": ROWS_OF_DATASETS}).save_to_disk("both")
+    for folder, files, texts in ("saved", "data-*.arrow", ["c", "a b"]), ("both", os.path.join("*", "data-*.arrow"), ["a b", "c"]):
+        told = f"{folder} is a folder from save_to_disk; name its files ({os.path.join(folder, files)})"
+        assert error(folder, 300) == f"error: {told}"
+        assert outcome(bpe.count_words, folder) == told
+        paths = list(Path(folder).glob(files))
+        assert bpe.Tokenizer(single, []).encode_files(paths, "ids.npy") and read_ids("ids.npy")[1] == list(b"".join(map(str.encode, texts)))
+
+
 @pytest.mark.parametrize("offsets", [[0, 5, 3], [0, 2, 2**31 - 1], [-9, 0, 2], [2, 1, 0], [9, 9, 9]])
 def test_offsets_that_lead_out_of_the_text_are_an_error_before_c_reads_it(offsets, tokenizer):
     places = bytearray(12)
@@ -205,6 +250,12 @@ def write_parquet(path, texts, kind="string", **options):
     pq.write_table(table, path, **options)
 
 
+def write_arrow(path, texts, new=ipc.new_file, kind="string", rows=100):
+    table = pa.table({"id": range(len(texts)), "text": pa.array(texts, kind)})
+    with new(path, table.schema) as writer:
+        writer.write_table(table, rows)
+
+
 def frames(content, **options):
     """Zstandard in several frames, with one to skip between them."""
     compress = zstandard.ZstdCompressor(**options).compress
@@ -224,6 +275,11 @@ ROWS = {
     "polars.parquet": lambda path, texts: pl.DataFrame({"text": texts}).write_parquet(path, row_group_size=100),
     "duckdb.parquet": lambda path, texts: duckdb.from_arrow(pa.table({"text": texts})).write_parquet(str(path)),
     "datasets.parquet": lambda path, texts: datasets.Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=100),
+    "a.arrow": write_arrow,
+    "stream.arrow": lambda path, texts: write_arrow(path, texts, ipc.new_stream, "large_string", 7),
+    "a.feather": lambda path, texts: feather.write_feather(pa.table({"id": range(len(texts)), "text": texts}), path, "zstd"),
+    "categories.FEATHER": lambda path, texts: write_arrow(path, pd.Categorical(texts), kind=None),
+    "polars.arrow": lambda path, texts: pl.DataFrame({"text": texts}).write_ipc(path, compression="lz4"),
     "a.jsonl": lambda path, texts: path.write_bytes(lines_of(texts)),
     "spelled.ndjson": lambda path, texts: path.write_bytes(lines_of(texts, random.Random(1)).rstrip()),
     "a.json": lambda path, texts: datasets.Dataset.from_dict({"text": texts}).to_json(path),
@@ -331,6 +387,10 @@ FILES_WITH_ERRORS = {  # name -> content, error
     "null.parquet": ({"text": ["a", None]}, r"null\.parquet\[1\]: text must be a str, not null; errors='replace' makes it an empty one$"),
     "utf8.parquet": ({"text": [b"a", b"b\xff"]}, r"utf8\.parquet\[1\]: 'utf-8' codec can't decode byte 0xff in position 1: .*U\+FFFD$"),
     "text.parquet": (b"plain text", r"text\.parquet: Parquet "),
+    "null.arrow": (lambda path: write_arrow(path, ["a", None], rows=1), r"null\.arrow\[1\]: text must be a str, not null; errors='replace'"),
+    "key.feather": (lambda path: feather.write_feather(pa.table({"a": ["x"], "n": [1]}), path), r"no column of strings 'text'; there are: a \("),
+    "cut.arrow": (b"ARROW1\0\0cut", r"cut\.arrow: "),
+    "empty.arrow": (b"", r"empty\.arrow: "),
     "empty.parquet": (b"", r"empty\.parquet: Parquet file size is 0 bytes$"),
     "key.jsonl": (bad_rows(b'{"a": "x", "n": 1}'), r"key\.jsonl, line 3: no column of strings 'text'; there are: a \("),
     "null.jsonl": (bad_rows(b'{"text": null}'), r"null\.jsonl, line 3: text must be a str, not null; errors='replace' makes it an empty one$"),
@@ -358,7 +418,10 @@ def test_errors_name_the_file_and_the_row_and_nothing_is_written(tmp_path, monke
     tokenizer.save("bpeModel")
     before = {path: path.read_bytes() for path in Path("bpeModel").iterdir()}
     content, text = FILES_WITH_ERRORS[name]
-    Path(name).write_bytes(content) if isinstance(content, bytes) else pq.write_table(pa.table(content), name)
+    if callable(content):
+        content(name)
+    else:
+        Path(name).write_bytes(content) if isinstance(content, bytes) else pq.write_table(pa.table(content), name)
     with pytest.raises(ValueError, match=text):
         bpe.train_bpe(name, 300, engine=engine)
     with pytest.raises(ValueError, match=text):

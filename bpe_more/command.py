@@ -262,10 +262,10 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
             options = bpe.Options(**given, vocab_size=size).checked()
             folder = "bpeModel" if args.model is None else args.model
             bpe.check_special_names(options.special_tokens)
-            inputs = [urls.place_of(file.path) for file in urls.files_of(args.corpus)]
+            paths = [urls.place_of(file.path) for file in urls.files_of(args.corpus)]
             if args.counts is not None:
-                inputs += cluster.counts_files(args.counts, len(inputs))
-            check_folder(folder, inputs)
+                paths += cluster.counts_files(args.counts, len(paths))
+            check_folder(folder, paths)
             given |= {"counts": args.counts, "buckets": args.buckets, "task_bytes": args.task_bytes}
             with tasks.connected(args.cluster) as client:
                 tokenizer = cluster.train(client, args.corpus, size, progress=progress, **given)

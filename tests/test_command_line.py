@@ -830,16 +830,17 @@ HINT = "zcat .*iconv -f .*--errors replace"
     ("--show x c.txt", "--show"), ("--show x", "bpeModel"), ("--show x --model none", "none"),
     ("missing.txt 300", "^error: No such file or directory: 'missing.txt'$"), ("c.txt missing.txt 300", "missing.txt"),
     (". 300", r"error: \.[: ].*(folder|directory)"), ("c.txt docs 300", "error: docs.*(folder|directory)"),
-    ("c.txt 300 --model c.txt", "c.txt"), ("packed 300", f"packed: not valid UTF-8 at byte 1 .*{HINT}"), ("my.gz 300", "^error: my.gz: Compressed file ended"),
+    ("c.txt 300 --model c.txt", "c.txt"), ("latin1 300", f"latin1: not valid UTF-8 at byte 1 .*{HINT}"), ("packed 300", "^error: packed is gzip; save it under a name that ends in .gz"), ("my.gz 300", "^error: my.gz: Compressed file ended"),
 ])  # fmt: skip
 def test_bad_command_lines_end_with_one_line_and_status_2(error, arguments, text):
     os.mkdir("docs")
     Path("c.txt").write_bytes(b"hello")
+    Path("latin1").write_bytes(b"h\xe9llo")
     for name in ("my.gz", "packed"):
         Path(name).write_bytes(b"\x1f\x8b\x08\x00")
     message = error(*shlex.split(arguments))
     assert regex.search(text, message) and "Errno" not in message, message
-    assert sorted(os.listdir()) == ["c.txt", "docs", "my.gz", "packed", "words.txt"]
+    assert sorted(os.listdir()) == ["c.txt", "docs", "latin1", "my.gz", "packed", "words.txt"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no file name has a newline there")

@@ -50,6 +50,15 @@ def escaped_characters() -> Iterator[None]:
                 stream.reconfigure(errors=errors)
 
 
+@contextlib.contextmanager
+def warnings_as_notes(args: Namespace) -> Iterator[None]:
+    """Make warnings lines of the summary."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for warning in caught:
+        report(args, "note", str(warning.message))
+
+
 @escaped_characters()
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its status.
@@ -62,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = 0
         with outputs.sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help exits
-            status = run(parse(sys.argv[1:] if argv is None else argv))
+            args = parse(sys.argv[1:] if argv is None else argv)
+            with warnings_as_notes(args):
+                status = run(args)
         say("", "stdout")  # flushes it
         error = getattr(sys.stdout, "error", None)  # say() leaves it there
         # `| head` is not an error

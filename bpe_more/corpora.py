@@ -6,6 +6,7 @@ encodes in threads, and small files share a slice.
 
 from __future__ import annotations
 
+import codecs
 import collections
 import contextlib
 import errno
@@ -119,10 +120,16 @@ class Corpus(bpe.Corpus):
         # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
         # would live on if they weren't closed, here and by those that call run().
         with contextlib.closing(results):
-            for part, (n_bytes, result) in with_progress(results, self.options.progress, describe):
+            marked: list[str] = []
+            for part, (n_bytes, result, more) in with_progress(results, self.options.progress, describe):
                 self.bytes_read += n_bytes
                 self.n_slices += 1
+                marked += more
                 yield part, result
+        if marked:
+            others = f" (and that of {bpe.plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
+            text = f"{marked[0]}: the byte-order mark at byte 0{others} is text, and becomes a word or a part of one"
+            bpe.warn(f"{text}; to leave it out: tail -c +4, or texts= of a file opened with encoding='utf-8-sig'")
 
     def slices(self, slice_bytes: int = bpe.SLICE_BYTES) -> Iterator[Any]:
         """Cut files into slices of about slice_bytes; collect texts into such slices, small files into an eighth."""
@@ -413,24 +420,27 @@ def start_worker(task: Callable[[bpe.Slice], object]) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T]:
+def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
     """Read the texts of a slice, if it has none; return how many bytes they have, and work(texts).
 
-    Errors get the file and the place.
+    The third result has the names of files that begin with a byte-order mark. Errors get the file and the place.
     """
     if hasattr(part, "run"):  # a slice of data.py
-        return part.run(work, errors)  # type: ignore[no-any-return]
+        return *part.run(work, errors), []
     if isinstance(part, SmallFiles):
         n_bytes = sum(file.end_byte for file in part)
         try:
             texts = tuple(map(read_part, part))
-            return n_bytes, bpe.run_task(work, errors, bpe.Slice("", 0, n_bytes, texts))
+            marked = [file.name for file, text in zip(part, texts) if text.startswith(codecs.BOM_UTF8)]
+            return n_bytes, bpe.run_task(work, errors, bpe.Slice("", 0, n_bytes, texts)), marked
         except (OSError, ValueError):
             for file in part:
                 run_task(work, errors, file)  # the first one with an error raises it, with its place
             raise
     texts = part.texts or (read_part(part),)
-    return part.end_byte - part.start_byte, bpe.run_task(work, errors, part._replace(texts=texts))
+    is_start = part.first_text is None and part.start_byte == 0
+    marked = [part.name] if is_start and texts[0].startswith(codecs.BOM_UTF8) else []
+    return part.end_byte - part.start_byte, bpe.run_task(work, errors, part._replace(texts=texts)), marked
 
 
 def read_part(part: bpe.Slice) -> bytes:

@@ -1,6 +1,7 @@
 """Part IX: reading, workers, and encoding files."""
 
 import bz2
+import codecs
 import concurrent.futures
 import errno
 import functools
@@ -46,6 +47,7 @@ from test_bpe import (
     only_c,
     only_python,
     oracle,
+    summary,
     train_and_save,
     trained,
 )
@@ -85,10 +87,41 @@ def test_a_corpus_that_is_not_text_is_an_error_at_once(words_txt, error, by):
     assert time.process_time() - start < 0.5
 
 
-@pytest.mark.parametrize("text", ["\0" * 6, "\ufeffab", "a\r\nb"])
+@pytest.mark.parametrize("text", ["\0" * 6, "a\ufeffb", "a\r\nb"])
 def test_odd_characters_are_text_like_any_other(train, recwarn, text):
     assert train(text, 300) == oracle(text, 300)
     assert all("tokens, not 300" in str(warning.message) for warning in recwarn.list)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_byte_order_mark_is_text_and_a_warning_names_its_place(tmp_path, cut, engine, workers):
+    cut(800)
+    text = "\ufeff\"low\" lower\n"
+    data = {"a.txt": text[1:], "b.txt": text, "c.txt": text * 400, "d.txt": "", "e.txt.gz": text, "f.txt": "a" + text}
+    paths = [tmp_path / name for name in data]
+    for path, content in zip(paths, data.values()):
+        path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
+    with pytest.warns(UserWarning, match=r"b.txt: the byte-order mark at byte 0 \(and that of 2 other files\) is text") as caught:
+        words = bpe.count_words(paths, engine=engine, workers=workers)
+    assert [warning.filename for warning in caught] == [__file__]
+    expected = Counter()
+    for content in data.values():
+        expected += bpe.count_words(texts=[content])
+    assert words == expected and '\ufeff"'.encode() in words
+    for path in (paths[1], paths[2], paths[4]):
+        with pytest.warns(UserWarning, match=rf"{path.name}: the byte-order mark at byte 0 is text"):
+            bpe.Tokenizer(*trained(300)).encode_files(path, tmp_path / "ids.npy", engine=engine, workers=workers)
+
+
+@only_python
+def test_the_summary_has_a_byte_order_mark_as_a_note_without_a_line_of_python(main, words_txt):
+    Path("words.txt").write_bytes(codecs.BOM_UTF8 + Path("words.txt").read_bytes())
+    for arguments in (["words.txt", 265], ["words.txt", "--encode", "ids.npy"], ["words.txt", "+2", "--extend", "bpeModel", "--model", "b"]):
+        status, _, stderr = main(*arguments)
+        assert status == 0 and "UserWarning" not in stderr
+        assert summary(stderr)["note"].startswith("words.txt: the byte-order mark at byte 0 is text")
+    with pipe_of(Path("words.txt").read_bytes()) as pipe:
+        assert summary(main(pipe, 265)[2])["note"].startswith(f"{pipe}: the byte-order mark at byte 0 is text")
 
 
 @pytest.mark.parametrize("workers", [1, 2])

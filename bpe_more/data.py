@@ -15,6 +15,7 @@ import gzip
 import importlib
 import itertools
 import json
+import operator
 import re
 import sys
 from array import array
@@ -33,16 +34,21 @@ def plain_json(line: bytes) -> Any:
 fast_json: Callable[[bytes], Any] = plain_json
 with contextlib.suppress(ImportError):
     fast_json = importlib.import_module("orjson").loads
+# scan_json(text, 0) returns (value, its end), and takes no space before the value
+scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 
 # the types of text in Arrow, and those of bytes with the same layout
 LAYOUTS = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view", "null": "null"}
 LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
 GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
+LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
 KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
 COLUMNAR = KINDS[:3]
 FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
 WAY = "errors='replace' makes it"
+AS_TEXT = "column=None, or --as text, reads the file as plain text, with its braces"
+BOM = b"\xef\xbb\xbf"  # a byte-order mark
 
 
 class Texts(Sequence[bytes]):
@@ -220,6 +226,7 @@ def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterato
         elif kind in COLUMNAR:
             yield from slices_of_arrays(path, arrays_of_arrow(path, options.column), slice_bytes, options.errors)
         elif kind:
+            slice_bytes = min(slice_bytes, LINES_BYTES)
             yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options.column)
         else:
             start = 0
@@ -291,15 +298,18 @@ def open_parquet(path: str, column: str | None, metadata: Any = None) -> Any:
     with errors_in(path):
         file = parquet.ParquetFile(path, metadata=metadata, pre_buffer=False, buffer_size=1 << 20,
                                    page_checksum_verification=True)
-        strings = [field.name for field in file.schema_arrow if is_text(field.type)]
-        bpe.require(column in strings, "{}: {}", path, no_strings(column, strings))
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        strings = [name for name, kind in kinds.items() if is_text(kind)]
+        bpe.require(column in strings, "{}: {}", path, no_strings(column, strings, str(kinds.get(column, ""))))
         return file
 
 
-def no_strings(column: str | None, strings: Iterable[str]) -> str:
-    """Say which columns have texts, if one has none."""
+def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> str:
+    """Say which columns have texts, if one is missing or has values of another kind."""
     others = ", ".join(strings) or "none"
-    return f"no column of strings {column!r:.60}; there are: {others:.200} (choose with column=, or --column)"
+    found = f"column {column!r:.60} has {kind:.60}, not strings; columns of strings"
+    text = found if kind else f"no column of strings {column!r:.60}; there are"
+    return f"{text}: {others:.200} (choose with column=, or --column)"
 
 
 def slices_of_parquet(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[Rows]:
@@ -350,18 +360,35 @@ def read_groups(path: str, column: Any, metadata: Any, numbers: Sequence[int], r
 def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column: str | None) -> Iterator[Rows]:
     """Cut JSON Lines into slices of whole lines, which workers read."""
     first = 1
-    data = bytearray()
-    for block in itertools.chain(blocks, [b""]):  # an empty one at the end
-        end = block.rfind(b"\n") + 1 if block else 0
-        data += block[:end]
-        if data and (not block or (end and len(data) >= slice_bytes)):
-            lines = bytes(data)
+    collected: list[bytes] = []
+    n_bytes = 0
+    for block in itertools.chain(without_mark(path, blocks), [b""]):  # an empty one at the end
+        end = block.rfind(b"\n") + 1
+        collected.append(block[:end])
+        n_bytes += end
+        if n_bytes and (not block or (end and n_bytes >= slice_bytes)):
+            lines = b"".join(collected)
             place = functools.partial(place_of_line, path, lines, first)
             # first_text is the first line's number; place_of_line turns the n-th row after it into a line
             yield Rows(place, functools.partial(read_lines, path, lines, first, column), first)
             first += lines.count(b"\n")
-            data = bytearray()
-        data += block[end:]
+            collected = []
+            n_bytes = 0
+        collected.append(block[end:])
+        n_bytes += len(block) - end
+
+
+def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Leave out a byte-order mark before JSON Lines. Raises ValueError for an array, which may be one long line."""
+    blocks = iter(blocks)
+    start = b""
+    while len(start) < len(BOM) and (block := next(blocks, b"")):
+        start += block
+    start = start.removeprefix(BOM)
+    text = "{}: a JSON array, not an object in each line; jq -c '.[]' converts it; {}"
+    bpe.require(not start.lstrip().startswith(b"["), text, path, AS_TEXT)
+    yield start
+    yield from blocks
 
 
 def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
@@ -372,6 +399,27 @@ def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
 
 def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
     """Return the texts of lines of JSON."""
+    try:
+        texts = map(operator.itemgetter(column), rows_of_lines(lines))
+        return block_of(list(map(str.encode, texts)))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return read_each_line(path, lines, first, column, errors)
+
+
+def rows_of_lines(lines: bytes) -> Iterable[Any]:
+    """Parse lines of JSON, without a step of Python for each. It may refuse what text_of_line takes."""
+    if fast_json is not plain_json:
+        return map(fast_json, filter(None, lines.split(b"\n")))
+    stripped = map(bytes.strip, lines.split(b"\n"), itertools.repeat(b" \t\r"))
+    texts = list(map(bytes.decode, filter(None, stripped)))
+    # For "", and for a letter, scan_json raises StopIteration, which ends map(): then there are fewer rows than lines.
+    rows = list(map(scan_json, texts, itertools.repeat(0)))
+    bpe.require([end for _, end in rows] == list(map(len, texts)), "not a value in each line")
+    return [row for row, _ in rows]
+
+
+def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
+    """Return the texts of lines of JSON; errors have the file and the line."""
     texts = []
     for number, line in enumerate(lines.split(b"\n"), first):
         if line and not line.isspace():
@@ -380,9 +428,10 @@ def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) ->
             except UnicodeError as error:
                 raise ValueError(f"{path}, line {number}: {error}; {WAY} U+FFFD") from None
             except (json.JSONDecodeError, RecursionError) as error:
-                way = "column=None, or --as text, reads the file as plain text"
-                text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}; {way}"
-                raise ValueError(f"{path}, line {number}: {text}") from None
+                text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}"
+                if isinstance(error, ValueError) and line.rstrip().endswith((b"{", b"[", b",", b":")):
+                    text = "an object in several lines; jq -c . writes each object in one line"
+                raise ValueError(f"{path}, line {number}: {text}; {AS_TEXT}") from None
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from None
     return block_of(texts)
@@ -399,6 +448,7 @@ def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
     if text is None and (errors == "replace" or column in row):
         bpe.require(errors == "replace", "text must be a str, not null; {} an empty one", WAY)
         return b""
-    strings = [name for name, value in row.items() if isinstance(value, str)]
-    bpe.require(isinstance(text, str), "{}", no_strings(column, strings))
+    if not isinstance(text, str):
+        strings = [name for name, value in row.items() if isinstance(value, str)]
+        raise ValueError(no_strings(column, strings, type(text).__name__ if column in row else ""))
     return bpe.to_utf8(text, errors)

@@ -277,8 +277,7 @@ def open_arrow(path: str, column: str | None) -> Any:
         opened = ipc.open_stream if is_stream else ipc.open_file
         file.seek(0)
         schema = opened(file).schema
-        strings = [field.name for field in schema if is_text(field.type)]
-        bpe.require(column in strings, "{}: {}", path, no_strings(column, strings))
+        check_column(path, schema, column)
         file.seek(0)
         return opened(file, options=ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)]))
 
@@ -298,10 +297,15 @@ def open_parquet(path: str, column: str | None, metadata: Any = None) -> Any:
     with errors_in(path):
         file = parquet.ParquetFile(path, metadata=metadata, pre_buffer=False, buffer_size=1 << 20,
                                    page_checksum_verification=True)
-        kinds = {field.name: field.type for field in file.schema_arrow}
-        strings = [name for name, kind in kinds.items() if is_text(kind)]
-        bpe.require(column in strings, "{}: {}", path, no_strings(column, strings, str(kinds.get(column, ""))))
+        check_column(path, file.schema_arrow, column)
         return file
+
+
+def check_column(path: str, schema: Any, column: str | None) -> None:
+    """Raise ValueError if a schema of Arrow has no such column of strings."""
+    kinds = {field.name: field.type for field in schema}
+    strings = [name for name, kind in kinds.items() if is_text(kind)]
+    bpe.require(column in strings, "{}: {}", path, no_strings(column, strings, str(kinds.get(column, ""))))
 
 
 def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> str:

@@ -388,6 +388,7 @@ FILES_WITH_ERRORS = {  # name -> content, error
     "utf8.parquet": ({"text": [b"a", b"b\xff"]}, r"utf8\.parquet\[1\]: 'utf-8' codec can't decode byte 0xff in position 1: .*U\+FFFD$"),
     "text.parquet": (b"plain text", r"text\.parquet: Parquet "),
     "null.arrow": (lambda path: write_arrow(path, ["a", None], rows=1), r"null\.arrow\[1\]: text must be a str, not null; errors='replace'"),
+    "numbers.feather": (lambda path: feather.write_feather(pa.table({"text": [1]}), path), r"feather: column 'text' has int64, not strings; columns of strings: none"),
     "key.feather": (lambda path: feather.write_feather(pa.table({"a": ["x"], "n": [1]}), path), r"no column of strings 'text'; there are: a \("),
     "cut.arrow": (b"ARROW1\0\0cut", r"cut\.arrow: "),
     "empty.arrow": (b"", r"empty\.arrow: "),

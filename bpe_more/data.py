@@ -273,7 +273,9 @@ def open_arrow(path: str, column: str | None) -> Any:
     pyarrow, ipc = package("pyarrow", path), package("pyarrow.ipc", path)
     with errors_in(path):
         file = pyarrow.OSFile(path)  # not mapped into memory, where another program could change it
-        is_stream = file.read(6) != b"ARROW1"
+        start = file.read(6)
+        is_stream = start[:4] == b"\xff\xff\xff\xff"
+        bpe.require(is_stream or start == b"ARROW1", "{}: not a file of Arrow, or a stream", path)
         opened = ipc.open_stream if is_stream else ipc.open_file
         file.seek(0)
         schema = opened(file).schema

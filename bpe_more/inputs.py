@@ -71,13 +71,14 @@ def error(path: str, what: str) -> ValueError:
 
 def check_path(path: str) -> None:
     """Refuse the path of a file whose name says that it can't be read, a folder of datasets, and a URL."""
+    name = path.lower()
     for ending, what in ENDINGS.items():
-        if path.lower().endswith(ending):
+        if name.endswith(ending):
             raise error(path, what)
     if os.path.isdir(path):
-        for name, files in SAVED.items():
+        for saved, files in SAVED.items():
             text = "{} is a folder from save_to_disk; name its files ({})"
-            bpe.require(not os.path.exists(os.path.join(path, name)), text, path, os.path.join(path, files))
+            bpe.require(not os.path.exists(os.path.join(path, saved)), text, path, os.path.join(path, files))
     if "://" in path and not os.path.exists(path):
         raise ValueError(f"{path} is a URL, which is read with --cluster, or by bpe_more.cluster")
 

@@ -173,6 +173,7 @@ WITHOUT_A_COLUMN = {  # name -> an object with columns, from a folder with a.par
     "ParquetDataset": lambda: pq.ParquetDataset("a.parquet"),
     "Dataset": lambda: ROWS_OF_DATASETS,
     "IterableDataset": lambda: ROWS_OF_DATASETS.to_iterable_dataset(),
+    "DataFrame": lambda: pytest.importorskip("dask.dataframe").from_pandas(TABLE.to_pandas(), npartitions=1),
     "DatasetDict": lambda: datasets.DatasetDict({"train": ROWS_OF_DATASETS, "test": ROWS_OF_DATASETS}),
     "IterableDatasetDict": lambda: datasets.IterableDatasetDict({"train": ROWS_OF_DATASETS.to_iterable_dataset()}),
 }
@@ -391,7 +392,8 @@ FILES_WITH_ERRORS = {  # name -> content, error
     "numbers.feather": (lambda path: feather.write_feather(pa.table({"text": [1]}), path), r"feather: column 'text' has int64, not strings; columns of strings: none"),
     "key.feather": (lambda path: feather.write_feather(pa.table({"a": ["x"], "n": [1]}), path), r"no column of strings 'text'; there are: a \("),
     "cut.arrow": (b"ARROW1\0\0cut", r"cut\.arrow: "),
-    "empty.arrow": (b"", r"empty\.arrow: "),
+    "empty.arrow": (b"", r"empty\.arrow: not a file of Arrow, or a stream$"),
+    "text.feather": (b"plain text", r"text\.feather: not a file of Arrow, or a stream$"),
     "empty.parquet": (b"", r"empty\.parquet: Parquet file size is 0 bytes$"),
     "key.jsonl": (bad_rows(b'{"a": "x", "n": 1}'), r"key\.jsonl, line 3: no column of strings 'text'; there are: a \("),
     "null.jsonl": (bad_rows(b'{"text": null}'), r"null\.jsonl, line 3: text must be a str, not null; errors='replace' makes it an empty one$"),

@@ -1336,14 +1336,15 @@ class Tokenizer:
         """
         return change("extend", self, input_path, n_tokens, texts=texts, words=words, **options)  # type: ignore[no-any-return]
 
-    def prune(self, vocab_size: int | None = None, input_path: Paths = None, *, texts: Strings = None) -> Tokenizer:
+    def prune(self, vocab_size: int | None = None, input_path: Paths = None, *, texts: Strings = None,
+              errors: Errors = "strict") -> Tokenizer:
         """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
 
         Without a text, the tokens with the greatest ids go first; without a size, those go that the text
         never uses. Single bytes, special tokens and tokens that merges use stay, so words without the others
         keep their tokens.
         """
-        return change("prune", self, vocab_size, input_path, texts=texts)  # type: ignore[no-any-return]
+        return change("prune", self, vocab_size, input_path, texts=texts, errors=errors)  # type: ignore[no-any-return]
 
     def sources(self, old: Tokenizer) -> dict[int, list[int]]:
         """Return, for each id, the ids of a tokenizer that became this one: embeddings to copy or average."""

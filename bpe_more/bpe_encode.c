@@ -8,7 +8,7 @@
  *     bpe_encoder_new(ids, n_ids, tokens, lengths, merges, n_merges, rules, special_ids, seed, &encoder);
  *     bpe_encoder_know(encoder, words, lengths, ids, n, 0);      words that are tokens; with 1, they stay whole
  *     bpe_cache_new(encoder, &cache);                            one per thread
- *     bpe_encode(cache, texts, ends, n_texts, ids, NULL);        once per slice
+ *     bpe_encode(cache, texts, ends, n_texts, ids, NULL, NULL);  once per slice
  *
  * An example with three texts, the second one empty, and a vocabulary with a token for each word:
  *     texts  "low lower" "" "newest"      ends   9 9 15
@@ -62,9 +62,11 @@ void bpe_cache_free(bpe_cache *c);
 /* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for three
    ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, and `ids` is
    scratch space. After BPE_BAD_UTF8 and BPE_NO_TOKEN, ends[0] is the offset of a byte of the first text with an error: for
-   BPE_NO_TOKEN, the first byte without a token. The cache can be used again after any error. One word of 40 MB takes
+   BPE_NO_TOKEN, the first byte without a token. If left_out isn't NULL, such bytes are no error: they are left out of
+   their words, and *left_out is their number. The cache can be used again after any error. One word of 40 MB takes
    about 10 s. */
-int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow);
+int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow,
+               uint64_t *left_out);
 
 /* ---- end of the interface ---------------------------------------------------------------------------------------- */
 
@@ -192,6 +194,7 @@ struct bpe_encoder {
     table known;      /* words that merges make into one token, with its id as the count */
     table whole;      /* words that stay whole, whatever merges make of them; the same */
     uint64_t seed[2]; /* of pairs, and of known, whole and each cache: a word's key is made once for all of them */
+    int lacks_bytes;              /* some byte has no token */
     uint32_t byte_pairs[1 << 16]; /* the rank of each pair of bytes, or NO_RANK */
     uint32_t characters[1 << 16]; /* the token of a character of 2 or 3 bytes, if safe merges make it; or 0 */
     uint8_t neighbors[1 << 17];   /* a bit for each hash of two neighbors in a token; see are_neighbors */
@@ -349,6 +352,8 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
     assert(n_ids >= 256);
     for (size_t i = 0; i < 3 * n_merges; i++)
         assert(merges[i] < n_ids && (merges[i] > 255 || ids[merges[i]] != UINT32_MAX));
+    for (size_t i = 0; i < 256; i++)
+        e->lacks_bytes |= ids[i] == UINT32_MAX;
     for (size_t i = 0; i < n_merges; i++)
         in_order &= merges[3 * i + 2] == 256 + i;
     e->rules = rules;
@@ -453,18 +458,24 @@ static int merge_ids(const bpe_encoder *e, uint32_t *ids, size_t *n)
     return BPE_OK;
 }
 
-/* Encode a word, with room for `length` ids. After BPE_NO_TOKEN, *n is the offset of the byte without a token. */
-static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *ids, size_t *n)
+/* Encode a word, with room for `length` ids. After BPE_NO_TOKEN, *n is the offset of the byte without a token; if
+   left_out isn't NULL, such bytes are left out, and counted there. */
+static int merge_word(const bpe_encoder *e, const uint8_t *word, size_t length, uint32_t *ids, size_t *n,
+                      uint64_t *left_out)
 {
     size_t n_ids = 0;
     for (size_t i = 0; i < length;) {
         uint32_t unit;
         const size_t size = unit_at(e, word + i, word + length, &unit);
-        if (e->outside[unit] == UINT32_MAX) {
+        const int has_token = e->outside[unit] != UINT32_MAX;
+        if (!has_token && !left_out) {
             *n = i;
             return BPE_NO_TOKEN;
         }
-        ids[n_ids++] = unit;
+        if (has_token)
+            ids[n_ids++] = unit;
+        else
+            ++*left_out;
         i += size;
     }
     TRY(merge_ids(e, ids, &n_ids));
@@ -484,7 +495,7 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
     for (size_t i = 0; i < n && status == BPE_OK && !stay_whole; words += lengths[i], i++) {
         const size_t length = (size_t)lengths[i];
         if ((status = grow(&made, &room, length, sizeof *made)) == BPE_OK)
-            status = merge_word(e, words, length, made, &n_made);
+            status = merge_word(e, words, length, made, &n_made, NULL);
         if (status == BPE_OK && n_made == 1 && made[0] == ids[i]) {
             make_key(&e->known, words, length, key);
             status = put_word(&e->known, key, words, ids[i]);
@@ -506,6 +517,7 @@ struct bpe_cache {
     size_t n_narrow;        /* how many have left */
     uint64_t *end;          /* of the ids of this text */
     const uint8_t *no_token; /* the byte without a token, after BPE_NO_TOKEN */
+    uint64_t *left_out;      /* the number of such bytes; NULL: they are an error */
 };
 
 void bpe_cache_free(bpe_cache *c)
@@ -585,16 +597,18 @@ static NOINLINE int encode_other(bpe_cache *c, const pending *p)
     n = s->n_ids & ~IN_ARENA;
     if (!s->key[1]) {
         const slot *token = find_token(c, p);
+        const uint64_t left_out = c->left_out ? *c->left_out : 0;
         int status = BPE_OK;
         n = 1;
         if (token)
             *c->out = (uint32_t)token->count;
         else
-            status = merge_word(c->encoder, p->word, length, c->out, &n);
+            status = merge_word(c->encoder, p->word, length, c->out, &n, c->left_out);
         if (status == BPE_NO_TOKEN)
             c->no_token = p->word + n;
         TRY(status);
-        keep_ids(&c->table, p, c->out, n);
+        if (!c->left_out || *c->left_out == left_out) /* a word without some of its bytes is counted each time */
+            keep_ids(&c->table, p, c->out, n);
     } else if (s->n_ids & IN_ARENA)
         memcpy(c->out, c->table.arena + s->where + length, n * sizeof *s->ids);
     else
@@ -634,6 +648,12 @@ static int encode_batch(void *state, const pending *words, size_t n)
     return BPE_OK;
 }
 
+/* Whether one of two units has no token: without it, the units around it would be side by side. */
+static inline int may_be_left_out(const bpe_encoder *e, uint32_t a, uint32_t b)
+{
+    return e->outside[a] == UINT32_MAX || e->outside[b] == UINT32_MAX;
+}
+
 /* Add a long word to a batch in pieces, which come back more often than it does. A piece has other keys than words. */
 static int add_pieces(batch *b, const uint8_t *word, size_t length)
 {
@@ -656,7 +676,7 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
             before = unit;
             cuts[n] = at;
             at += unit_at(e, at, end, &unit);
-            n += !are_neighbors(e, before, unit);
+            n += !are_neighbors(e, before, unit) && !(e->lacks_bytes && may_be_left_out(e, before, unit));
         }
         if (at == end)
             cuts[n++] = end;
@@ -678,7 +698,8 @@ static int add_pieces(batch *b, const uint8_t *word, size_t length)
     return BPE_OK;
 }
 
-int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow)
+int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uint32_t *ids, uint16_t *narrow,
+               uint64_t *left_out)
 {
     const size_t length = n ? (size_t)ends[n - 1] : 0;
     pending words[BATCH_ROOM];
@@ -687,6 +708,9 @@ int bpe_encode(bpe_cache *c, const uint8_t *texts, uint64_t *ends, size_t n, uin
     int status;
     c->ids = c->out = ids;
     c->narrow = narrow;
+    c->left_out = left_out;
+    if (left_out)
+        *left_out = 0;
     c->n_narrow = 0;
     c->end = ends;
     (void)make_room(&c->table, lesser(length / BYTES_PER_WORD * 2, FITTED_WORDS)); /* or it stays as it is */

@@ -83,7 +83,8 @@ static PyObject *encode_short(PyObject *self, PyObject *data)
     const bpe_for_lists *f = PyLong_AsVoidPtr(self);
     uint32_t ids[4000];
     uint64_t n = (uint64_t)PyBytes_Size(data);
-    if (n <= 4000 - 3 && f->cache && bpe_encode(f->cache, (void *)PyBytes_AsString(data), &n, 1, ids, NULL) == BPE_OK)
+    if (n <= 4000 - 3 && f->cache &&
+        bpe_encode(f->cache, (void *)PyBytes_AsString(data), &n, 1, ids, NULL, NULL) == BPE_OK)
         return new_list(f, ids, n);
 #endif
     return PyErr_Occurred() ? NULL : Py_BuildValue(""); /* None */

@@ -30,6 +30,7 @@ class EncodedWords(NamedTuple):
     n_ids: array[int]  # how many of them each word has
     lengths: Any  # of words, in bytes
     counts: Any  # of words
+    n_left_out: int  # bytes without a token, in all
 
     def words(self) -> Iterator[array[int]]:
         """Yield the ids of each word."""
@@ -58,27 +59,37 @@ def encode_words(tokenizer: Any, table: Any, options: bpe.Options) -> EncodedWor
     )  # fmt: skip
     encoder = engine.encoder(old) if in_c else None
     in_python = functools.cache(lambda: models.Encoder(old))  # made when it is first needed
+    left_out: Any = [] if options.errors == "replace" else None
     ids, n_ids = array("I"), array("Q")
     for start in range(0, len(words), 10_000):
         batch = words[start : start + 10_000]
         with contextlib.suppress(UnicodeDecodeError):  # of words that are parts of characters
             if encoder:
-                data, ends = encoder.encode_texts(batch, "u4")
+                data, ends = encoder.encode_texts(batch, "u4", left_out)
                 ids.frombytes(data)
                 n_ids.extend(map(operator.sub, ends, itertools.chain([0], ends)))
                 continue
-        lists = [encode_word(in_python(), word) for word in batch]
+        lists = [encode_word(in_python(), word, left_out) for word in batch]
         ids.extend(itertools.chain.from_iterable(lists))
         n_ids.extend(map(len, lists))
-    return EncodedWords(tokens, ids, n_ids, lengths, counts)
+    encoded = EncodedWords(tokens, ids, n_ids, lengths, counts, 0)
+    if any(left_out or ()):
+        left = array("Q", (sum(len(tokens[number]) for number in word) for word in encoded.words()))
+        n_left_out = sum((n - n_left) * count for n, n_left, count in zip(lengths, left, counts))
+        encoded = encoded._replace(lengths=engine.in_memory(left) if in_c else left, n_left_out=n_left_out)
+    return encoded
 
 
-def encode_word(encoder: models.Encoder, word: bytes) -> list[int]:
+def encode_word(encoder: models.Encoder, word: bytes, left_out: list[int] | None) -> list[int]:
     """Encode a word, which may begin or end inside a character if it is a token of another model."""
     if word in encoder.whole_words:
         return [encoder.whole_words[word]]
     ids = [encoder.id_of_byte.get(byte, -1) for byte in word]
-    bpe.require(-1 not in ids, "the vocabulary has no token for a byte of {!r:.60}", word)
+    bpe.require(-1 not in ids or left_out is not None, "the vocabulary has no token for a byte of {!r:.60}; "
+                "errors='replace' leaves it out", word)
+    if left_out is not None:
+        left_out.append(ids.count(-1))
+        ids = [token_id for token_id in ids if token_id != -1]
     return bpe.merge_by_rank(ids, encoder.ranks, encoder.new_ids)
 
 
@@ -86,7 +97,7 @@ def learn(words: EncodedWords, n_tokens: int, options: bpe.Options) -> Iterator[
     """Yield up to n_tokens merges with their counts, best first."""
     engine = bpe.engine_for(options)
     if engine and not engine.lacks:
-        merges = engine.extend(*words, n_tokens, options.min_frequency)
+        merges = engine.extend(*words[:5], n_tokens, options.min_frequency)
     else:
         in_characters = ("".join(map(chr, word)) for word in words.words())
         wanted = itertools.islice(bpe.learn_merges(in_characters, words.counts, words.tokens), n_tokens)
@@ -176,9 +187,9 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
 
 
 def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
-          texts: bpe.Strings = None) -> Any:
+          texts: bpe.Strings = None, errors: bpe.Errors = "strict") -> Any:
     """Return a tokenizer with fewer tokens: bpe.Tokenizer.prune explains the arguments."""
-    n, options = vocab_size, tokenizer._options
+    n, options = vocab_size, tokenizer._options._replace(errors=errors).checked()
     has_text = input_path is not None or texts is not None
     bpe.require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
     bpe.require(n is None or (bpe.is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)

@@ -313,7 +313,8 @@ def encode_rows(job: Job, path: str, output: str) -> int:
     column = column_for([path], options)
     corpus = tokenizer._corpus(path, None, errors=options.errors, column=column, workers=1)
     encoder = tokenizer._python_encoder() if options.engine == "python" else tokenizer._encoder
-    results = corpus.run(functools.partial(encoder.encode_texts, kind=f"u{n_bytes}"), True)
+    encode_texts = functools.partial(corpora.encode_leaving_out, encoder, f"u{n_bytes}", options.errors)
+    results = corpus.run(encode_texts, True)
     kind = pyarrow.uint16() if n_bytes == 2 else pyarrow.uint32()
     schema = pyarrow.schema([("ids", pyarrow.large_list(kind))])
     n_ids = 0
@@ -329,7 +330,7 @@ def encode_rows(job: Job, path: str, output: str) -> int:
 
         is_one_text = not kind_of(path, corpus.options)[0]
         pieces = []
-        for _, (ids, ends) in results:
+        for _, (ids, ends, _) in results:
             if is_one_text:
                 pieces.append(ids)
             else:

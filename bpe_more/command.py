@@ -231,6 +231,8 @@ def run(args: Namespace) -> int:
         report(args, "encoded", f"{bpe.plural(corpus.bytes_read, 'byte')} as {bpe.plural(n_ids, 'token')}")
         for name, text in documents_notes(corpus, tokenizer.special_tokens):
             report(args, name, text)
+        if corpus.n_left_out:
+            report(args, "left out", f"{bpe.plural(corpus.n_left_out, 'byte')} without a token in this vocabulary")
         report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
         used = tokenizer.ordinary if args.begin or args.end else tokenizer
         encoder = used._encoder if corpus.options.engine != "python" else None
@@ -451,6 +453,8 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     report(args, "vocabulary", f"{len(new):,} = {parts}")
     text = f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before"
     report(args, "compression", text)
+    if words.n_left_out:
+        report(args, "left out", f"{bpe.plural(words.n_left_out, 'byte')} without a token in this vocabulary")
     notes = [separators_note(args.corpus, tokenizer.special_ids)]
     if new._id_bytes > tokenizer._id_bytes:
         notes.append("ids beyond 65,535: arrays of them are uint32 now")

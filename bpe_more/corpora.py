@@ -104,6 +104,7 @@ class Corpus(bpe.Corpus):
         self.n_documents = 0  # how many have been encoded: files of text, rows and texts
         self.counted: Sequence[str] = ()  # special tokens that encode_corpus counts in text
         self.n_specials = 0
+        self.n_left_out = 0  # bytes without a token, which encode_corpus has left out
 
     def run(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
             most_workers: int = bpe.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
@@ -523,6 +524,13 @@ def encode_and_count(encode_texts: Callable[[Sequence[bytes]], Any], count: Call
     return encode_texts(texts), count(texts) if count else 0
 
 
+def encode_leaving_out(encoder: Any, kind: str, errors: str, texts: Sequence[bytes]) -> tuple[bytes, Any, int]:
+    """Encode texts as one array; return (ids, their ends, the number of bytes that errors="replace" has left out)."""
+    left_out: list[int] | None = [] if errors == "replace" else None
+    ids, ends = encoder.encode_texts(texts, kind, left_out)
+    return ids, ends, sum(left_out or ())
+
+
 def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: Sequence[bpe.FilePath] = ()) -> int:
     """Write the token ids of a corpus into a .npy or .bin file; return how many there are.
 
@@ -544,7 +552,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
         tokenizer = tokenizer.ordinary
     in_python = corpus.options.engine == "python"
     encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
-    encode_texts = functools.partial(encoder.encode_texts, kind=f"u{id_bytes}")  # it returns (ids, their ends)
+    encode_texts = functools.partial(encode_leaving_out, encoder, f"u{id_bytes}", corpus.options.errors)
     in_threads = not isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder)
     count = special_counter(corpus.counted, in_threads) if corpus.counted else None
     task = functools.partial(encode_and_count, encode_texts, count)
@@ -553,7 +561,8 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)
-        for part, ((ids, ends), n_specials) in results:
+        for part, ((ids, ends, n_left_out), n_specials) in results:
+            corpus.n_left_out += n_left_out
             corpus.n_specials += n_specials
             if isinstance(part, Border):
                 ids = borders[part.is_end]

@@ -371,7 +371,7 @@ class Encoder:
         ids: list[int] | None = self.encode_short(data)
         return self.encode_texts([data])[0] if ids is None else ids
 
-    def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
         """Encode texts as lists, or with a kind as one array: what encode_texts of models.Encoder returns."""
         if len(texts) == 1 and not kind and (ids := self.encode_short(texts[0])) is not None:
             return [ids]
@@ -395,9 +395,12 @@ class Encoder:
                 room = max(len(data) + 4, 1000) // 2 * 2  # even
                 call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
             narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
-            status = lib.bpe_encode(call.cache, data, ends_in_c, len(ends), call.ids, narrow)
+            n_left_out = ffi.NULL if left_out is None else ffi.new("uint64_t *")
+            status = lib.bpe_encode(call.cache, data, ends_in_c, len(ends), call.ids, narrow, n_left_out)
             if status:
                 self.refuse(status, texts, ends[0])
+            if left_out is not None:
+                left_out.append(n_left_out[0])
             if not kind:
                 return self.lists_of(*(int(ffi.cast("uintptr_t", block)) for block in (call.ids, ends_in_c)), len(ends))
             n_ids = ends[-1] if texts else 0
@@ -443,7 +446,8 @@ class Encoder:
         at -= ends[number] - len(data)
         start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
         place = data[start : start + 160].decode("utf-8", "ignore")[:40]
-        error: Any = ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}")
+        way = "errors='replace' leaves it out"
+        error: Any = ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}; {way}")
         error.number = number
         raise error
 

@@ -248,7 +248,10 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
                      errors: bpe.Errors = "strict") -> list[list[int]]:
-        """Encode several texts, with C on all cores. An error names the text."""
+        """Encode several texts, with C on all cores. An error names the text.
+
+        errors="replace": lone surrogates become U+FFFD, and bytes without a token are left out.
+        """
         if isinstance(texts, list) and len(texts) == 1 and workers is None and errors == "strict":
             with contextlib.suppress(ValueError, TypeError):  # raised below, with the number of the text
                 return [self.encode(texts[0])]
@@ -258,7 +261,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         pause = self._encoder.pause_collector()
         try:
             slice_bytes, n_threads = corpora.BATCH_BYTES, most_threads(self._encoder)
-            results = corpus.run(self._encoder.encode_texts, True, "", slice_bytes, n_threads)
+            results = corpus.run(self._encode_texts(errors), True, "", slice_bytes, n_threads)
             with contextlib.closing(results):
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
         finally:
@@ -273,7 +276,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
         """
         id_bytes = self._id_bytes
-        encode_texts = functools.partial(self._encoder.encode_texts, kind=f"u{id_bytes}")
+        encode_texts = functools.partial(self._encode_texts(errors), kind=f"u{id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
         corpus = self._corpus(None, texts, workers=workers, errors=errors)
         results = corpus.run(encode_texts, True, "", bpe.SLICE_BYTES, most_threads(self._encoder))
@@ -282,6 +285,22 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
                 ids += more_ids
                 offsets.extend(map(offsets[-1].__add__, ends))
         return memoryview(ids).cast("H" if id_bytes == 2 else "I"), memoryview(offsets)
+
+    def _encode_texts(self, errors: bpe.Errors) -> Any:
+        """Return the function of the encoder that encodes texts, and leaves bytes without a token out if asked."""
+        encode_texts = self._encoder.encode_texts
+        return functools.partial(encode_texts, left_out=[]) if errors == "replace" else encode_texts
+
+    def encode_iterable(self, iterable: Iterable[str], errors: bpe.Errors = "strict") -> Iterator[int]:
+        """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
+
+        It keeps some 64 KB of text in memory, or more if there is no place to cut (see bpe.WORD_END).
+        """
+        if errors != "replace":
+            return super().encode_iterable(iterable, errors)
+        other = same_object(self)
+        other._made_encoder = LeavingOut(self._encoder, [])
+        return super(Tokenizer, other).encode_iterable(iterable, errors)
 
     def encode_files(self, paths: bpe.Paths = None, output: bpe.FilePath = "", *, texts: bpe.Strings = None,
                      errors: bpe.Errors = "strict", workers: int | None = None, engine: bpe.EngineName = "auto",
@@ -388,22 +407,70 @@ class Encoder(bpe.PythonEncoder):
     def encode_word(self, word: str) -> tuple[int, ...]:
         """Encode one word. Raises ValueError if one of its bytes has no token."""
         whole = self.whole_words.get(word.encode("utf-8")) if self.whole_words else None
-        return super().encode_word(word) if whole is None else (whole,)
+        try:
+            return super().encode_word(word) if whole is None else (whole,)
+        except ValueError as error:
+            raise ValueError(f"{error}; errors='replace' leaves it out") from None
 
-    def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
         """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
 
-        An array is returned as (its bytes, [the number of ids up to the end of each text]). A
+        An array is returned as (its bytes, [the number of ids up to the end of each text]). A byte without a
+        token is an error, or with left_out, to which the number of such bytes is added, it is left out. A
         ValueError has the number of its text.
         """
-        lists = super().encode_texts(texts)
+        lists = (self if left_out is None else self.leaving_out(left_out)).lists_of(texts)
         if not kind:
             return lists
         ids = array("H" if kind == "u2" else "I", itertools.chain.from_iterable(lists))
         return ids.tobytes(), array("Q", itertools.accumulate(map(len, lists)))
 
+    def lists_of(self, texts: Sequence[bytes]) -> list[list[int]]:
+        """Encode texts as lists."""
+        return super().encode_texts(texts)
+
+    def leaving_out(self, left_out: list[int]) -> Encoder:
+        """Return an encoder that leaves bytes without a token out, and adds their number to left_out."""
+        return EncoderLeavingOut(self, left_out)
+
     def pause_collector(self) -> Any:
         """Do nothing. The encoder in C pauses the garbage collector until the result is freed."""
+
+
+class EncoderLeavingOut(Encoder):
+    """Encode in Python without the bytes that have no token."""
+
+    def __init__(self, encoder: Encoder, left_out: list[int]) -> None:
+        self.__dict__.update(encoder.__dict__)
+        self.left_out = left_out
+        self.cached: Any = self.encode_word  # each time, since each byte is counted
+
+    def encode_word(self, word: str) -> tuple[int, ...]:
+        """Encode one word; other bytes are side by side where one was left out."""
+        utf8 = word.encode("utf-8")
+        if utf8 in self.whole_words:
+            return (self.whole_words[utf8],)
+        ids = [self.id_of_byte[byte] for byte in utf8 if byte in self.id_of_byte]
+        self.left_out.append(len(utf8) - len(ids))
+        return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
+
+
+def same_object(original: Any) -> Any:
+    """Return a copy with the same attributes; copy.copy() makes a tokenizer or an encoder anew, as pickle does."""
+    other = object.__new__(type(original))
+    other.__dict__.update(original.__dict__)
+    return other
+
+
+class LeavingOut:
+    """An encoder of either engine with left_out."""
+
+    def __init__(self, encoder: Any, left_out: list[int]) -> None:
+        self.encode_texts = functools.partial(encoder.encode_texts, left_out=left_out)
+
+    def encode(self, utf8: bytes) -> list[int]:
+        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
+        return self.encode_texts([utf8])[0]  # type: ignore[no-any-return]
 
 
 class PreparingEncoder(Encoder):
@@ -485,13 +552,20 @@ class PreparingEncoder(Encoder):
             ids += [self.tokenizer._special_ids[piece]] if number % 2 else self.ordinary.encode(piece.encode("utf-8"))
         return ids
 
-    def encode_texts(self, texts: Sequence[bytes], kind: str = "") -> Any:
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
         """Do the same as the method of Encoder, in one call of `inner` if possible."""
         with contextlib.suppress(UnicodeDecodeError):  # the method of Encoder raises it, with the number of its text
             prepared = list(map(self.prepared, texts))
             if None not in prepared:
-                return self.inner.encode_texts(prepared, kind)
-        return super().encode_texts(texts, kind)
+                return self.inner.encode_texts(prepared, kind, left_out)
+        return super().encode_texts(texts, kind, left_out)
+
+    def leaving_out(self, left_out: list[int]) -> Encoder:
+        """Return an encoder of prepared text that leaves bytes without a token out."""
+        encoder: PreparingEncoder = same_object(self)
+        self.ordinary = self.ordinary or self.encoder_with(())
+        encoder.inner, encoder.ordinary = (LeavingOut(each, left_out) for each in (self.inner, self.ordinary))
+        return encoder
 
     def pause_collector(self) -> Any:
         """Pause the garbage collector if `inner` does."""

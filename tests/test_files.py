@@ -1587,6 +1587,62 @@ def test_a_special_token_may_have_any_name_that_no_other_token_has_in_files(tmp_
             bpe.Tokenizer.train("nowhere.txt", 600, [name])
 
 
+def lacking(content, names):
+    """Take the tokens with these characters, and their merges, out of a tokenizer.json."""
+    model, specials = content["model"], {token["content"] for token in content["added_tokens"]}
+    kept = [name for name in model["vocab"] if name in specials or not names & set(name)]
+    model["vocab"] = {name: number for number, name in enumerate(kept)}
+    model["merges"] = [pair for pair in model["merges"] if not names & set("".join(pair))]
+    for token in content["added_tokens"]:
+        token["id"] = model["vocab"][token["content"]]
+
+
+@pytest.mark.parametrize("normalizer, expression, ignore_merges", [
+    (None, GPT2, False), (None, GPT2, True), ({"type": "NFC"}, GPT2, False), (None, "[^ ]+", False),  # long words
+])
+def test_bytes_without_a_token_are_an_error_or_left_out_as_in_tokenizers(tmp_path, engine, normalizer, expression, ignore_merges):
+    tokenizers, rng = need("tokenizers"), random.Random(5)
+    chinese = "天气很好，渡船准时。今天天气很好"
+    bpe.Tokenizer.train(texts=[PART, chinese * 9], vocab_size=800, special_tokens=[END]).save(tmp_path)
+    missing = {b"\x1d"[0], ord("q"), *rng.sample(range(0x80, 0xC0), 9), 0xF0}
+    change = functools.partial(lacking, names={bpe.CHARACTERS[byte] for byte in missing})
+    changed(tmp_path, change)
+    path = changed(tmp_path, lambda content: content.update(normalizer=normalizer) or content["model"].update(ignore_merges=ignore_merges))
+    path = changed(tmp_path, with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", expression))
+    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), bpe.Tokenizer.load(path)
+    assert sum(bytes([byte]) not in tokenizer.ids for byte in range(256)) == 12
+    pieces = ["the", " ferry", "a\x1db", "q", "qu", "é", "字", "e\u0301", "😀", END, "\n", *chinese]
+    texts = ["".join(rng.choices(pieces, k=rng.randint(1, 60))) for _ in range(MANY)] + [PART, chinese * 30, "ok"]
+    expected = [ids.ids for ids in theirs.encode_batch(texts)]
+    with pytest.raises(ValueError, match=r"texts\[1\]: .*no token for the byte b'q', in .*; errors='replace' leaves it out"):
+        tokenizer.encode_batch(["ok", "the q"])
+    assert tokenizer.encode_batch(texts, errors="replace") == expected
+    ids, offsets = tokenizer.encode_arrays(texts, errors="replace")
+    assert [ids[start:end].tolist() for start, end in itertools.pairwise(offsets)] == expected
+    whole = "".join(texts)
+    assert list(tokenizer.encode_iterable(split_anywhere(rng, whole), errors="replace")) == theirs.encode(whole).ids
+    with pytest.raises(ValueError, match="no token for the byte"):
+        tokenizer.encode(whole)  # an error after the words were cached, too
+
+
+def test_the_summary_counts_bytes_without_a_token_that_errors_replace_leaves_out(main):
+    """In encoding, and in extending; "q" occurs 3 times."""
+    train_and_save("model", "words.txt", 300, [END])
+    changed("model", functools.partial(lacking, names={"q"}))
+    Path("q.txt").write_text("low q\nqlowq lowest\n" + "lowest newer " * 9)
+    assert "no token for" in main("q.txt", "--encode", "ids.npy", "--model", "model")[2]
+    for command in (["q.txt", "--encode", "ids.npy", "--model", "model"], ["q.txt", "+2", "--extend", "model", "--model", "new"]):
+        status, _, stderr = main(*command, "--errors", "replace")
+        assert status == 0 and summary(stderr)["left out"] == "3 bytes without a token in this vocabulary"
+    tokenizer, text = bpe.Tokenizer.load("model"), Path("q.txt").read_text()
+    longer = tokenizer.extend("q.txt", 2, errors="replace")
+    assert longer.merges == tokenizer.extend(texts=[text.replace("q", "")], n_tokens=2).merges == bpe.Tokenizer.load("new").merges
+    with pytest.raises(ValueError, match="no token for .*q.*'; errors='replace' leaves it out"):
+        tokenizer.extend("q.txt", 2)
+    size = len(tokenizer) - 3
+    assert tokenizer.prune(size, "q.txt", errors="replace").vocab == tokenizer.prune(size, texts=[text.replace("q", "")]).vocab
+
+
 @only_python
 def test_roles_stay_that_only_the_settings_list_with_the_ids_of_the_vocabulary(tmp_path):
     """torchtitan's tokenizer.json has no added tokens: transformers takes them from tokenizer_config.json."""

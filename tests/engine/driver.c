@@ -222,7 +222,7 @@ static int find_ids(const merge_list *list)
 static int encode_text(bpe_cache *c, const uint8_t *text, size_t length, uint32_t *ids, uint16_t *narrow, size_t *n)
 {
     uint64_t end = length;
-    const int status = bpe_encode(c, text, &end, 1, ids, narrow);
+    const int status = bpe_encode(c, text, &end, 1, ids, narrow, NULL);
     *n = (size_t)end;
     return status;
 }

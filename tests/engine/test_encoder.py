@@ -53,13 +53,13 @@ def encode(engine, data, cache):
     ffi = engine.ffi
     ids, ends = ffi.new("uint32_t[]", len(data) + 4), ffi.new("uint64_t[]", [len(data)])
     ids[len(data) + 3] = MARK
-    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, ffi.NULL)
+    status = engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, ffi.NULL, ffi.NULL)
     assert ids[len(data) + 3] == MARK
     found = array.array("I", ffi.buffer(ids)[: 4 * ends[0]]).tolist()
     narrow = ffi.new("uint16_t[]", len(data) + 3)
     narrow[len(data) + 2] = MARK & 0xFFFF
     ends[0] = len(data)
-    assert engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, narrow) == status
+    assert engine.lib.bpe_encode(cache, ffi.from_buffer("uint8_t[]", data), ends, 1, ids, narrow, ffi.NULL) == status
     assert ids[len(data) + 3] == MARK and narrow[len(data) + 2] == MARK & 0xFFFF
     if not status:
         assert list(narrow[0 : ends[0]]) == [token_id & 0xFFFF for token_id in found]
@@ -306,7 +306,7 @@ def test_a_byte_without_a_token_is_found(engine, pattern):
             assert encode(engine, data, cache)[0] == engine.lib.BPE_NO_TOKEN
             with pytest.raises(ValueError) as error:
                 encoder.encode(data)
-            assert str(error.value) == f"the vocabulary has no token for the byte b'c', in {('c' + after)[:40]!r}"
+            assert str(error.value) == f"the vocabulary has no token for the byte b'c', in {('c' + after)[:40]!r}; errors='replace' leaves it out"
             with pytest.raises(UnicodeDecodeError):
                 encoder.encode(data + b"\xff")
     assert encode(engine, b"ab<|end|>a", cache)[1] == [3, 9, 0]  # the special token's bytes need none

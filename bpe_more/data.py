@@ -212,6 +212,8 @@ def check_files(paths: Iterable[str], options: bpe.Options) -> None:
         if packing == ".zst":
             package("zstandard", path)
         if kind in COLUMNAR:
+            text = "{} is compressed: decompress it first, because {} files aren't read so"
+            bpe.require(not packing, text, path, kind)
             inputs.check_file(path, FORMATS[kind])
             opened = open_parquet if kind == ".parquet" else open_arrow
             opened(path, options.column)

@@ -1514,7 +1514,7 @@ def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
     """Return {token: id}. Each token has one id, from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
-        if not isinstance(token, bytes) or not hasattr(token_id, "__index__") or not 0 <= token_id <= MAX_ID:
+        if not isinstance(token, bytes) or not is_integer(token_id) or not 0 <= token_id <= MAX_ID:
             hint = "" if isinstance(token, bytes) else "; for files, use from_files"
             entry = f"{token_id!r:.40} to {token!r:.40}"
             raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {entry}{hint}")

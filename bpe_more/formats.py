@@ -775,7 +775,7 @@ def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
     """Return {rank: token} for that, or for {token: rank}."""
     pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
     for token, rank in pairs:
-        valid = isinstance(token, bytes) and hasattr(rank, "__index__") and rank >= 0
+        valid = isinstance(token, bytes) and bpe.is_integer(rank) and rank >= 0
         bpe.require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
     vocab = {operator.index(rank): token for token, rank in pairs}
     unique = len(vocab) == len(set(vocab.values())) == len(ranks)

@@ -805,6 +805,11 @@ def test_numbers_that_are_equal_to_ids_are_no_ids():
                 with pytest.raises(ValueError, match=f"unknown token id {re.escape(repr(wrong))} at index 1"):
                     decode(kind([104, wrong]))
         assert decode([numpy.int64(104), numpy.uint16(105)]) == decode([104, 105])
+    for wrong in (1.0, True, numpy.bool_(True)):
+        with pytest.raises(ValueError, match="vocab maps ids from 0 to"):
+            bpe.Tokenizer({0: b"a", wrong: b"b"}, [])
+        with pytest.raises(ValueError, match="ranks must be"):
+            bpe.read_tiktoken({b"a": 0, b"b": wrong})
 
 
 def test_text_comes_as_soon_as_its_characters_are_complete():

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import bpe
 from bpe_more import inputs
-from bpe_more.outputs import check_outputs, delayed, file_in_errors, new_files
+from bpe_more.outputs import all_delayed, check_outputs, file_in_errors, new_files
 from bpe_more.steps import Normalizer, after_form
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ class Corpus(bpe.Corpus):
             if storage not in ("object", "python") and importlib.util.find_spec("pyarrow"):
                 self.texts = [texts]
         if any(bpe.is_data(path, options) for path in self.paths):
-            from bpe_more import data  # only now: few calls need it
-
+            with all_delayed():
+                from bpe_more import data  # only now: few calls need it
             data.check_files(self.paths, options)
         check_column(self.paths, options)
         if options.engine == "c" and not bpe.find_engine()[1]:  # else C only learns
@@ -201,8 +201,8 @@ def scan_normalized(table: Any, normalizer: Normalizer, options: bpe.Options, te
 def check_column(paths: Iterable[str], options: bpe.Options, is_given: bool = False) -> None:
     """Raise an error for a column that would be ignored, because no file has columns. The default may be."""
     if is_given or options.column not in (None, bpe.Options().column):
-        from bpe_more import data
-
+        with all_delayed():
+            from bpe_more import data
         has_columns = any(data.kind_of(path, options)[0] for path in paths)
         text = "no input has a column {!r:.60}: names must end in {}; standard input is read with --as jsonl"
         bpe.require(has_columns, text, options.column, ", ".join(data.KINDS))
@@ -210,8 +210,8 @@ def check_column(paths: Iterable[str], options: bpe.Options, is_given: bool = Fa
 
 def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
     """Cut columns of Arrow into slices."""
-    from bpe_more import data
-
+    with all_delayed():
+        from bpe_more import data
     return data.slices_of_arrow(columns, slice_bytes, errors)
 
 
@@ -286,7 +286,7 @@ def run_tasks(task: Callable[[bpe.Slice], T], slices: Iterator[bpe.Slice], in_th
     pool = None
     try:
         if n_workers > 1 and (in_threads or named):
-            with delayed(signal.SIGINT), delayed(signal.SIGTERM):
+            with all_delayed():
                 pool = start_threads(n_workers) if in_threads else start_processes(n_workers, task)
         if pool is None:
             for part in slices:
@@ -301,7 +301,7 @@ def run_tasks(task: Callable[[bpe.Slice], T], slices: Iterator[bpe.Slice], in_th
             yield part, result()
     finally:
         if pool is not None:
-            pool.shutdown(cancel_futures=True)
+            shut_down(pool)
 
 
 def count_cores() -> int:
@@ -369,8 +369,10 @@ def start_processes(n_processes: int, task: Callable[[bpe.Slice], object]) -> co
         import multiprocessing
 
         context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+        stopped, stop = context.Pipe(duplex=False)
         # a process gets the task once, at its start: a vocabulary is large
-        pool = concurrent.futures.ProcessPoolExecutor(n_processes, context, start_worker, (task,))
+        pool = concurrent.futures.ProcessPoolExecutor(n_processes, context, start_worker, (task, stopped))
+        pool.stop = functools.partial(stop.send_bytes, b"stop")  # type: ignore[attr-defined]
         pool.submit(os.getpid)  # starts them
     except Exception as error:
         if "bootstrapping" in str(error):  # this is a worker that loads a script without a guard
@@ -395,8 +397,8 @@ def submitted(pool: concurrent.futures.Executor, task: Callable[[bpe.Slice], T],
     # interrupted halfway.
     done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
     try:
-        with delayed(signal.SIGINT), delayed(signal.SIGTERM):
-            pool.submit(task if in_threads else bpe.run_in_worker, part).add_done_callback(done.put)
+        with all_delayed():
+            pool.submit(task if in_threads else run_in_worker, part).add_done_callback(done.put)
     except concurrent.futures.BrokenExecutor:  # a worker was killed
         raise
     except RuntimeError:  # the main thread has ended since the pool started, so it takes no more tasks
@@ -404,21 +406,56 @@ def submitted(pool: concurrent.futures.Executor, task: Callable[[bpe.Slice], T],
     return part, lambda: done.get().result()
 
 
-def start_worker(task: Callable[[bpe.Slice], object]) -> None:
-    """Prepare a worker process: leave Ctrl-C to the parent, and exit when it dies."""
-    import multiprocessing
+def shut_down(pool: concurrent.futures.Executor) -> None:
+    """End a pool. Tasks that run in threads are finished; those in processes are interrupted."""
+    if hasattr(pool, "stop"):
+        pool.stop()
+    pool.shutdown(cancel_futures=True)
 
-    def end_with_parent() -> None:
-        multiprocessing.parent_process().join()  # type: ignore[union-attr]
+
+class Worker:
+    """What a worker process has: its task, and whether it runs, and whether it must stop."""
+
+    task: Any
+    busy = stopped = False
+
+
+def start_worker(task: Callable[[bpe.Slice], object], stopped: Any) -> None:
+    """Prepare a worker process: stop when the parent says so in a pipe, and exit when it dies."""
+    import _thread
+    import multiprocessing.connection
+
+    def interrupt(*_: object) -> None:
+        Worker.stopped = True
+        if Worker.busy:  # else it may be sending a result
+            raise KeyboardInterrupt
+
+    def watch_parent() -> None:
+        parent: Any = multiprocessing.parent_process()
+        if stopped in multiprocessing.connection.wait([stopped, parent.sentinel]):
+            _thread.interrupt_main()  # which calls interrupt() there
+        parent.join()
         os._exit(1)
 
-    bpe.run_in_worker.task = task  # type: ignore[attr-defined]
+    Worker.task = task
+    signal.signal(signal.SIGINT, interrupt)
     if callable(signal.getsignal(signal.SIGTERM)):  # main() has set it before the fork
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.name == "posix":
         # A worker that dies while it sends a result blocks the pool, so Ctrl-C must not reach it
         os.setsid()
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    threading.Thread(target=watch_parent, daemon=True).start()
+
+
+def run_in_worker(part: bpe.Slice) -> Any:
+    """Run the task of this worker process. Raises KeyboardInterrupt if it must stop."""
+    Worker.busy = True
+    try:
+        if Worker.stopped:
+            raise KeyboardInterrupt
+        return Worker.task(part)
+    finally:
+        Worker.busy = False
 
 
 def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:

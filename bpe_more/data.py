@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import bpe
 from bpe_more import inputs
+from bpe_more.outputs import all_delayed
 
 
 def plain_json(line: bytes) -> Any:
@@ -32,7 +33,7 @@ def plain_json(line: bytes) -> Any:
 
 
 fast_json: Callable[[bytes], Any] = plain_json
-with contextlib.suppress(ImportError):
+with contextlib.suppress(ImportError), all_delayed():  # orjson crashes if a signal's handler raises here
     fast_json = importlib.import_module("orjson").loads
 # scan_json(text, 0) returns (value, its end), and takes no space before the value
 scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -108,7 +109,8 @@ def errors_in(place: str) -> Iterator[None]:
 def package(name: str, what: str) -> Any:
     """Import a package. Raises ImportError with the command that installs it."""
     try:
-        return importlib.import_module(name)
+        with all_delayed():
+            return importlib.import_module(name)
     except ImportError:
         name = name.partition(".")[0]
         raise ImportError(f"{what} needs the package {name}: pip install {name}") from None

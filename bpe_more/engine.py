@@ -61,8 +61,10 @@ class Engine(build_ffi.Engine):
 
     def new_pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Make the tables of a custom pattern."""
-        from bpe_more import machine, patterns  # only now: named patterns have theirs since the build
+        from bpe_more import outputs
 
+        with outputs.all_delayed():
+            from bpe_more import machine, patterns  # only now: named patterns have theirs since the build
         try:
             fields = machine.fields_of(patterns.automaton_of(pattern))
         except (patterns.UnsupportedError, RecursionError) as error:

@@ -758,7 +758,8 @@ def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     engine, _ = bpe.find_engine()
     if engine and not engine.lacks and max(vocab) <= bpe.MAX_ID:
         return engine.find_splits(vocab)  # type: ignore[no-any-return]
-    import bisect
+    with outputs.all_delayed():
+        import bisect
 
     # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
     lengths, id_of = sorted({len(token) for token in vocab.values() if token}), dict(zip(vocab.values(), vocab)).get

@@ -108,7 +108,7 @@ def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = (),
     targets = list(map(os.path.realpath, paths))  # a link is followed, not replaced
     files: list[BinaryIO] = []
     try:
-        with delayed(signal.SIGINT), delayed(signal.SIGTERM):  # all temporary files get into the list
+        with all_delayed():  # all temporary files get into the list
             files.extend(map(open_temporary, targets))
         yield files
         for file, target in zip(files, targets):
@@ -117,7 +117,7 @@ def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = (),
                 sync(file)  # else a power cut could leave an empty file under the new name
         # a single file can't be mixed with those of another run, so it needs no lock
         lock = locked(os.path.dirname(targets[0])) if len(targets) > 1 else contextlib.nullcontext()
-        with lock, delayed(signal.SIGINT), delayed(signal.SIGTERM):
+        with lock, all_delayed():
             try:
                 rename(files, targets, stale)
             except OSError as error:
@@ -237,6 +237,21 @@ def delayed(number: int) -> Iterator[None]:
         signal.signal(number, handler)
         for arguments in arrived:
             handler(*arguments)
+
+
+# those whose handlers may raise an exception
+SIGNALS = [getattr(signal, name) for name in (
+    "SIGINT", "SIGTERM", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGBREAK",
+) if hasattr(signal, name)]  # fmt: skip
+
+
+@contextlib.contextmanager
+def all_delayed() -> Iterator[None]:
+    """Let signals wait until a block is done: an exception inside an import may leave its lock, or half a module."""
+    with contextlib.ExitStack() as stack:
+        for number in SIGNALS:
+            stack.enter_context(delayed(number))
+        yield
 
 
 @contextlib.contextmanager

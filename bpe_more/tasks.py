@@ -21,7 +21,6 @@ import itertools
 import operator
 import os
 import re
-import signal
 import socket
 import sys
 import unicodedata
@@ -203,14 +202,14 @@ class Local:
 
     def run(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
-        from concurrent.futures import BrokenExecutor
-
+        with outputs.all_delayed():
+            from concurrent.futures import BrokenExecutor
         task: Any = functools.partial(attempt, work, job=job)
         left: list[Any] = list(items)
         for number in range(ATTEMPTS):
             if not left:
                 return
-            with outputs.delayed(signal.SIGINT), outputs.delayed(signal.SIGTERM):
+            with outputs.all_delayed():
                 pool = corpora.start_processes(min(self.n_workers, len(left)), task)
             if pool is None:  # the system has no room for one, or this is a daemon process
                 yield from map(task, left)
@@ -224,7 +223,7 @@ class Local:
                 if number == ATTEMPTS - 1:
                     raise LostWorkerError(job.stage, str(error)) from None
             finally:
-                pool.shutdown(cancel_futures=True)
+                corpora.shut_down(pool)
 
 
 class Dask:

@@ -28,7 +28,7 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import command, corpora, outputs
+from bpe_more import command, corpora, outputs, tasks
 from shared import BAD_UTF8, pipe_of, read_ids, wait_for
 from test_bpe import (
     CORPORA,
@@ -534,6 +534,68 @@ def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enoug
             patched.setattr(bpe.WordTable, "update", lambda *arguments: interrupt(arguments))
             bpe.count_words(path)
     assert kept.value and not multiprocessing.active_children()
+
+
+def busy_task(folder, item, job=None):
+    """Say that it has begun, and compute for 20 seconds."""
+    (folder / f"{item}").touch()
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        pass
+    (folder / f"{item}").rename(folder / "not interrupted")
+
+
+@only_python
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, workers load the script again")
+@pytest.mark.parametrize("pool", ["run_tasks", "local cluster"])
+def test_ctrl_c_interrupts_tasks_in_worker_processes(tmp_path, pool):
+    task, items = functools.partial(busy_task, tmp_path), list(range(9))
+    results = corpora.run_tasks(task, iter(items), False, 2)
+    if pool == "local cluster":
+        job = types.SimpleNamespace(stage="counting", versions=tasks.versions())
+        results = tasks.Local(2).run(lambda job, item: task(item), items, job)
+    sent = []
+
+    def interrupt():
+        wait_for(lambda: len(list(tmp_path.iterdir())) == 2)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(results)
+    assert time.monotonic() - sent[0] < 2
+    thread.join()
+    assert not multiprocessing.active_children() and sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
+
+
+@only_python
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signal")
+def test_a_handler_that_raises_waits_for_imports(tmp_path):
+    """An exception inside an import may leave its lock taken, for which other threads wait forever."""
+    (tmp_path / "slow_module.py").write_text("""
+import os, signal, time
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+time.sleep(0.1)
+done = True
+""")
+    result = call_in_script(tmp_path, f"""
+        import signal, sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import bpe
+        from bpe_more import data
+        class Alarm(Exception):
+            pass
+        def alarm(*_):
+            raise Alarm
+        signal.signal(signal.SIGALRM, alarm)
+        try:
+            data.package("slow_module", "a test")
+        except Alarm:
+            print(sys.modules["slow_module"].done)
+    """)
+    assert (result.stdout, result.stderr) == (b"True\n", b"")
 
 
 @only_python

@@ -804,7 +804,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     [(b'o', b'w'), (b'l', b'ow')]
 
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
-    RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63 in C.
+    RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63.
     """
     options = Options(special_tokens, pattern, errors, workers, engine, progress, vocab_size, min_word_count,
                       min_frequency, column).checked()
@@ -1076,10 +1076,16 @@ def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
 class WordTable(collections.Counter[bytes]):
     """Words and their counts. Tables in C have add(), copy(), which returns a dict, and len() as well."""
 
+    n_bytes = 0  # in words, counting every occurrence
+
     def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
-        """Add the counts of words."""
+        """Add the counts of words. Raises OverflowError if C's numbers of 64 bits could not hold those of pairs."""
         for word, count in pairs:
-            self[word] += operator.index(count)  # a sum of numpy's integers would wrap around
+            number = operator.index(count)  # a sum of numpy's integers would wrap around
+            self[word] += number
+            self.n_bytes += len(word) * number
+        if self.n_bytes >= 2**63:
+            raise OverflowError("2**63 bytes of words or more, counting every occurrence")
 
 
 def new_table(options: Options) -> WordTable:

@@ -19,14 +19,15 @@ import posixpath
 import tempfile
 import zlib
 from array import array
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import bpe
-from bpe_more import corpora, models, outputs
+from bpe_more import corpora, models, outputs, urls
+from bpe_more.counts import add_part, add_part_of_file, file_of, pack, packed
 from bpe_more.data import kind_of, package
 from bpe_more.tasks import Report, engine_of, memory_hint, versions, watched
-from bpe_more.urls import File, absolute, fetched, files_of, joined, names_in, place_of, read, remove, write, written
+from bpe_more.urls import File, absolute, fetched, files_of, joined, names_in, place_of
 
 WORD_BYTES, BUCKET_BYTES = 106, 500 << 20  # the memory for a word of a bucket, and for a bucket
 MOST_TASK_BYTES, LEAST_TASK_BYTES = 1 << 30, 16 << 20
@@ -96,8 +97,8 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: s
            end: str | None = None, shards: str = ".npy", **options: Any) -> int:
     """Encode each file as a shard in a folder; return how many ids they have together.
 
-    A shard has the name of its file, with .npy or .parquet after it, and a .json file with its source and the digest of
-    the tokenizer. It is made again only if one of these has changed. At the end, index.json lists all shards.
+    A shard has the name of its file, with .npy or .parquet after it, and a .json file with its size, its source and the
+    digest of the tokenizer. It is made again only if one of these has changed. At the end, index.json lists all shards.
 
     begin     as in encode_files: the id of this special token comes before each text
     end       and this one's follows it
@@ -121,7 +122,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: s
     entries = sorted(watched(reports, {"encoding": len(files)}, checked), key=operator.itemgetter("shard"))
     n_ids: int = sum(entry["ids"] for entry in entries)
     index = {"tokenizer": job.digest.hex(), "dtype": f"uint{8 * tokenizer._id_bytes}", "begin": begin, "end": end}
-    write(joined(folder, "index.json"), bpe.to_json({**index, "ids": n_ids, "shards": entries}).encode())
+    urls.write(joined(folder, "index.json"), bpe.to_json({**index, "ids": n_ids, "shards": entries}).encode())
     return n_ids
 
 
@@ -136,10 +137,12 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
     settings = {name: getattr(job.options, name) for name in names}
     plan = json.loads(json.dumps({**settings, "versions": job.versions, "files": files}))
     for name, value in given.items():
-        bpe.require(value is None or value > 0, "{} must be a positive integer, not {!r}", name, value)
+        valid = value is None or (bpe.is_integer(value) and value > 0)
+        bpe.require(valid, "{} must be a positive integer, not {!r}", name, value)
+    given = {name: value and operator.index(value) for name, value in given.items()}  # numpy's can't be JSON
     name = joined(job.folder, "plan.json")
     if job.folder and "plan.json" in names_in(job.folder):
-        found = json.loads(read(name))
+        found = urls.read_json(name, {*plan, *given})
         other = [key for key, value in plan.items() if value != found[key]]
         other += [key for key, value in given.items() if value not in (None, found[key])]
         text = "{} has counts with other {}; delete it, or name another folder"
@@ -153,7 +156,7 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
         most_tasks = MOST_PARTS if job.folder else max(1, MOST_PARTS // plan["buckets"])
         plan["task_bytes"] = given["task_bytes"] or max(wanted, total // most_tasks + 1)
         if job.folder:
-            write(name, bpe.to_json(plan).encode())
+            urls.write_json(name, plan)
     tasks: list[list[str]] = []
     n_bytes = 0
     for file in files:
@@ -220,8 +223,7 @@ def write_counts(job: Job, numbered: tuple[int, Sequence[str]]) -> Report:
     """Count the words of files into a file, which is complete as soon as it has its name."""
     number, paths = numbered
     report = count_files(job, paths)
-    lengths = array("Q", map(len, report.result))
-    write(joined(job.folder, counts_name(number)), b"".join([job.digest, lengths, *report.result]))
+    urls.write(joined(job.folder, counts_name(number)), file_of(start_of_counts(job, number), report.result))
     return report._replace(result=None)
 
 
@@ -230,50 +232,37 @@ def counts_name(number: int) -> str:
     return f"{number:06}.counts"
 
 
+def start_of_counts(job: Job, number: int) -> bytes:
+    """Return the 32 bytes that only the counts of this task, in this plan, begin with."""
+    return hashlib.sha256(job.digest + counts_name(number).encode()).digest()
+
+
 def add_files(job: Job, number: int) -> Report:
     """Add up a bucket from the counts of all tasks."""
-
-    def parts() -> Iterator[bytes]:
-        for task in range(job.n_tasks):
-            name = joined(job.folder, counts_name(task))
-            header = read(name, 0, 32 + 8 * job.n_buckets)
-            bpe.require(header[:32] == job.digest, "{} has counts of other files or options: delete it", name)
-            places = list(itertools.accumulate(array("Q", header[32:]), initial=len(header)))
-            yield read(name, places[number], places[number + 1])
-
-    return add(job, parts())
+    table = bpe.new_table(job.options)
+    for task in range(job.n_tasks):
+        path = joined(job.folder, counts_name(task))
+        add_part_of_file(table, path, start_of_counts(job, task), job.n_buckets, number)
+    return frequent_words(table, job)
 
 
 def add(job: Job, parts: Iterable[bytes]) -> Report:
-    """Add up a bucket; the result has the words that are frequent enough."""
+    """Add up a bucket."""
     table = bpe.new_table(job.options)
     for part in parts:
         add_part(table, part)
+    return frequent_words(table, job)
+
+
+def frequent_words(table: Any, job: Job) -> Report:
+    """Return the words that are frequent enough, as a result."""
     least = job.options.min_word_count
     if isinstance(table, bpe.WordTable):
         words = {word: n for word, n in table.items() if n >= least}
         return Report(pack(words, array("Q", words.values())))
     arrays = table.get(table.handle(), min(least, 2**64 - 1))
     text, lengths, counts = map(table.engine.ffi.buffer, arrays)
-    return Report(len(counts).to_bytes(8, "big") + zlib.compress(b"".join([lengths, counts, text]), 1))
-
-
-def pack(words: Collection[bytes], counts: array[int]) -> bytes:
-    """Return words and their counts as bytes; Dask would take 10 times as long for a dict."""
-    lengths = array("Q", map(len, words))
-    return (8 * len(words)).to_bytes(8, "big") + zlib.compress(b"".join([lengths, counts, *words]), 1)
-
-
-def add_part(table: Any, part: bytes | None) -> None:
-    """Add what pack() has returned to a table. There is no part after an error, which the driver raises."""
-    if part:
-        size, data = int.from_bytes(part[:8], "big"), zlib.decompress(part[8:])
-        lengths, counts = array("Q", data[:size]), array("Q", data[size : 2 * size])
-        if isinstance(table, bpe.WordTable):
-            places = itertools.pairwise(itertools.accumulate(lengths, initial=2 * size))
-            table.add(zip((data[start:end] for start, end in places), counts))
-        else:
-            table.put(table.handle(), data[2 * size :], *map(table.engine.in_memory, (lengths, counts)))
+    return Report(packed(len(counts), [lengths, counts, text]))
 
 
 def column_for(paths: Iterable[str], options: bpe.Options) -> str | None:
@@ -286,22 +275,23 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
     (path, size, stamp), name = item
     target, options = joined(job.folder, name), job.options
     given = {"errors": options.errors, "column": options.column, "begin": job.begin, "end": job.end}
-    entry = {"shard": name, "source": [path, size, stamp], "tokenizer": job.digest.hex(), **given}
+    entry: dict[str, Any] = {"shard": name, "source": [path, size, stamp], "tokenizer": job.digest.hex(), **given}
     names = names_in(posixpath.dirname(target))
     if {posixpath.basename(target), posixpath.basename(target) + ".json"} <= names:
-        found = json.loads(read(f"{target}.json"))
-        if {**found, **entry} == found:
+        found = urls.read_json(f"{target}.json", ("shard", "tokenizer"))
+        if {**found, **entry} == found and found.get("bytes") == urls.size_of(target):  # a copy may end too early
             return Report(found)
-    remove(f"{target}.json")  # first: it must never describe another shard
-    with fetched([path]) as [local], written(target) as new:
+    urls.remove(f"{target}.json")  # first: it must never describe another shard
+    with fetched([path]) as [local], urls.written(target) as new:
         given["column"] = column_for([local], options)
         if name.endswith(".npy"):
             corpus = job.tokenizer._corpus(local, None, workers=1, engine=options.engine, **given)
             n_ids = corpora.encode_corpus(job.tokenizer, corpus, new)
         else:
             n_ids = encode_rows(job, local, new)
-    write(f"{target}.json", bpe.to_json({**entry, "ids": n_ids}).encode())
-    return Report({**entry, "ids": n_ids}, size, n_ids)
+    entry |= {"bytes": urls.size_of(target), "ids": n_ids}
+    urls.write_json(f"{target}.json", entry)
+    return Report(entry, size, n_ids)
 
 
 def encode_rows(job: Job, path: str, output: str) -> int:

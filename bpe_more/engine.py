@@ -418,7 +418,10 @@ class Encoder:
         With each array comes the end of its part in a text of this length.
         """
         ffi, n_bytes = self.engine.ffi, 0
-        block = self.blocks.pop() if self.blocks else new_block(0)
+        try:
+            block = self.blocks.pop()
+        except IndexError:  # no question before: another thread may take the last one in between
+            block = new_block(0)
         for part_end, ids in arrays:
             end = n_bytes + len(ids)
             if end > len(block):

@@ -164,11 +164,13 @@ def engine_of(client: Any, options: bpe.Options) -> Any:
     """Return the engine of a client."""
     if client is None:
         return Local(options.workers or corpora.count_cores())
-    module = getattr(client, "__name__", type(client).__module__).partition(".")[0]
-    if module not in ENGINES:
+    name = getattr(client, "__name__", type(client).__module__)
+    engine = ENGINES.get(name.partition(".")[0])
+    if engine is None or not hasattr(getattr(client, "sparkContext", client), engine.ability):
         kinds = "a dask.distributed.Client, the module ray, a SparkSession, a SparkContext or None"
-        raise TypeError(f"client must be {kinds}, not {client!r:.60}")
-    return ENGINES[module](client)
+        way = "; connect to it: Client(cluster)" if hasattr(client, "scheduler_address") else ""
+        raise TypeError(f"client must be {kinds}, not {client!r:.60}{way}")
+    return engine(client)
 
 
 @contextlib.contextmanager
@@ -229,7 +231,10 @@ class Local:
 class Dask:
     """A dask.distributed.Client."""
 
+    ability = "submit"  # which a LocalCluster lacks
+
     def __init__(self, client: Any) -> None:
+        bpe.require(client.status != "closed", "the Dask client is closed; connect a new one: Client(address)")
         self.client = client
         self.n_workers = sum(client.nthreads().values()) or 1
 
@@ -286,6 +291,8 @@ class Dask:
 class Ray:
     """The module ray."""
 
+    ability = "cluster_resources"
+
     def __init__(self, ray: Any) -> None:
         self.ray = ray
         self.n_workers = int(ray.cluster_resources().get("CPU", 1))
@@ -333,6 +340,8 @@ class Ray:
 
 class Spark:
     """A SparkSession, or a SparkContext."""
+
+    ability = "parallelize"
 
     def __init__(self, session: Any) -> None:
         self.context = getattr(session, "sparkContext", session)

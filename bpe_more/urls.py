@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
+import json
 import os
 import posixpath
 import re
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import bpe
@@ -21,6 +23,7 @@ from bpe_more.data import package
 
 # where stores tell that a file has changed
 STAMPS = "ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "blob_id", "created"
+DIGEST_BYTES = 16
 
 
 class File(NamedTuple):
@@ -120,6 +123,13 @@ def names_in(folder: str) -> set[str]:
     return set()
 
 
+def size_of(path: str) -> int:
+    """Return how many bytes a file has."""
+    system, inner = file_system(path)
+    with errors_of(path):
+        return int(os.stat(inner).st_size if system is None else system.info(inner)["size"])
+
+
 def read(path: str, start: int = 0, end: int | None = None) -> bytes:
     """Read bytes of a file."""
     system, inner = file_system(path)
@@ -133,6 +143,31 @@ def write(path: str, data: bytes) -> None:
     """Write a file, which is complete as soon as it has its name."""
     with written(path) as local, outputs.new_files([local]) as [file]:
         file.write(data)
+
+
+def checksum(data: bytes) -> bytes:
+    """Return a digest by which damage is found."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def write_json(path: str, content: dict[str, Any]) -> None:
+    """Write an object with its digest, for read_json()."""
+    digest = checksum(json.dumps(content).encode()).hex()
+    write(path, bpe.to_json({**content, "digest": digest}).encode())
+
+
+def read_json(path: str, keys: Collection[str]) -> dict[str, Any]:
+    """Read an object that has some keys. Raises ValueError with the file if it is damaged, or another program's."""
+    data = read(path)
+    text = f"{path} is damaged, or another program's; delete it, or name another folder"
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise ValueError(text) from None
+    bpe.require(isinstance(found, dict) and found.keys() >= set(keys), text)
+    digest = found.pop("digest", None)  # earlier versions wrote none
+    bpe.require(digest in (None, checksum(json.dumps(found).encode()).hex()), text)
+    return found  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

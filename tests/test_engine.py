@@ -493,6 +493,18 @@ def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch)
 
 
 @only_c
+def test_a_block_that_another_thread_takes_first_is_no_error():
+    class TakenInBetween(list):
+        def __bool__(self):
+            return True
+
+    encoder = bpe.Tokenizer(*trained(600), [END])._encoder
+    encoder.blocks = TakenInBetween()
+    ids = array.array("I", [1, 2, 3])
+    assert encoder.list_of([(6, ids.tobytes())], 6) == [1, 2, 3]
+
+
+@only_c
 def test_tables_of_several_threads_are_merged_once():
     """If that fails, because they have 2**63 bytes of words together, the tables are not used again."""
     words, failing, *others = (bpe.find_engine()[0].words([], "gpt2") for _ in range(4))

@@ -126,13 +126,21 @@ def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
     assert bpe.train_from_counts(words, 300)[1] == pairs("e f, c d, x ef, a b")  # e f occurs 2**60 - 1 times
 
 
-@only_c
 @pytest.mark.parametrize("words", [
     {b"ab": 2**61, b"xabc": 2**60}, {b"aaa": 2**62}, {b"a": 2**63}, {b"a": 2**63 - 1, b"b": 1}, {b"ab": 2**70},
 ])  # fmt: skip
-def test_an_overflow_is_reported_and_not_wrapped(words):
-    with pytest.raises(OverflowError):
-        bpe.train_from_counts(words, 300)
+def test_an_overflow_is_reported_in_both_engines_and_not_wrapped(words):
+    least = min(words.values()) + 1  # words that are left out of learning count, too
+    for options in ({}, {"min_word_count": least}):
+        with pytest.raises(OverflowError, match=r"^2\*\*6[34] "):
+            bpe.train_from_counts(words, 300, **options)
+    with pytest.raises(OverflowError, match=r"^2\*\*6[34] "):
+        bpe.Tokenizer.train(texts=["low lower"], vocab_size=260).extend(words=words, n_tokens=9)
+
+
+def test_counts_just_below_an_overflow_are_exact_in_both_engines():
+    words = {b"ab": 2**62 - 3, b"cde": 1, b"f": 2}  # 2**63 - 1 bytes
+    assert bpe.train_from_counts(words, 300)[1] == pairs("a b, d e, c de")
 
 
 def test_texts_need_no_path():

@@ -15,6 +15,7 @@ import sys
 import threading
 from array import array
 
+import damaged
 import pytest
 
 import bpe
@@ -248,7 +249,7 @@ def test_rare_words_are_left_out_exactly_and_buckets_are_disjoint(corpus, engine
 
 
 def test_counts_keep_empty_words_large_numbers_and_any_bytes():
-    words = {b"": 1, bytes(range(256)): 2**63 - 1, b"\0": 7}
+    words = {b"": 1, bytes(range(256)): 2**55 - 1, b"\0": 7}  # 2**63 - 249 bytes
     table = bpe.WordTable()
     cluster.add_part(table, cluster.pack(words, array("Q", words.values())))
     assert table == words
@@ -458,3 +459,111 @@ def test_progress_shows_tasks_bytes_words_and_the_memory_of_the_driver(corpus, c
 def test_the_module_and_the_page_are_short():
     assert len((HERE / "bpe_more" / "cluster.py").read_text(encoding="utf-8").splitlines()) <= 350
     assert len((HERE / "docs" / "cluster.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+@pytest.fixture
+def counted(corpus, tmp_path):
+    """Counts of four tasks in three buckets, and train(), which uses them."""
+    train = functools.partial(cluster.train, None, str(corpus / "?.txt"), 1000, [END], counts=str(tmp_path / "counts"))
+    assert train(buckets=3, task_bytes=1).merges == one_machine(corpus, "txt").merges
+    return tmp_path / "counts", train
+
+
+def test_counts_that_are_cut_are_an_error_with_the_file(counted):
+    folder, train = counted
+    path = folder / "000002.counts"
+    data = path.read_bytes()
+    sizes = array("Q", data[48:72])
+    assert 72 + sum(sizes) == len(data)
+    for n_bytes in (0, 31, 47, 60, 72, 72 + sizes[0], 72 + sizes[0] + sizes[1], len(data) - 1):
+        path.write_bytes(data[:n_bytes])
+        with pytest.raises(ValueError, match=r"/counts/000002.counts (is damaged|has counts of other files or options): delete it .worker "):
+            train()
+    path.write_bytes((folder / "000001.counts").read_bytes())  # of another task
+    with pytest.raises(ValueError, match="000002.counts has counts of other files or options: delete it"):
+        train()
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 10**6, 2**63, 2**64 - 1])
+def test_counts_with_other_lengths_are_an_error_with_the_file_in_each_engine(counted, size):
+    folder, train = counted
+    path = folder / "000001.counts"
+    data = path.read_bytes()
+    path.write_bytes(b"".join([data[:48], array("Q", [size]), data[56:]]))
+    for engine in ("auto", "python"):
+        with pytest.raises(ValueError, match="/counts/000001.counts is damaged: delete it"):
+            train(engine=engine)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"1", b"null", b'{"buckets": 3}', b"\xff", b"[" * 100_000], ids=lambda content: repr(content[:9]))
+def test_a_plan_or_a_description_that_is_not_ours_is_one_line_with_the_file(counted, corpus, tmp_path, content):
+    folder, train = counted
+    (folder / "plan.json").write_bytes(content)
+    with pytest.raises(ValueError, match="^[^\n]*/counts/plan.json is damaged, or another program's; delete it, or name another folder$"):
+        train()
+    encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), one_machine(corpus, "txt"), str(tmp_path / "ids"))
+    encode()
+    (tmp_path / "ids" / "1.txt.npy.json").write_bytes(content)
+    with pytest.raises(ValueError, match="^[^\n]*/ids/1.txt.npy.json is damaged, or another program's; delete it, or name another folder .worker [^\n]*$"):
+        encode()
+
+
+def test_a_number_changed_in_a_plan_or_a_description_is_damage(counted, corpus, tmp_path):
+    folder, train = counted
+    encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), one_machine(corpus, "txt"), str(tmp_path / "ids"))
+    n_ids = encode()
+    for path, old, new, run in (
+        (folder / "plan.json", '"buckets": 3', '"buckets": 4', train),
+        (tmp_path / "ids" / "1.txt.npy.json", f'"ids": {n_ids}', f'"ids": {n_ids + 1}', encode),
+    ):
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        with pytest.raises(ValueError, match=f"{path.name} is damaged"):
+            run()
+
+
+@pytest.mark.parametrize("shards", [".npy", ".parquet"])
+def test_a_shard_of_another_size_is_made_again(corpus, tmp_path, shards):
+    if shards == ".parquet":
+        need("pyarrow")
+    tokenizer = one_machine(corpus, "txt")
+    encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), tokenizer, str(tmp_path), shards=shards)
+    n_ids = encode()
+    path = tmp_path / f"1.txt{shards}"
+    data = path.read_bytes()
+    for other in (data[:100], b"", data + b"\0"):
+        path.write_bytes(other)
+        assert encode() == n_ids and path.read_bytes() == data
+    # a description of version 0.8 has neither a size nor a digest
+    about = json.loads((tmp_path / f"1.txt{shards}.json").read_text())
+    del about["digest"], about["bytes"]
+    (tmp_path / f"1.txt{shards}.json").write_text(json.dumps(about))
+    path.write_bytes(data[:100])
+    assert encode() == n_ids and path.read_bytes() == data
+
+
+def test_random_damage_gives_the_right_result_or_an_error_with_the_file():
+    outcomes = damaged.check(100, 2)
+    assert min(outcomes.values()) > 20 and sum(outcomes.values()) == 100
+
+
+def test_buckets_and_task_bytes_must_be_integers(corpus, tmp_path):
+    path = str(corpus / "1.txt")
+    for name in ("buckets", "task_bytes"):
+        for value in ("3", 0, -1, 3.0, True):
+            with pytest.raises(ValueError, match=f"^{name} must be a positive integer, not {value!r}$"):
+                cluster.train(None, path, 300, counts=str(tmp_path / "counts"), **{name: value})
+
+
+def test_a_cluster_of_dask_and_a_closed_client_are_refused(corpus):
+    distributed = need("distributed")
+    with distributed.LocalCluster(n_workers=0, dashboard_address=":0") as local:
+        with pytest.raises(TypeError, match=r"^client must be a dask.distributed.Client, .*; connect to it: Client\(cluster\)$"):
+            cluster.train(local, str(corpus / "1.txt"), 300)
+        with distributed.Client(local) as client:
+            pass
+        with pytest.raises(ValueError, match=r"^the Dask client is closed; connect a new one: Client\(address\)$"):
+            cluster.train(client, str(corpus / "1.txt"), 300)
+    with pytest.raises(TypeError, match="^client must be a dask.distributed.Client, "):
+        cluster.train(distributed, str(corpus / "1.txt"), 300)

@@ -113,7 +113,8 @@ def model_texts(content: dict[str, Any], merges_text: str) -> dict[str, str]:
 def is_word_in_file(special: str, ignore_merges: Any) -> bool:
     """Tell if other programs, which know only the names in a vocabulary, find a special token's name in bytes, too."""
     token = bpe.to_token(special)
-    return token != special.encode("utf-8") and (len(token) == 1 or bool(ignore_merges))
+    is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token  # "<é>" would have the byte E9
+    return token != special.encode("utf-8") and (len(token) == 1 or is_word)
 
 
 def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:

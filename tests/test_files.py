@@ -758,6 +758,17 @@ def test_a_token_that_is_in_vocab_json_twice_is_named(words_txt):
 
 
 @only_python
+def test_a_special_token_with_letters_of_bytes_comes_back_as_text_if_words_stay_whole(tmp_path):
+    """As bytes, "<é>" is "<", E9, ">", which is not UTF-8, so no word of any text."""
+    tokenizer = bpe.Tokenizer(dict(enumerate([*bpe.BYTES, b"ab"])), [], ["<é>"], ignore_merges=True)
+    tokenizer.save(tmp_path)
+    loaded = bpe.Tokenizer.load(tmp_path)
+    assert loaded.vocab == tokenizer.vocab and loaded.decode([257]) == "<é>"
+    assert loaded.encode("ab<é>") == [256, 257]
+    assert need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("ab<é>").ids == [256, 257]
+
+
+@only_python
 def test_a_merge_of_a_special_token_that_other_programs_could_not_open_is_not_saved(tmp_path):
     """In tokenizers, "<a b>" and "x" make "<a b>x", but the vocabulary has "<aĠb>x"."""
     tokenizers = need("tokenizers")

@@ -1080,11 +1080,13 @@ class WordTable(collections.Counter[bytes]):
 
     def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
         """Add the counts of words. Raises OverflowError if C's numbers of 64 bits could not hold those of pairs."""
+        n_bytes = self.n_bytes
         for word, count in pairs:
             number = operator.index(count)  # a sum of numpy's integers would wrap around
             self[word] += number
-            self.n_bytes += len(word) * number
-        if self.n_bytes >= 2**63:
+            n_bytes += len(word) * number
+        self.n_bytes = n_bytes
+        if n_bytes >= 2**63:
             raise OverflowError("2**63 bytes of words or more, counting every occurrence")
 
 

@@ -1952,7 +1952,7 @@ if not TYPE_CHECKING and more_is_here():
     find_words, places_to_cut = steps.find_words, steps.places_to_cut
     check_special_tokens = steps.check_special_tokens
     Corpus, new_table, learn = corpora.Corpus, corpora.new_table, corpora.learn
-    slices_of_arrow = corpora.slices_of_arrow
+    slices_of_arrow, find_engine = corpora.slices_of_arrow, corpora.find_engine
     Tokenizer, ids_of = models.Tokenizer, models.ids_of
     read_tiktoken, error_prefix = formats.read_tiktoken, formats.error_prefix
     write_files, main = outputs.write_files, command.main

@@ -437,7 +437,7 @@ def start_worker(task: Callable[[bpe.Slice], object], stopped: Any) -> None:
         parent.join()
         os._exit(1)
 
-    Worker.task = task
+    Worker.task, Worker.busy, Worker.stopped = task, False, False  # the parent may be a worker, too
     signal.signal(signal.SIGINT, interrupt)
     if callable(signal.getsignal(signal.SIGTERM)):  # main() has set it before the fork
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -507,6 +507,16 @@ def new_table(options: bpe.Options) -> Any:
     """Return an empty table of words: C's, whose pattern is not used, unless C only learns, or is not used."""
     engine = bpe.engine_for(options)
     return engine.words((), "gpt2") if engine and not engine.lacks else WordTable()
+
+
+find_engine_at_once: Any = bpe.find_engine.__wrapped__
+
+
+@functools.cache
+def find_engine() -> tuple[Any, str]:
+    """Do the same as bpe.find_engine, for which the exception of a signal's handler would be why there is no engine."""
+    with all_delayed():
+        return find_engine_at_once()  # type: ignore[no-any-return]
 
 
 def scanning_engine(options: bpe.Options) -> Any:

@@ -574,7 +574,8 @@ def test_ctrl_c_interrupts_tasks_in_worker_processes(tmp_path, pool):
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="Windows has no such signal")
 def test_a_handler_that_raises_waits_for_imports(tmp_path):
     """An exception inside an import may leave its lock taken, for which other threads wait forever."""
-    (tmp_path / "slow_module.py").write_text("""
+    for name in ("slow_module", "another_module"):
+        (tmp_path / f"{name}.py").write_text("""
 import os, signal, time
 signal.setitimer(signal.ITIMER_REAL, 0.01)
 time.sleep(0.1)
@@ -594,8 +595,13 @@ done = True
             data.package("slow_module", "a test")
         except Alarm:
             print(sys.modules["slow_module"].done)
+        bpe.find_engine.__wrapped__.__globals__["find_engine_at_once"] = lambda: __import__("another_module")
+        try:
+            bpe.find_engine()
+        except Alarm:
+            print(bpe.find_engine().done)
     """)
-    assert (result.stdout, result.stderr) == (b"True\n", b"")
+    assert (result.stdout, result.stderr) == (b"True\nTrue\n", b"")
 
 
 @only_python

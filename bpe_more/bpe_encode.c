@@ -15,7 +15,7 @@
  *     after bpe_encode:                   ids    low, _lower, newest      ends  2 2 3
  *
  * Encoding merges the pair of lowest rank, the leftmost of equal ones, until no pair has a rank. A distinct word is
- * merged once, and then cached. Words that are tokens are known from the start, and long words beyond ASCII are merged in
+ * merged once, and then cached. Words that are tokens are known, if wanted, and long words beyond ASCII are merged in
  * pieces, which come back more often. Most of the time for a new word goes into looking up ranks, so their table is
  * compact, and the bytes of a character become its token at once if that is safe (see index_merges).
  *
@@ -38,7 +38,8 @@ int bpe_encoder_new(const uint32_t *ids, size_t n_ids, const uint8_t *tokens, co
 void bpe_encoder_free(bpe_encoder *e);
 
 /* Add n words, concatenated, that are tokens, with their ids. If merges make another token or several, a word is left out;
-   but with stay_whole, all words stay whole, and nothing is merged. No cache may exist yet. */
+   but with stay_whole, all words stay whole, and nothing is merged: then no cache may exist yet. Others use the words
+   only after bpe_cache_know, which may be called when this has ended. */
 int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengths, const uint32_t *ids, size_t n,
                      int stay_whole);
 
@@ -58,6 +59,9 @@ void bpe_replace_ids(uint32_t *ids, size_t n, const uint32_t *numbers);
 /* Create a cache of words for an encoder, which has to stay as long as the cache. */
 int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache);
 void bpe_cache_free(bpe_cache *c);
+
+/* Let a cache use the words that bpe_encoder_know has added, which takes longer than a short text does. */
+void bpe_cache_know(bpe_cache *c);
 
 /* Encode n texts, concatenated. ends[i] is the end of text i, and becomes the end of its ids. There must be room for three
    ids more than the texts have bytes. If `narrow` isn't NULL, the low 16 bits of the ids are written there, and `ids` is
@@ -512,6 +516,7 @@ int bpe_encoder_know(bpe_encoder *e, const uint8_t *words, const uint64_t *lengt
 struct bpe_cache {
     table table;
     const bpe_encoder *encoder;
+    const table *known; /* the encoder's, or NULL */
     uint32_t *ids, *out;    /* the next id goes to *out; with narrow ids, each batch begins at `ids` */
     uint16_t *narrow;
     size_t n_narrow;        /* how many have left */
@@ -535,6 +540,8 @@ int bpe_cache_new(const bpe_encoder *e, bpe_cache **cache)
     c->encoder = e;
     return new_table(&c->table, e->seed);
 }
+
+void bpe_cache_know(bpe_cache *c) { c->known = &c->encoder->known; }
 
 
 /* Cache ids, if there is memory: in the slot, or the word and its ids in the arena. At most half of the slots are used, as
@@ -575,7 +582,7 @@ static const slot *find_token(const bpe_cache *c, const pending *p)
         return s;
     /* "the" is a token: finding it takes a fifth of the time of merging t, h and e. But when as many words have been
        met as are known, few of the known ones are left to be met. */
-    if (c->table.used < e->known.used && (s = find_word(&e->known, key, p->word))->key[1])
+    if (c->known && c->table.used < c->known->used && (s = find_word(c->known, key, p->word))->key[1])
         return s;
     return NULL;
 }

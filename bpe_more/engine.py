@@ -19,6 +19,7 @@ import build_ffi
 # each after those that it uses
 C_FILES = ("bpe_extend.c", "bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")
 NO_ID = 2**32 - 1  # of a byte without a token
+BYTES_TO_KNOW = 2  # bytes of text for each token, after which an encoder finds the words that are tokens
 MOST_IN_TURN = 8  # steps of a pattern that C takes one after another; each one needs 8 KB of the stack
 
 
@@ -325,6 +326,8 @@ class Encoder:
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
         specials = engine.special_arguments(tokenizer._special_ids)
         self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
+        self.to_know: list[Any] = []  # words, as bpe_encoder_know takes them, until it is called
+        self.knows = False
         self.handle = self.new_handle(tokenizer)
 
         # lists are made of these int objects, because new ones take longer than encoding does
@@ -332,7 +335,8 @@ class Encoder:
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
         # Its cache is one that encode_short may use, and NULL while a call uses it.
-        self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses))
+        bytes_left = BYTES_TO_KNOW * len(tokenizer._vocab) if self.to_know else 0
+        self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses, bytes_left))
         functions: list[Any] = []  # to which C adds three, by the address of the list
         engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
         if not self.numbers:
@@ -343,12 +347,13 @@ class Encoder:
         """Create the encoder in C, where the bytes are the tokens 0 to 255; others come after them."""
         engine, merge_ids = self.engine, tokenizer._merge_ids
         whole, specials = tokenizer._whole_words, tokenizer._special_ids.values()
-        longer = {token_id for token, token_id in tokenizer._ids.items() if len(token) != 1}
+        of_bytes = [tokenizer._ids.get(bytes([byte]), NO_ID) for byte in range(256)]
+        longer = set(tokenizer._ids.values()).difference(of_bytes)
         words = sorted(longer.intersection(whole.values()) if whole else longer.difference(specials))
         others = sorted(longer.difference(words))  # which merges may use, too
         token_of = tokenizer._vocab.__getitem__
         tokens = engine.words_with_ids(list(map(token_of, words + others)), words + others)
-        ids = array("I", [tokenizer._ids.get(bytes([byte]), NO_ID) for byte in range(256)] + words + others)
+        ids = array("I", of_bytes + words + others)
 
         merges = array("I", getattr(merge_ids, "numbers", itertools.chain.from_iterable(merge_ids)))
         n = max(tokenizer._vocab, default=-1) + 1
@@ -365,8 +370,19 @@ class Encoder:
         special_ids = engine.ffi.new("uint32_t[]", list(specials))
         vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], engine.in_memory(merges), len(merges) // 3
         handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
-        engine.check(engine.lib.bpe_encoder_know(handle, *tokens[:3], len(words), bool(whole)))
+        if whole:
+            engine.check(engine.lib.bpe_encoder_know(handle, *tokens[:3], len(words), True))
+        else:
+            self.to_know.append((*tokens, len(words)))
         return handle
+
+    def know_words(self) -> None:
+        """Find the words that are tokens, once; that takes longer than to encode a page of text."""
+        with contextlib.suppress(IndexError):  # another thread is doing it
+            *tokens, n = self.to_know.pop()
+            self.for_lists.bytes_left = 0
+            self.engine.check(self.engine.lib.bpe_encoder_know(self.handle, *tokens[:3], n, False))
+            self.knows = True
 
     def encode(self, data: bytes) -> list[int]:
         """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
@@ -380,16 +396,23 @@ class Encoder:
         ffi, lib = self.engine.ffi, self.engine.lib
         data, ends = self.engine.joined(texts)
         ends_in_c = ffi.from_buffer("uint64_t[]", ends)  # C makes them the ends of ids
+        if self.to_know and self.for_lists.bytes_left > len(data):
+            self.for_lists.bytes_left -= len(data)
+        elif self.to_know:
+            self.know_words()
         try:
             call = self.free.pop()
         except IndexError:
-            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=())
+            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=(), knows=False)
             # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder.
             # Ctrl-C just after pop() leaves a cache that isn't free, and to which for_lists may still point;
             # so does an append() in `finally` that runs out of memory. If nothing else kept that cache, the
             # next short text would be looked up in freed memory.
             self.calls.append(call)
         try:
+            if self.knows and not call.knows:
+                lib.bpe_cache_know(call.cache)
+                call.knows = True
             self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
             # `room` ids of 32 bits, and after them `room` of 16 bits: 3/2 room numbers of 32 bits
             room = len(call.ids) // 3 * 2

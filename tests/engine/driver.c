@@ -263,6 +263,8 @@ static int encode(const bpe_encoder *e, const uint8_t *text, size_t length, uint
     uint64_t sums[2] = {0};
     int status = bpe_cache_new(e, &c);
     const int created = status == BPE_OK;
+    if (created && length % 2)
+        bpe_cache_know(c);
     for (int round = 0; round < 2 && status == BPE_OK; round++)
         status = encode_once(c, text, length, n + round, sums + round);
     const long from = fail_from;
@@ -323,6 +325,7 @@ static int extend(const bpe_encoder *e, const merge_list *list, const uint8_t *t
         memcpy(next, token_of_number[order[i]], sorted_lengths[i]);
     }
     CHECK(bpe_cache_new(e, &c) == BPE_OK);
+    bpe_cache_know(c);
     for (size_t start = 0, end; start < length && n < N; start = end) {
         size_t made_ids = 0;
         for (end = start + 5 + n % 11; end < length && (text[end] & 0xC0) == 0x80; end++)
@@ -672,6 +675,7 @@ static void long_words(void)
     }
     CHECK(encode(encoder, text, N * LENGTH, &sum) == BPE_OK);
     CHECK(bpe_cache_new(encoder, &cache) == BPE_OK);
+    bpe_cache_know(cache);
     for (size_t i = 0; i < 2000; i++) /* for short texts, no room is made before */
         CHECK(encode_once(cache, text + i * LENGTH, 7, &n, &sum) == BPE_OK);
     bpe_cache_free(cache);

@@ -42,6 +42,8 @@ scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once 
 LAYOUTS = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view", "null": "null"}
 LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
 GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
+REPEATED_BYTES = 64 << 20  # from how much text on, if all rows of a group repeated one, its dictionary is looked at
+BATCH_BYTES = 16 << 20  # how much text the rows that are then read at a time have at most
 LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
 KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
@@ -145,7 +147,17 @@ def arrays_of(column: Any) -> Iterator[Any]:
 
 def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors: str, row: int = 0) -> Iterator[Rows]:
     """Cut arrays into slices; `row` is the number of the first text."""
+    concat_arrays = package("pyarrow", "text in Arrow's memory").concat_arrays
     place = functools.partial("{}[{}]".format, name)
+    for blocks in neighbors(checked_blocks(place, arrays, slice_bytes, errors, row), slice_bytes):
+        for texts in cut(blocks[0] if len(blocks) == 1 else concat_arrays(blocks), slice_bytes):
+            yield Rows(place, texts, row)
+            row += len(texts)
+
+
+def checked_blocks(place: Callable[[int], str], arrays: Iterable[Any], slice_bytes: int, errors: str,
+                   row: int) -> Iterator[Any]:
+    """Yield arrays as arrays of bytes without nulls; `row` is the number of the first text."""
     for column in filter(len, arrays):
         bpe.require(is_text(column.type), "{}: text must be a str, not {}", place(row), column.type)
         with errors_in(place(row)):
@@ -153,9 +165,25 @@ def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors:
                 if block.null_count and errors != "replace":
                     null = place(row + block.is_valid().index(False).as_py())
                     raise ValueError(f"{null}: text must be a str, not null; {WAY} an empty one")
-                for texts in cut(block.fill_null(b"") if block.null_count else block, slice_bytes):
-                    yield Rows(place, texts, row)
-                    row += len(texts)
+                yield block.fill_null(b"") if block.null_count else block
+                row += len(block)
+
+
+def neighbors(blocks: Iterable[Any], slice_bytes: int) -> Iterator[list[Any]]:
+    """Collect arrays of one type that fit into a slice: a task for each text would take longer than its words."""
+    collected: list[Any] = []
+    n_bytes = n_texts = 0
+    for block in blocks:
+        n_bytes += block.nbytes
+        n_texts += len(block)
+        is_more = n_bytes > slice_bytes or n_texts > bpe.SLICE_TEXTS
+        if collected and (is_more or block.type != collected[0].type):
+            yield collected
+            collected = []
+            n_bytes, n_texts = block.nbytes, len(block)
+        collected.append(block)
+    if collected:
+        yield collected
 
 
 def is_text(kind: Any) -> bool:
@@ -172,25 +200,51 @@ def blocks_of(column: Any, slice_bytes: int) -> Iterator[Any]:
     words.validate(full=True)
     if indices is not None:
         words = words.cast("large_binary")
+        lengths = list(lengths_of(words))
     elif str(words.type) in ("binary", "large_binary"):
         yield words
         return
-    step = max(1, slice_bytes >> 10)  # as many texts as make a slice if each has 1 KB
-    for start in range(0, len(column), step):
-        if indices is not None:
-            yield words.take(indices.slice(start, step))
+    for start in range(0, len(column), bpe.SLICE_TEXTS):
+        if indices is None:
+            part = words.slice(start, bpe.SLICE_TEXTS)
+            sizes = lengths_of(part)
         else:
-            yield words.slice(start, step).cast("large_binary")
+            part = indices.slice(start, bpe.SLICE_TEXTS)
+            sizes = [0 if number is None else lengths[number] for number in part.to_pylist()]
+        ends = list(itertools.accumulate(sizes, initial=0))
+        row = 0
+        while row < len(part):
+            stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, len(part))
+            rows = part.slice(row, stop - row)
+            yield rows.cast("large_binary") if indices is None else words.take(rows)
+            row = stop
+
+
+def lengths_of(block: Any) -> Iterable[int]:
+    """Return how many bytes each text of an array of bytes has. That of a null may be any."""
+    if str(block.type) == "null":
+        return [0] * len(block)
+    if str(block.type) == "binary_view":  # the first of the four numbers of a view
+        views = array("I")
+        views.frombytes(block.buffers()[1][16 * block.offset : 16 * (block.offset + len(block))])
+        return views[::4]
+    places = places_of(block)
+    return map(operator.sub, places[1:], places)
+
+
+def places_of(block: Any) -> array[int]:
+    """Return the places of the texts of an array of bytes, and the end of the last one."""
+    places = array("i" if str(block.type) == "binary" else "q")
+    first = block.offset * places.itemsize
+    # No memoryview: before Python 3.12.4, one in the traceback of an error crashes the garbage collector.
+    places.frombytes(block.buffers()[1][first : first + (len(block) + 1) * places.itemsize])
+    return places
 
 
 def cut(block: Any, slice_bytes: int) -> Iterator[Texts]:
     """Cut an array of bytes into texts of about slice_bytes."""
-    _, places, data = block.buffers()
-    data = data or b""
-    # No memoryview: before Python 3.12.4, one in the traceback of an error crashes the garbage collector.
-    ends = array("i" if str(block.type) == "binary" else "q")
-    first = block.offset * ends.itemsize
-    ends.frombytes(places[first : first + (len(block) + 1) * ends.itemsize])
+    data = block.buffers()[2] or b""
+    ends = places_of(block)
     row = 0
     while row < len(block):
         start = ends[row]
@@ -297,12 +351,12 @@ def arrays_of_arrow(path: str, column: str | None) -> Iterator[Any]:
         yield batch.column(0)
 
 
-def open_parquet(path: str, column: str | None, metadata: Any = None) -> Any:
+def open_parquet(path: str, column: str | None, metadata: Any = None, dictionaries: bool = False) -> Any:
     """Open a Parquet file, of which blocks are read, not whole columns. Raises ValueError without the column."""
     parquet = package("pyarrow.parquet", path)
     with errors_in(path):
         file = parquet.ParquetFile(path, metadata=metadata, pre_buffer=False, buffer_size=1 << 20,
-                                   page_checksum_verification=True)
+                                   page_checksum_verification=True, read_dictionary=[column] if dictionaries else None)
         check_column(path, file.schema_arrow, column)
         return file
 
@@ -329,8 +383,15 @@ def slices_of_parquet(path: str, slice_bytes: int, options: bpe.Options) -> Iter
         leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
         row = 0
         for numbers, size, n_rows in groups_of(file.metadata, leaf, slice_bytes):
-            if size > GROUP_BYTES or n_rows > bpe.SLICE_TEXTS:
-                most = max(1, min(n_rows * slice_bytes // max(size, 1), bpe.SLICE_TEXTS))
+            most = bpe.SLICE_TEXTS
+            is_large = size > GROUP_BYTES or n_rows > most
+            # A group of 8 MB has few rows of 1 KB or more: to look at its dictionary would take as long as to read it.
+            if len(numbers) == 1 and n_rows * size > REPEATED_BYTES and (is_large or size < n_rows << 10):
+                with errors_in(f"{path}[{row}] or later"):
+                    longest = longest_repeated(path, column, file.metadata, numbers)
+                most = min(most, max(1, BATCH_BYTES // longest))
+            if is_large or n_rows > most:
+                most = max(1, min(n_rows * slice_bytes // max(size, 1), most))
                 batches = file.iter_batches(most, numbers, [column], use_threads=False)
                 arrays = (batch.column(column) for batch in batches)
                 yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
@@ -340,20 +401,32 @@ def slices_of_parquet(path: str, slice_bytes: int, options: bpe.Options) -> Iter
             row += n_rows
 
 
+def longest_repeated(path: str, column: str | None, metadata: Any, numbers: Sequence[int]) -> int:
+    """Return how many bytes the longest text in the dictionary of a row group has, at least 1. Rows may repeat it."""
+    with open_parquet(path, column, metadata, dictionaries=True) as file:
+        # With the first row comes its dictionary, which has the texts of the whole group.
+        texts = next(file.iter_batches(1, numbers, [column], use_threads=False)).column(column)
+        words = getattr(texts, "dictionary", texts)
+        return max(lengths_of(words.view(LAYOUTS[str(words.type)])), default=0) or 1
+
+
 def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[tuple[list[int], int, int]]:
     """Yield the numbers of row groups that are read together, which fill a slice or are one, their bytes and rows."""
     numbers: list[int] = []
-    size = n_rows = 0
+    size = n_rows = repeated = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         group_size = group.column(leaf).total_uncompressed_size
-        if numbers and (size + group_size > slice_bytes or n_rows + group.num_rows > bpe.SLICE_TEXTS):
+        most_repeated = group_size * group.num_rows  # if each row repeats one long text
+        is_more = size + group_size > slice_bytes or repeated + most_repeated > REPEATED_BYTES
+        if numbers and (is_more or n_rows + group.num_rows > bpe.SLICE_TEXTS):
             yield numbers, size, n_rows
             numbers = []
-            size = n_rows = 0
+            size = n_rows = repeated = 0
         numbers.append(number)
         size += group_size
         n_rows += group.num_rows
+        repeated += most_repeated
     if numbers:
         yield numbers, size, n_rows
 

@@ -235,6 +235,51 @@ def test_surrogates_in_a_series_of_objects_are_those_of_a_list(tokenizer):
     assert tokenizer.encode_batch(series, errors="replace") == tokenizer.encode_batch(texts, errors="replace")
 
 
+def test_many_small_arrays_are_read_together():
+    """Each was a task for a worker, of 0.3 ms."""
+    texts = [FIXTURE[place : place + 9] for place in range(20_000)]
+    arrays = [pa.array([text]) for text in texts]
+    for columns in ([pa.chunked_array(arrays)], arrays, (pa.record_batch({"text": column}) for column in arrays)):
+        slices = list(data.slices_of_arrow(columns, 1 << 20, "strict"))
+        assert len(slices) == 2 and [rows.first_text for rows in slices] == [0, bpe.SLICE_TEXTS]
+        assert [text.decode() for rows in slices for text in rows.texts] == texts
+    mixed = [pa.array([text], name) for text, name in zip(texts[:9], itertools.cycle(["string", "large_string", "string_view"]))]
+    slices = list(data.slices_of_arrow(mixed, 1 << 20, "strict"))
+    assert [text.decode() for rows in slices for text in rows.texts] == texts[:9]
+    assert [rows.first_text for rows in slices] == [0, 1, 3, 4, 6, 7]  # a view becomes a large_string
+
+
+REPEATED = {  # 300 MB of text, in which every second row repeats a long one
+    "groups.parquet": "write(row_group_size=200)",
+    "one.parquet": "write()",
+    "many rows.parquet": "write(row_group_size=10**6)",
+    "dictionary": "count(texts=dictionary)",
+    "views": "count(texts=polars.concat([polars.Series(words.to_pylist())] * n, rechunk=False).rechunk())",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/self/status")
+@pytest.mark.parametrize("name", REPEATED)
+def test_memory_is_bounded_by_bytes_of_text_not_by_rows(tmp_path, name):
+    """It was all of the text, and more than an array of Arrow may have was an error."""
+    n = 20_000 if "many rows" in name else 500
+    code = f"""import bpe, re, pyarrow, pyarrow.compute, pyarrow.parquet, polars
+n, path, used = {n}, {str(tmp_path / name)!r}, []
+words = pyarrow.array(["a" * (300_000_000 // n), "b"])
+dictionary = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 1] * n), words)
+def count(*paths, **texts):
+    status = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) // 1024
+    before = status()
+    assert bpe.count_words(*paths, **texts, workers=1) == {{words[0].as_py().encode(): n, b"b": n}}
+    print(status() - before)
+def write(**options):
+    pyarrow.parquet.write_table(pyarrow.table({{"text": dictionary}}), path, **options, store_schema=False)
+    count(path)
+{REPEATED[name]}"""
+    used = int(in_python(code))
+    assert used < 200, used
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 def lines_of(texts, rng=None):

@@ -560,6 +560,8 @@ def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes
     for name, token in (("begin", begin), ("end", end)):
         known = token is None or token in tokenizer.special_ids
         bpe.require(known, "{} must be a special token, not {!r}", name, token)
+        shared = token is not None and token in tokenizer._shared.values()
+        bpe.require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
         n_bytes = 0 if token is None else tokenizer._id_bytes
         ids.append(tokenizer.special_ids.get(token, 0).to_bytes(n_bytes, sys.byteorder))
     return ids

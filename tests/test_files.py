@@ -1577,6 +1577,8 @@ def test_added_tokens_that_are_also_bytes_or_merges_have_the_ids_of_tokenizers(t
     assert tokenizer.sources(tokenizer)[0xE9] == [0xE9]
     with pytest.raises(ValueError, match="'é' can't have another name: it is also a token of text"):
         tokenizer.rename_special_tokens({"é": "<e>"})
+    with pytest.raises(ValueError, match="end must not be 'the': it is also a token of text, so text could forge it"):
+        tokenizer.encode_files(texts=["other"], output=tmp_path / "ids.npy", end="the")
 
 
 @only_python

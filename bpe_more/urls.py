@@ -38,10 +38,13 @@ def file_system(path: str) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and the path in it; None for a path of this machine."""
     if "://" not in path:
         return None, path
+    url_to_fs = package("fsspec.core", path).url_to_fs
     try:
-        system, inner = package("fsspec.core", path).url_to_fs(path)
+        system, inner = url_to_fs(path)
     except ValueError as error:  # no such protocol
         raise ValueError(f"{path}: {error}") from None
+    except ImportError as error:  # of the package for this protocol, such as s3fs
+        raise ImportError(f"{path}: {error}") from None
     system.invalidate_cache()  # other machines may have written files since
     return system, inner
 

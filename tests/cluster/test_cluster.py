@@ -567,3 +567,10 @@ def test_a_cluster_of_dask_and_a_closed_client_are_refused(corpus):
             cluster.train(client, str(corpus / "1.txt"), 300)
     with pytest.raises(TypeError, match="^client must be a dask.distributed.Client, "):
         cluster.train(distributed, str(corpus / "1.txt"), 300)
+
+
+def test_a_url_whose_package_is_missing_is_named():
+    fsspec = need("fsspec")
+    fsspec.register_implementation("far", "no_such_package.FarFileSystem", errtxt="Install no_such_package")
+    with pytest.raises(ImportError, match="^far://bucket/a.txt: Install no_such_package$"):
+        cluster.train(None, "far://bucket/a.txt", 300)

@@ -45,6 +45,7 @@ GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; l
 REPEATED_BYTES = 64 << 20  # from how much text on, if all rows of a group repeated one, its dictionary is looked at
 BATCH_BYTES = 16 << 20  # how much text the rows that are then read at a time have at most
 LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
+LINES_PARSED = 256  # how many lines json parses at a time: with all of a slice, it took 1.3 times as long
 ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
 KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
 COLUMNAR = KINDS[:3]
@@ -493,8 +494,14 @@ def rows_of_lines(lines: bytes) -> Iterable[Any]:
     """Parse lines of JSON, without a step of Python for each. It may refuse what text_of_line takes."""
     if fast_json is not plain_json:
         return map(fast_json, filter(None, lines.split(b"\n")))
-    stripped = map(bytes.strip, lines.split(b"\n"), itertools.repeat(b" \t\r"))
-    texts = list(map(bytes.decode, filter(None, stripped)))
+    stripped = list(filter(None, map(bytes.strip, lines.split(b"\n"), itertools.repeat(b" \t\r"))))
+    parts = (stripped[start : start + LINES_PARSED] for start in range(0, len(stripped), LINES_PARSED))
+    return itertools.chain.from_iterable(map(rows_of_some, parts))
+
+
+def rows_of_some(lines: Iterable[bytes]) -> list[Any]:
+    """Parse some lines of JSON, without space around them, by the scanner of json."""
+    texts = list(map(bytes.decode, lines))
     # For "", and for a letter, scan_json raises StopIteration, which ends map(): then there are fewer rows than lines.
     rows = list(map(scan_json, texts, itertools.repeat(0)))
     bpe.require([end for _, end in rows] == list(map(len, texts)), "not a value in each line")

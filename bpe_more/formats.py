@@ -417,17 +417,15 @@ def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str]
     named = {vocab[text]: text for text in specials if text in vocab}
     if not named:
         return {}
-    if isinstance(merges, MergeIds):
-        made: set[Any] = set(merges.numbers[2::3])
-        used: set[Any] = set(merges.numbers)
+    other = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
+    if isinstance(merges, MergeIds):  # filtered, since a set of all takes longer
+        found: set[Any] = set(filter(named.__contains__, merges.numbers[2::3]))
+        found |= set(filter(other.__contains__, merges.numbers)) if other else set()
     else:
-        made = {vocab.get("".join(pair)) for pair in merges}
-        used = made.union(vocab.get(name) for pair in merges for name in pair)
-    return {
-        token_id: text for token_id, text in named.items()
-        if token_id in made or is_word_in_file(text, ignore_merges)
-        or (token_id in used and bpe.to_token(text) != text.encode("utf-8"))
-    }  # fmt: skip
+        found = {vocab.get("".join(pair)) for pair in merges}
+        found |= other.intersection(vocab.get(name, -1) for pair in merges for name in pair)
+    words = (token_id for token_id, text in named.items() if is_word_in_file(text, ignore_merges))
+    return {token_id: named[token_id] for token_id in found.union(words) if token_id in named}
 
 
 def tokens_at_once(names: Collection[str]) -> list[bytes]:

@@ -169,10 +169,12 @@ def read_pairs(path: str) -> tuple[str, list[bpe.Pair]]:
             are_tokens = not any(isinstance(part, int) for pair in listed for part in pair)
             bpe.require(are_tokens, "{}", formats.PAIRS_OF_IDS)  # also [[1, 2]], which could be tokens in a text
             kind, text = "in JSON", "\n".join(map(" ".join, listed))
-        # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
-        # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.
-        line = next((line for line in text.split("\n") if bpe.END_OF_WORD in line.replace(" ", "")), "")
-        bpe.require(bpe.END_OF_WORD not in line, f"merges of characters, as subword-nmt makes: {line!r}")
+    # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
+    # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.
+    line = next((line for line in text.split("\n") if bpe.END_OF_WORD in line.replace(" ", "")), "")
+    of_bytes = bpe.END_OF_WORD not in line
+    bpe.require(of_bytes, "{}: merges of characters, as subword-nmt makes: {!r:.99}", path, line)
+    with bpe.error_prefix(path):
         pairs = bpe.read_merges(text)
         bpe.require(pairs, "there are no merges in it")
         # characters that stand for no byte are an error

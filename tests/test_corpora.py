@@ -735,16 +735,17 @@ def test_numpy_opens_encoded_files(tmp_path):
 def test_text_that_cannot_be_encoded_is_an_error_and_leaves_the_earlier_file(tmp_path, cut, workers, pattern):
     cut(9000)
     data = bytearray(b"word and word. " * 2000)
-    data[20_000] = data[12_345] = 0xFF
     path, output = tmp_path / "text.txt", tmp_path / "ids.npy"
     path.write_bytes(data)
     output.write_bytes(b"earlier")
+    without_d = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [], [], pattern)
+    with pytest.raises(ValueError, match=r"text\.txt, bytes 0 to \d+: .* the byte b'd'"):
+        without_d.encode_files(path, output, workers=workers)
+    data[20_000] = data[12_345] = 0xFF
+    path.write_bytes(data)
     tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
     with pytest.raises(ValueError, match=r"text\.txt: not valid UTF-8 at byte 12345 \(0xff, [a-z ]+\)$"):
         tokenizer.encode_files(path, output, workers=workers)
-    without_d = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [], [], pattern)
-    with pytest.raises(ValueError, match=r"text\.txt, bytes 0 to \d+: .* the byte b'd'"):
-        without_d.encode_files(path, output, workers=workers, errors="replace")
     assert output.read_bytes() == b"earlier" and sorted(os.listdir(tmp_path)) == ["ids.npy", "text.txt"]
     tokenizer.encode_files(path, output, workers=workers, errors="replace")
     assert read_ids(output) == ("u2", tokenizer.encode(data.decode(errors="replace")))

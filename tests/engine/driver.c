@@ -407,7 +407,30 @@ static void check_words(bpe_words *words, const bpe_rules *rules, const uint8_t 
     fail_from = from;
 }
 
-/* scan, copy into another table twice, train, find ids, encode, extend: all that allocates */
+/* count the special tokens of three texts, the second often empty, with rules that have no pattern; and byte by byte */
+static int count_specials(const uint8_t *text, size_t length)
+{
+    const size_t n_tokens = sizeof special_lengths / sizeof *special_lengths;
+    const uint64_t ends[] = {length / 3, length / 3 + length % 7 / 3, length};
+    uint64_t expected = 0;
+    bpe_rules *rules;
+    const int status = bpe_rules_new(special_bytes, special_lengths, n_tokens, NULL, seed, &rules);
+    for (size_t i = 0, at = 0; i < 3; i++)
+        while (at < ends[i]) {
+            size_t step = 1; /* the longer token is the first of the two */
+            for (size_t k = 0, start = 0; k < n_tokens && step == 1; start += special_lengths[k++])
+                if (ends[i] - at >= special_lengths[k] && !memcmp(text + at, special_bytes + start, special_lengths[k]))
+                    step = special_lengths[k];
+            expected += step > 1;
+            at += step;
+        }
+    if (status == BPE_OK)
+        CHECK(bpe_count_specials(rules, text, ends, 3) == expected);
+    bpe_rules_free(rules);
+    return status;
+}
+
+/* count special tokens, scan, copy into another table twice, train, find ids, encode, extend: all that allocates */
 static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
 {
     static merge_list list;
@@ -416,6 +439,8 @@ static int whole_run(const uint8_t *text, size_t length, uint64_t *sum)
     bpe_words *words = NULL, *copy = NULL;
     bpe_rules *rules;
     int status = new_rules(&rules);
+    if (status == BPE_OK)
+        status = count_specials(text, length);
     if (status == BPE_OK)
         status = bpe_words_new(seed, &words);
     if (status == BPE_OK)

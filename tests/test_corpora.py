@@ -701,6 +701,7 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
 
 @pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
 @pytest.mark.parametrize("texts", [["low ", " low", "", f"lower{END}", "字"], []])
+@pytest.mark.filterwarnings("ignore:no text")
 def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
     tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
     ids = [token_id for text in texts for token_id in tokenizer.encode(text)]

@@ -18,14 +18,16 @@ Training, in six lines:
 
 To encode text, split it into words and replay the merges on each word, in the same order.
 
-When two pairs have the same count, the greater pair wins, in lexicographic order: the left tokens
-are compared first, byte by byte, then the right ones. (b"s", b"t") wins over (b"e", b"s"), because
+When two pairs have the same count, the greater pair wins: the left tokens are compared first, byte by
+byte; if they are equal, the right tokens decide. (b"s", b"t") wins over (b"e", b"s"), because
 b"s" > b"e". Two things to get right:
 
     - A pair is counted at every position, even if positions overlap. In "aaaa" the pair a a is
       counted three times; but replacing goes from left to right without overlap: "aaaa" becomes aa aa.
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
+
+The rule is in three places: train_by_definition, descending, and bpe_fast.c.
 
 Glossary, with values from the example below, in which b"st" gets the id 256 and b"est" 257:
 
@@ -57,21 +59,17 @@ The parts of this file:
     II    The same, fast        an index and a heap for training, ranks for encoding
     III   On characters         as first used for language
     IV    Words                 patterns, special tokens, and where text may be cut
-    V     Options               what a user can choose, and how it is checked
-    VI    Training              train_bpe: counting words on all cores, then learning
-    VII   The tokenizer         the class Tokenizer: encoding and decoding
-    VIII  Files of a model      tokenizer.json, vocab.json and merges.txt
-    IX    The command line
-    X     Optional parts        the engine in C, and the folder bpe_more
+    V     Training              train_bpe: counting words on all cores, then learning
+    VI    The tokenizer         the class Tokenizer: encoding and decoding
+    VII   Files of a model      tokenizer.json, vocab.json and merges.txt
+    VIII  The command line
+    IX    The engine in C       what it does if it is built
 
-This file works on its own. Two things can be next to it:
-
-    bpe_fast.c, build_ffi.py   the merge loop of Part II in C. `python build_ffi.py` compiles it; after
-                               that, training uses it.
-    bpe_more/                  strong forms of some functions. The last lines of this file replace the
-                               plain ones by them. The results are the same, but they use C for all steps,
-                               show progress, read the models of other programs, and leave whole files
-                               after a full disk, Ctrl-C, or `kill -9`.
+Part I is the definition; tests compare the rest of the file with it. What runs is in Parts II to IX, which use
+only the pattern of Part I. This file works on its own, with the package regex. If `python build_ffi.py` has
+built the C engine next to it, three steps run in C, with the same results: counting words, learning merges, and
+encoding. Wherever one of them begins, an `if` asks for the engine (Part IX), and the other branch is the Python
+of this file.
 """
 
 from __future__ import annotations
@@ -89,12 +87,14 @@ import operator
 import os
 import re
 import signal
+import stat
 import sys
-import types
+import threading
+import time
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, TypeVar, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, NoReturn, TypeVar, get_args
 
 if sys.version_info < (3, 10):
     sys.exit("bpe.py requires Python 3.10 or later; this is " + sys.version.split()[0])
@@ -106,11 +106,11 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 __all__ = [
-    "PATTERNS", "Tokenizer", "count_words", "find_engine", "find_words", "learn_characters", "read_tiktoken", "segment",
-    "train_bpe", "train_from_counts",
+    "PATTERNS", "Tokenizer", "count_words", "find_engine", "find_words", "learn_characters", "segment", "train_bpe",
+    "train_from_counts",
 ]  # fmt: skip
 
-__version__ = "0.8.0"
+__version__ = "0.9.0"
 
 Word = tuple[bytes, ...]
 Pair = tuple[bytes, bytes]
@@ -120,14 +120,9 @@ Strings = Iterable[str] | None  # texts, or special tokens
 Counts = Mapping[bytes, int]  # of words
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
+EngineName = Literal["auto", "python", "c"]
 T = TypeVar("T")
 Token = TypeVar("Token", bytes, str)
-
-
-def require(condition: object, message: str, *values: object) -> None:
-    """Raise ValueError if a condition does not hold. The message may have {} for values."""
-    if not condition:
-        raise ValueError(message.format(*values) if values else message)
 
 
 # ------------------------------
@@ -144,7 +139,7 @@ GPT2 = (
     r"| ?\p{L}+"  # letters, with the space before them: " the"
     r"| ?\p{N}+"  # digits
     r"| ?[^\s\p{L}\p{N}]+"  # other characters, such as "..."
-    r"|\s+(?!\S)"  # whitespace: of ten spaces before "the", nine, since the last one belongs to " the"
+    r"|\s+(?!\S)"  # whitespace, but its last character is left for the word after it: " the"
     r"|\s+"  # other whitespace, such as one "\n" before "the"
 )
 
@@ -262,17 +257,18 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             merging is word.replace(pair, new), which is fast. (With lists of ids, it is a loop such as
             the one in merge_pair.)
     counts  how often each word occurs
-    tokens  the first tokens, such as the 256 bytes, with which b"hi" is the string "hi". A pair with the
-            bytes of one of them is never merged; of bytes and characters, there is no such pair
+    tokens  the first tokens: the 256 bytes, with which b"hi" is the string "hi", or characters (Part III).
+            They may also be longer (bpe_more extends a vocabulary so): a pair with the bytes of one of
+            them is never merged
 
-    count is the pair's count, and replaced, for reports, how often it was replaced: less if it overlaps
-    itself, as in "aaa". Here `o w` occurs 5 + 2 times:
+    count is the pair's count. replaced, for reports, is the number of replacements, which is smaller if the
+    pair overlaps itself, as in "aaa". In this example, `o w` occurs 5 + 2 times:
 
     >>> list(itertools.islice(learn_merges(["low", "lower"], [5, 2], BYTES), 2))
     [(b'o', b'w', 7, 7), (b'l', b'ow', 7, 7)]
 
     All pairs are counted once, at the beginning. From then on, only words that contain the merged pair, or
-    did so once, are looked at, and only counts that change are updated. A heap finds the best pair.
+    used to contain it, are looked at, and only counts that change are updated. A heap finds the best pair.
 
     An entry of the heap can be out of date: its pair has lost occurrences to other merges since. That
     does no harm, because the count of a pair never rises. (When `a b` becomes X, pairs that lose
@@ -363,7 +359,7 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # Up to here, only neighbors of an X were updated (in `a a a`, the second `a a` is one). Here, the
+    # Up to here, only neighbors of an X were updated (in `a a a`, the second `a a` is such a neighbor). Here, the
     # pairs that became X are subtracted.
     changes[pair] -= replaced
     return changes, replaced
@@ -384,14 +380,14 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
         replaying   a b c -> ab c     merge 0 finds no ab, and is not tried again
         by rank     a b c -> abc      once merge 1 has made ab, the pair ab c has a rank
 
-    It is the same if no merge makes a token that an earlier merge uses: then a new token only forms
+    The two give the same result if no merge makes a token that an earlier merge uses: then a new token only forms
     pairs of higher rank, so ranks come up in ascending order, as in replaying. Merges from training are
     like that: a token is made before it is used, and only once. (At two places with the bytes est, the
     same pairs are merged in each round, unless a merge crosses an end of one; and there, est can't become
     a token any more. So all that become the token est do so in the same round.)
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
-    one uses. The Tokenizer of Part VII refuses only repeated ones: merges of other programs may come in
+    one uses. The Tokenizer of Part VI refuses only repeated ones: merges of other programs may come in
     any order, and these programs merge by rank.
     """
     pairs: set[tuple[T, T]] = set()
@@ -451,7 +447,7 @@ def encode_words(words: Iterable[Iterable[Token]],
 
 
 def learn_from_bytes(words: Mapping[bytes, int]) -> Iterator[Learned]:
-    """Do learn_merges for words of bytes and their counts: the byte n becomes the character chr(n).
+    """Run learn_merges on words given as bytes, with their counts: the byte n becomes the character chr(n).
 
     >>> words = words_of("low low lower lowest newest newest")
     >>> learned = learn_from_bytes({b"".join(word): count for word, count in words.items()})
@@ -489,7 +485,8 @@ def split_at_spaces(text: str) -> list[str]:
 
 def spell(word: str) -> list[str]:
     """Spell a word in characters: spell("low") -> ["l", "o", "w</w>"]."""
-    require(END_OF_WORD not in word, "the word {!r} contains {!r}, the marker for the end of a word", word, END_OF_WORD)
+    if END_OF_WORD in word:
+        raise ValueError(f"the word {word!r} contains {END_OF_WORD!r}, the marker for the end of a word")
     return [*word[:-1], word[-1] + END_OF_WORD]
 
 
@@ -499,9 +496,11 @@ def learn_characters(words: Mapping[str, int], merges_wanted: int) -> list[tuple
     >>> learn_characters(collections.Counter(split_at_spaces("low low lower")), 3)
     [('l', 'o'), ('lo', 'w</w>'), ('w', 'e')]
     """
-    require(merges_wanted >= 0, f"merges_wanted must not be negative: {merges_wanted}")
+    if merges_wanted < 0:
+        raise ValueError(f"merges_wanted must not be negative: {merges_wanted}")
     for word, count in words.items():
-        require(operator.index(count) >= 0, "counts must not be negative: {!r:.60} has {}", word, count)
+        if operator.index(count) < 0:
+            raise ValueError(f"counts must not be negative: {word!r:.60} has {count}")
     words = {word: count for word, count in words.items() if word and count}
     spelled = [spell(word) for word in words]
     symbols = sorted({symbol for word in spelled for symbol in word})  # the first tokens: "l", "w</w>"
@@ -530,62 +529,58 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 # IV. Words: patterns, special tokens, and where text may be cut
 # ------------------------------
 
-# The named patterns; (?![\s\S]) in cl100k is the end of the text. Each pattern
-#   - matches all of any text, and never the empty string: its matches are the words
-#   - has no capturing groups, which findall would return instead of the words
-#   - ends a word where WORD_END, below, matches
+# The named patterns. Each matches all of any text, and never the empty string: its matches are the words.
+# None has capturing groups, which findall would return instead of the words.
 PATTERNS = {
+    # the lesson's
     "gpt2": GPT2,
+    # GPT-4's: also contractions in capitals, and at most three digits; (?![\s\S]) is the end of the text
     "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s+(?![\s\S])|\s*[\r\n]|\s+(?!\S)|\s",
+    # GPT-4o's: "HelloWorld" is two words
     "o200k": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    # Llama 3's: line endings stay together
     "llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 }
-PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # here each digit is a word
+PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # each digit is a word
 
-# tokenizer.json has GPT-2's pattern as it was published, which some programs recognize.
-JSON_PATTERNS = PATTERNS | {"gpt2": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"}
-SPELLINGS = {expression: name for name, expression in [*PATTERNS.items(), *JSON_PATTERNS.items()]}
+# GPT-2's pattern as it was published, which some programs recognize in tokenizer.json
+PUBLISHED_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+PATTERN_NAMES = {expression: name for name, expression in PATTERNS.items()} | {PUBLISHED_GPT2: "gpt2"}
 
 
 def check_pattern(pattern: str) -> str:
-    """Check a pattern: a name, or an expression. The expression of a named pattern becomes its name."""
-    require(isinstance(pattern, str), "pattern must be a str, not {!r:.200}", pattern)
-    pattern = SPELLINGS.get(pattern, pattern)
-    if pattern not in PATTERNS:
-        compile_pattern(pattern)  # may raise an error
+    """Check a pattern, which is a name or an expression; return its name if it has one."""
+    if not isinstance(pattern, str):
+        raise ValueError(f"pattern must be a str, not {pattern!r:.200}")
+    pattern = PATTERN_NAMES.get(pattern, pattern)
+    if pattern in PATTERNS:
+        return pattern
+    if not any(character in pattern for character in r"\.^$*+?{}[]()|"):
+        raise ValueError(f"unknown pattern {pattern!r:.150}; the names are {', '.join(PATTERNS)}")
+    compile_pattern(pattern)  # may raise an error
     return pattern
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=32)
 def compile_pattern(pattern: str) -> Any:
     r"""Compile a named pattern, or an expression.
 
-    regex reads two dialects. V1 has operations on sets, such as [\w--\d], [\p{L}&&[^\p{Han}]] and
-    [a-d~~c-f], as tiktoken has them; but (?i:ss) also finds "ß" there, which (?-f) turns off. V0 has
-    neither, and reads [[a] as a set of "[" and "a". An expression is read as V1 if it can be.
+    It is read as version 1 of regex, which has operations on sets, as tiktoken has: [\w--\d] is \w without
+    digits. There, (?i:ss) would also match "ß", which (?-f) turns off.
     """
-    is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
-    names = ", ".join(PATTERNS)
-    require(pattern in PATTERNS or is_expression, "unknown pattern {!r:.150}; the names are {}", pattern, names)
     expression = PATTERNS.get(pattern, pattern)
-    expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
-    bad_expression = regex.error, ArithmeticError, LookupError, ValueError  # all come from compile()
     try:
-        try:
-            compiled = regex.compile("(?-f)" + expression, regex.V1)
-        except bad_expression:
-            if re.search("&&|--|~~", expression):
-                raise
-            compiled = regex.compile(expression, regex.V0)
-    except bad_expression as error:
-        text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
-        raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
-    backward = "searches backward, so its matches are not in the order of the text: leave out (?r)"
-    require(not compiled.flags & regex.REVERSE, "pattern {!r:.150} {}", pattern, backward)
+        expression.encode("utf-8")  # a lone surrogate could not be saved
+        compiled = regex.compile("(?-f)" + expression, regex.V1)
+    except (regex.error, ArithmeticError, LookupError, ValueError) as error:  # all come from compile()
+        reason = getattr(error, "msg", error)
+        raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {reason!s:.100}") from None
+    if compiled.flags & regex.REVERSE:
+        raise ValueError(f"pattern {pattern!r:.150} searches backward; leave out (?r)")
     return compiled
 
 
@@ -604,29 +599,28 @@ def find_words(text: str, pattern: str) -> list[str]:
 
 
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
-    """Check special tokens; return a tuple.
+    """Check special tokens; return them as a tuple.
 
-    "a" can't be one, since all single bytes have ids already; nor can text with U+FFFD, which is what
-    errors="replace" makes of invalid bytes.
+    A single byte can't be one, since all bytes have ids already; nor can text with U+FFFD, which stands for
+    invalid bytes. A set is refused because its order, which decides the ids, differs between runs; a string,
+    because each of its characters would be a token.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
-    tokens = () if special_tokens is None else tuple(special_tokens)
+    tokens = tuple(special_tokens or ())
     for number, token in enumerate(tokens, 1):
-        try:
-            good = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
-        except UnicodeEncodeError:  # a lone surrogate
-            good = False
-        if not good:  # faster than a call of require() for each token
-            rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
+        valid = isinstance(token, str) and not regex.search("[\ufffd\ud800-\udfff]", token)
+        if not valid or len(token.encode("utf-8")) < 2:
+            rule = "at least two bytes of text, without U+FFFD and lone surrogates"
             raise ValueError(f"special token {number} ({token!r}) must be {rule}")
-    require(len(set(tokens)) == len(tokens), "duplicate special token among {!s:.200}", tokens)
-    return tuple(map(str.__str__, tokens))  # of an array of numpy, plain strings
+    if len(set(tokens)) < len(tokens):
+        raise ValueError(f"duplicate special token among {tokens!s:.200}")
+    return tokens
 
 
 @functools.lru_cache(maxsize=32)
 def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
-    """Return an expression for special tokens, longest first. Its split() gives text, token, text."""
+    """Return an expression for special tokens, the longest first. Its split() gives text, token, text, ..."""
     longest_first = sorted(special_tokens, key=len, reverse=True)
     # "x^" matches nowhere: ^ is the beginning of the text
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
@@ -638,130 +632,122 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #     two cats<|end|> and it's 12 o'clock
 #        ^    ^          ^    ^  ^
 #
-# In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit,
-# mark or apostrophe ("it's" is one word in some of them). Whitespace depends on what follows: gpt2
-# splits " \n\nb" into " \n", "\n" and "b", but " \n\n" alone is one word. Of a custom pattern, nothing
-# is known, so cuts are only made before special tokens.
+# In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit, mark or
+# apostrophe ("it's" is one word in some). There is no cut after whitespace, because what follows decides how it is
+# split. Nothing is known about a custom pattern, so cuts are only made before special tokens.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
-WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
+WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a file, or characters
 
 
-def places_to_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[int]:
-    """Yield the indexes of text at which a cut changes no word, in descending order."""
-    # special_token_finder matches nothing if there are no special tokens
-    finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
-    return (match.start() for match in regex.finditer(finder, text, regex.V0))
-
-
-def last_cut(window: bytes, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return an index in bytes, near the end, at which a window of a larger text can be cut, else 0.
-
-    If no special token crosses the cut, the two parts have the same special tokens as the whole.
-    """
-    text = window.decode("utf-8", "surrogateescape")
-    # The window may begin or end inside a character, of which up to 3 bytes are there, or inside a
-    # special token. So cuts keep away from its ends.
+def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
+    """Return the last index at which text, a window of a larger text, can be cut, or 0 if there is none."""
+    # A window of a file may begin and end inside a character, with up to 3 bytes of it, or a special token.
     margin = 3 + max(map(len, special_tokens), default=1)
 
-    def is_crossed(place: int) -> bool:
+    def divides_special_token(place: int) -> bool:
         # "cats<|e" and "nd|>": at least one character of the token is on each side
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
-    for place in places_to_cut(text, pattern, special_tokens):
-        if margin <= place <= len(text) - margin and not is_crossed(place):
-            return len(text[:place].encode("utf-8", "surrogateescape"))
+    finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
+    for match in regex.finditer(finder, text, regex.V0):
+        place = match.start()
+        if margin <= place <= len(text) - margin and not divides_special_token(place):
+            return place
     return 0
 
 
-def cut_stream(blocks: Iterable[bytes], pattern: str, special_tokens: tuple[str, ...],
-               first: int, most: int) -> Iterator[bytes]:
-    """Join blocks of text, and cut them again without changing a word.
+# ------------------------------
+# V. Training
+# ------------------------------
 
-    The first part has about `first` bytes, each later one twice as many as the one before, up to `most`.
+# The order of work in train_bpe:
+#
+#     slices_of    cuts files, or collects texts, into slices that split into the same words on their own
+#     count        counts the words of all slices: count_slices, or the engine in C
+#     learn_model  learns merges from the counts (learn_merges of Part II, or the engine), and numbers the tokens
+
+def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
+              texts: Strings = None, pattern: str = "gpt2", workers: int | None = None,
+              engine: EngineName = "auto", progress: bool = False) -> Model:
+    """Train byte-level BPE; return vocab {id: token} and merges [(left, right), ...] in order.
+
+    input_path        the path of a UTF-8 text file, or a list of paths; line endings and byte-order marks are
+                      text like any other
+    vocab_size        required: the maximum number of tokens, which are 256 bytes, special tokens, and merges
+    special_tokens    a list of strings that get the ids from 256 on; text is split at them first
+    texts             instead of input_path, an iterable of strings, each a separate text
+    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex
+    workers           the maximum number of processes, or of threads if C counts; by default one per core.
+                      Except on Linux, processes need `if __name__ == "__main__":` in a script
+    engine            "auto": C, if it is built, for all that it can do (Part IX). "python". "c": an error if C is
+                      not built, or can't split with the pattern. The result is the same
+    progress          show progress on standard error, if it is a terminal
+
+    Counting takes time in proportion to the text, and memory in proportion to its distinct words. There is a
+    warning if there are fewer tokens than requested, because every word is a single token.
+
+    >>> train_bpe(texts=["low lower lowest"], vocab_size=258)[1]
+    [(b'o', b'w'), (b'l', b'ow')]
+
+    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
+    RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63 in C.
     """
-    data = bytearray()
-    wanted = first  # how many bytes before the next search for a cut
-    for block in blocks:
-        data += block
-        if len(data) < wanted:
-            continue
-        window = bytes(data[-WINDOW_BYTES:])
-        if cut := last_cut(window, pattern, special_tokens):
-            cut += len(data) - len(window)
-            yield bytes(data[:cut])
-            del data[:cut]
-            wanted = min(2 * wanted, most)
-        else:
-            # don't search the same text again after each small block
-            wanted = len(data) + min(len(data), WINDOW_BYTES // 2)
-    if data:
-        yield bytes(data)
+    specials = check_vocab_size(vocab_size, special_tokens)
+    words = count(input_path, texts, specials, pattern, workers, engine, progress)
+    return learn_model(words, vocab_size, specials, engine, progress)
 
 
-# ------------------------------
-# V. Options: what a user can choose
-# ------------------------------
+def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None, pattern: str = "gpt2",
+                workers: int | None = None, engine: EngineName = "auto", progress: bool = False) -> dict[bytes, int]:
+    """Count words: the first half of train_bpe, with its arguments and errors.
 
-Errors = Literal["strict", "replace"]
-EngineName = Literal["auto", "python", "c"]
-
-
-class Options(NamedTuple):
-    """The options of a call. Each is also an argument of the functions that take it."""
-
-    special_tokens: Any = ()  # strings in an order, such as a list; checked() makes it a tuple
-    pattern: str = "gpt2"
-    errors: Errors = "strict"
-    workers: int | None = None
-    engine: EngineName = "auto"
-    progress: bool = False
-    vocab_size: Any = sys.maxsize  # as it is in calls that learn nothing
-    min_word_count: int = 1
-    min_frequency: int = 1
-    column: str | None = "text"  # of Parquet and JSON Lines
-
-    def checked(self) -> Options:
-        """Return the same options, with special tokens as a tuple, and the pattern as check_pattern returns it.
-
-        Raises ValueError for a bad one, and TypeError for special tokens that aren't in an order.
-        """
-        special_tokens = check_special_tokens(self.special_tokens)
-        for name in ("workers", "vocab_size", "min_word_count", "min_frequency"):
-            value = getattr(self, name)
-            valid = (is_integer(value) and value > 0) or (name == "workers" and value is None)
-            require(valid, "{} must be a positive integer, not {!r}", name, value)
-        allowed = {"errors": get_args(Errors), "engine": get_args(EngineName), "progress": (False, True)}
-        for name, values in allowed.items():
-            value = getattr(self, name)
-            require(value in values, "{} must be one of {}, not {!r}", name, values, value)
-        require(isinstance(self.column, (str, type(None))), "column must be a str or None, not {!r:.60}", self.column)
-
-        size, n_special = self.vocab_size, len(special_tokens)
-        too_small = "vocabulary size {} is too small; the minimum is {} (256 bytes + {})"
-        require(size >= 256 + n_special, too_small, size, 256 + n_special, plural(n_special, "special token"))
-        most = sys.maxunicode + 1  # learn_merges has a character for each token that isn't special
-        if size > most + n_special and size != sys.maxsize:
-            require(engine_for(self), f"the Python engine has only {most:,} non-special ids, not {size:,}")
-        if self.engine == "c":
-            require(find_engine()[0], f"engine 'c' is not available: {find_engine()[1]}")
-        return self._replace(special_tokens=special_tokens, pattern=check_pattern(self.pattern))
+    >>> count_words(texts=["hi hi"], engine="python")
+    {b'hi': 1, b' hi': 1}
+    """
+    specials = check_special_tokens(special_tokens)
+    return dict(count(paths, texts, specials, pattern, workers, engine, progress).items())
 
 
-def warn(text: str) -> None:
-    """Warn, with the line of the first caller outside of this file and of bpe_more."""
-    frame: Any = sys._getframe()
-    own = frame.f_code.co_filename
-    folder = os.path.join(os.path.dirname(own), "bpe_more", "")
-    level = 1
-    while frame.f_back and (frame.f_code.co_filename == own or frame.f_code.co_filename.startswith(folder)):
-        frame = frame.f_back
-        level += 1
-    warnings.warn(text, stacklevel=level)
+def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
+                      engine: EngineName = "auto", progress: bool = False) -> Model:
+    """Learn from the counts of words: the second half of train_bpe, with the same result.
+
+    words is a mapping, or pairs (word, count) in which a word may come twice: so the counts of several corpora
+    add up. A word with a special token in it is a ValueError: text is split at these, so it can't come from text.
+
+    >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
+    [(b'o', b'w'), (b'l', b'ow')]
+    """
+    specials = check_vocab_size(vocab_size, special_tokens)
+    special = re.compile(special_token_finder(specials).pattern.encode("utf-8"))
+    counts: dict[bytes, int] = collections.defaultdict(int)
+    for pair in words.items() if isinstance(words, Mapping) else words:
+        try:
+            word, n = pair
+            n = operator.index(n)  # a sum of numpy's integers would wrap around
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{pair!r:.60} is not a pair (word, count): {error}") from None
+        if not isinstance(word, bytes) or n < 0 or special.search(word):
+            raise ValueError(f"words are bytes without special tokens, counts not negative: {word!r:.60}, {n}")
+        if n:
+            counts[word] += n
+    return learn_model(counts, vocab_size, specials, engine, progress)
 
 
-def is_integer(value: object) -> bool:
-    """Tell if a value is an integer, which may be numpy's. 257.0 and True are equal to integers, but aren't."""
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+def check_positive(name: str, value: Any) -> None:
+    """Check that a value is a positive integer; numpy's are, True is not."""
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+        raise ValueError(f"{name} must be a positive integer, not {value!r}")
+
+
+def check_vocab_size(vocab_size: Any, special_tokens: Strings) -> tuple[str, ...]:
+    """Check that a vocabulary has room for bytes and special tokens; return the special tokens as a tuple."""
+    specials = check_special_tokens(special_tokens)
+    check_positive("vocab_size", vocab_size)
+    least = 256 + len(specials)
+    if vocab_size < least:
+        raise ValueError(f"vocabulary size {vocab_size} is too small; the minimum is {least}, bytes and special tokens")
+    return specials
 
 
 def plural(n: int, noun: str) -> str:
@@ -769,380 +755,323 @@ def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
-# ------------------------------
-# VI. Training
-# ------------------------------
+# ---- The corpus, in slices
 
-# From files to a model: a Corpus is cut into slices, whose words are counted on all cores in a WordTable.
-# learn() makes merges of it, with learn_merges of Part II, or in C, and model_of() the vocabulary.
-# count_words() ends with the table, and train_from_counts() begins with one.
-
-def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
-              texts: Strings = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
-              min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
-              progress: bool = False, column: str | None = "text") -> Model:
-    """Train byte-level BPE; return vocab {id: token} and merges [(left, right), ...] in order.
-
-    input_path        the path of a UTF-8 text file, or a list of paths; "-" is standard input
-    vocab_size        required; the maximum number of tokens: 256 bytes, special tokens, and merges
-    special_tokens    a list of strings that get the ids from 256 on; text is split at them first
-    texts             instead of input_path, an iterable of strings, each a separate text; with bpe_more also
-                      a column of Arrow, or an iterable of them
-    pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for regex
-    errors            "strict": bytes that are not UTF-8 are an error; "replace": they become U+FFFD,
-                      and so do lone surrogates in texts
-    min_word_count    words that occur less often are left out of learning, to save memory
-    min_frequency     the lowest count at which a pair is still merged
-    workers           the maximum number of processes, or of threads if C counts; by default one per core.
-                      Except on Linux, processes need `if __name__ == "__main__":` in a script
-    engine            "python", "c", or "auto": C if it is built. The result is the same
-    progress          show progress on standard error, in one line, if bpe_more is here
-    column            the column of .parquet, .jsonl and .json files that has the texts, if bpe_more is here;
-                      None reads JSON as plain text
-
-    >>> train_bpe(texts=["low lower lowest"], vocab_size=258)[1]
-    [(b'o', b'w'), (b'l', b'ow')]
-
-    Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
-    RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63.
-    """
-    options = Options(special_tokens, pattern, errors, workers, engine, progress, vocab_size, min_word_count,
-                      min_frequency, column).checked()
-    corpus = Corpus(input_path, texts, options)
-    table = corpus.count()  # which counts slices, too
-    require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
-    return learn_model(table, options)
-
-
-def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None,
-                pattern: str = "gpt2", errors: Errors = "strict", workers: int | None = None,
-                engine: EngineName = "auto", progress: bool = False,
-                column: str | None = "text") -> dict[bytes, int]:
-    """Count words: the first half of bpe.train_bpe, whose docstring explains the arguments and errors.
-
-    >>> count_words(texts=["hi hi"], engine="python")
-    {b'hi': 1, b' hi': 1}
-    """
-    options = Options(special_tokens, pattern, errors, workers, engine, progress, column=column).checked()
-    return dict(Corpus(paths, texts, options).count().copy())  # a table in C isn't a mapping, but has copy()
-
-
-def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
-                      min_word_count: int = 1, min_frequency: int = 1, engine: EngineName = "auto",
-                      progress: bool = False) -> Model:
-    """Learn from counts of words: the second half of bpe.train_bpe, with the same result.
-
-    So the counts of several corpora can be added up. words is a mapping, or an iterable of pairs (word,
-    count), in which a word may come twice. Raises ValueError if a word isn't bytes, or a count is
-    negative, and TypeError for what is not a pair.
-
-    >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
-    [(b'o', b'w'), (b'l', b'ow')]
-    """
-    options = Options(special_tokens, engine=engine, progress=progress, vocab_size=vocab_size,
-                      min_word_count=min_word_count, min_frequency=min_frequency).checked()
-    table = new_table(options)
-    table.add(checked_counts(words))
-    return learn_model(table, options)
-
-
-def checked_counts(words: Any) -> Iterator[tuple[bytes, int]]:
-    """Yield the pairs (word, count) of a mapping or an iterable; refuse the first bad pair."""
-    if not isinstance(words, Iterable):
-        raise TypeError(f"words must be a mapping of words to counts, or pairs (word, count), not {words!r:.60}")
-    pair = None
-    for pair in words.items() if isinstance(words, Mapping) else words:
-        try:
-            word, count = pair
-            good = isinstance(word, bytes) and operator.index(count) >= 0
-        except (TypeError, ValueError) as error:
-            check_word_has_count(pair)
-            raise TypeError(f"{pair!r:.60} is not a pair (word, count): {error}") from None
-        if not good:  # faster than a call of require() for each pair
-            check_word_has_count(pair)
-            raise ValueError(f"words must be bytes and counts not negative, not {word!r:.60}: {count}")
-        yield pair
-    require(pair is not None, "no words to learn from")
-
-
-def check_word_has_count(pair: object) -> None:
-    """Refuse a word alone, which may have two bytes, as a pair has two parts."""
-    if isinstance(pair, (str, bytes)):
-        way = "for words without counts, pass {word.encode(): 1 for word in words}"
-        raise TypeError(f"{pair!r:.60} is not a pair (word, count): {way}")
-
-
-SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it takes about 0.2 s
-SLICE_TEXTS = 1 << 14  # how many texts at most: they may all be empty
-MOST_WORKERS = 61  # on Windows, a pool of processes can't be larger
+SLICE_BYTES = 1 << 20  # how much text a worker takes at a time; counting it in Python takes about 0.1 s
+SLICE_TEXTS = 1 << 14  # how many texts at most, if they are short
+NOT_TEXT = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json", ".gz", ".zst", ".xz", ".bz2")
 
 
 class Slice(NamedTuple):
     """A part of a corpus that splits into the same words on its own: a part of a file, or several texts."""
 
-    name: str  # of the file
-    start_byte: int
-    end_byte: int
-    texts: tuple[bytes, ...] = ()  # in UTF-8
-    first_text: int | None = None  # the number of texts[0] among all texts; None for a part of a file
+    path: str  # of the file, or "" for texts
+    start: int  # its first byte in the file, or the number of its first text
+    end: int
+    texts: Sequence[bytes] = ()  # in UTF-8
+
+    def apply(self, work: Callable[[Sequence[bytes]], T]) -> T:
+        """Return work(texts); a worker reads its part of a file here. Errors get the file and the byte."""
+        try:
+            if not self.path:
+                return work(self.texts)
+            with open(self.path, "rb") as file:
+                file.seek(self.start)
+                return work([file.read(self.end - self.start)])
+        except UnicodeDecodeError as error:
+            byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
+            raise ValueError(f"{self.path}: not valid UTF-8 at {byte}") from None
+        except ValueError as error:
+            number = self.start + getattr(error, "number", 0)  # Tokenizer.encode_texts sets it
+            place = f"{self.path}, bytes {self.start} to {self.end}" if self.path else f"texts[{number}]"
+            raise ValueError(f"{place}: {error}") from None
 
 
-STDIN = ("-", "-.jsonl")  # names of standard input; with bpe_more, the second one is JSON Lines
+def slice_size(part: Slice) -> int:
+    """Return the number of bytes of a slice."""
+    return part.end - part.start if part.path else sum(map(len, part.texts))
 
 
-class Corpus:
-    """The files or texts of a call. Raises ValueError or OSError if they can't be read."""
-
-    def __init__(self, paths: Paths, texts: Strings, options: Options) -> None:
-        require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
-        require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
-        self.paths: list[str] = []
-        if paths is not None:
-            listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
-            self.paths = [os.fsdecode(path) for path in listed]
-            require(self.paths, "no file: the list of paths is empty")
-        for path in self.paths:
-            if path not in STDIN:
-                os.stat(path)  # a missing file is an error before the first one is read
-            files = os.path.join(path, "*.txt")
-            require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, files)
-        self.texts: Iterable[Any] = () if texts is None else texts
-        if is_arrow(texts) and not hasattr(type(texts), "dtype"):  # a Series, which has one, also yields strings
-            self.texts = [texts]
-        self.options = options
-        self.n_slices = 0  # how many have been read; 0 means that there was no text
-
-    def slices(self) -> Iterator[Slice]:
-        """Cut files into slices of about SLICE_BYTES, and collect texts into such slices."""
-        for path in self.paths:
-            if is_data(path, self.options):
-                raise missing(f"reading {path}", "data.py")
-            yield from slices_of_file(path, SLICE_BYTES, self.options)
-        yield from slices_of_texts(self.texts, SLICE_BYTES, self.options.errors)
-
-    def map(self, work: Callable[[Sequence[bytes]], T]) -> Iterator[T]:
-        """Yield work(the texts of a slice) for each slice, in order, from several processes."""
-        task = functools.partial(run_task, work, self.options.errors)
-        for result in in_processes(task, self.slices(), self.options.workers or count_cores()):
-            self.n_slices += 1
-            yield result
-
-    def count(self) -> WordTable:
-        """Count the words."""
-        table = new_table(self.options)
-        for counts in self.map(functools.partial(count_texts, options=self.options)):
-            table.add(counts.items())
-        return table
+def check_input(paths: Paths, texts: Strings) -> list[str]:
+    """Return a list of the paths to read, after checking that they can be; [] for texts."""
+    if (paths is None) == (texts is None):
+        raise ValueError("pass either the path of a file or texts=..., and not both")
+    if isinstance(texts, (str, bytes, Mapping)):
+        raise TypeError(f"texts must be an iterable of strings, not {type(texts).__name__}: {texts!r:.60}")
+    if paths is None:
+        return []
+    names = list(map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths))
+    if not names:
+        raise ValueError("no file: the list of paths is empty")
+    for path in names:
+        mode = os.stat(path).st_mode if path != "-" else 0  # raises FileNotFoundError
+        if stat.S_ISDIR(mode):
+            raise ValueError(f"{path} is a folder; name its files, such as {path}/*.txt")
+        if path.lower().endswith(NOT_TEXT) or not stat.S_ISREG(mode):
+            ways = "`python -m bpe_more`, or `from bpe_more import train_bpe`, reads this"
+            raise ValueError(f"{path}: bpe.py reads plain text files; {ways}")
+    return names
 
 
-def is_data(path: str, options: Options) -> bool:
-    """Tell if a file is compressed, or has texts in its rows, as bpe_more/data.py reads them."""
-    rows = () if options.column is None else (".jsonl", ".ndjson", ".json")
-    return path.lower().endswith((".parquet", ".arrow", ".feather", ".gz", ".zst", *rows))
+def slices_of(names: Sequence[str], texts: Strings, pattern: str, special_tokens: tuple[str, ...],
+              label: str = "") -> Iterator[Slice]:
+    """Return the slices of files, or texts; with a label, progress is shown."""
+    if texts is not None:
+        return with_progress(slices_of_texts(texts), label, 0, slice_size)
+    slices = itertools.chain.from_iterable(slices_of_file(path, pattern, special_tokens) for path in names)
+    return with_progress(slices, label, sum(map(os.path.getsize, names)), slice_size)
 
 
-def slices_of_file(path: str, slice_bytes: int, options: Options) -> Iterator[Slice]:
-    """Cut a file into slices; "-" is standard input."""
+def slices_of_file(path: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[Slice]:
+    """Cut a file into slices of about SLICE_BYTES."""
+    size = os.path.getsize(path)
     start = 0
-    with open(0 if path == "-" else path, "rb", closefd=path != "-") as file:
-        blocks = iter(functools.partial(file.read, WINDOW_BYTES // 2), b"")
-        for data in cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
-            yield Slice(path, start, start + len(data), (data,))
-            start += len(data)
+    window_start = SLICE_BYTES
+    with open(path, "rb") as file:
+        while window_start + WINDOW < size:
+            file.seek(window_start)
+            window = file.read(WINDOW).decode("utf-8", "surrogateescape")
+            if cut := last_cut(window, pattern, special_tokens):
+                end = window_start + len(window[:cut].encode("utf-8", "surrogateescape"))
+                yield Slice(path, start, end)
+                start = end
+                window_start = start + SLICE_BYTES
+            else:
+                window_start += WINDOW // 2  # windows overlap, because cuts keep away from their ends
+    if pattern not in PATTERNS and size - start > 64 * SLICE_BYTES:
+        reason = "a custom pattern's text is only cut at special tokens"
+        warnings.warn(f"{path}: {size - start:,} bytes are read at once; {reason}", stacklevel=2)
+    yield Slice(path, start, size)
 
 
-def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[Slice]:
-    """Collect texts into slices."""
-    encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
-    if errors == "replace":
-        encode = functools.partial(to_utf8, errors=errors)
+def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
+    """Collect texts into slices of about SLICE_BYTES."""
     collected: list[bytes] = []
     n_bytes = 0
-    if isinstance(texts, Mapping):
-        keys = ", ".join(map(repr, texts))
-        raise TypeError(f"texts must be an iterable of strings, not a {type(texts).__name__} with the keys {keys:.200}")
-    texts = iter(texts)
+    start = 0
     for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}")
         try:
-            utf8 = encode(text)
-        except UnicodeEncodeError as error:
-            raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
-        except TypeError:
-            if number == 0 and is_arrow(text):
-                yield from slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
-                return
-            raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
-        collected.append(utf8)
-        n_bytes += len(utf8)
-        if n_bytes >= slice_bytes or len(collected) == SLICE_TEXTS:
-            yield Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+            collected.append(text.encode("utf-8"))
+        except UnicodeEncodeError as error:  # a lone surrogate
+            raise ValueError(f"texts[{number}]: {error}") from None
+        n_bytes += len(collected[-1])
+        if n_bytes >= SLICE_BYTES or len(collected) == SLICE_TEXTS:
+            yield Slice("", start, number + 1, collected)
             collected = []
             n_bytes = 0
+            start = number + 1
     if collected:
-        yield Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+        yield Slice("", start, start + len(collected), collected)
 
 
-def is_arrow(value: object) -> bool:
-    """Tell if a value gives access to Arrow's memory."""
-    return hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__")
-
-
-def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Slice]:
-    """Cut columns of Arrow into slices. This needs bpe_more/data.py."""
-    raise missing("text in Arrow's memory", "data.py")
-
-
-def to_utf8(text: str, errors: str = "strict") -> bytes:
-    """Encode text as UTF-8. With errors="replace", lone surrogates become U+FFFD."""
-    if not isinstance(text, str):
-        raise TypeError(f"text must be a str, not {type(text).__name__}")
-    if errors == "replace":  # JSON decoders leave "\ud83d\udc4d", which is one character in UTF-16
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text.encode("utf-8")
-
-
-def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Slice) -> T:
-    """Return work(the texts of a slice); add the file and the place to its errors."""
-    texts: Sequence[bytes] = part.texts
-    if errors == "replace":
-        texts = [text.decode("utf-8", "replace").encode("utf-8") for text in texts]
+def with_progress(items: Iterable[T], label: str, total: int, size_of: Callable[[T], int]) -> Iterator[T]:
+    """Yield items; with a label, show on the terminal how much of the total there has been."""
+    shows = label and sys.stderr.isatty()
+    done = 0
+    shown_at = 0.0
     try:
-        return work(texts)
-    except UnicodeDecodeError as error:
-        place = f"byte {part.start_byte + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
-        raise ValueError(f"{part.name}: not valid UTF-8 at {place}") from None
-    except ValueError as error:
-        place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
-        if part.first_text is not None:
-            place = f"texts[{part.first_text + getattr(error, 'number', 0)}]"
-        raise ValueError(f"{place}: {error}") from None
+        for item in items:
+            yield item
+            done += size_of(item)
+            if shows and time.monotonic() - shown_at > 0.2:
+                shown_at = time.monotonic()
+                of_total = f" of {total:,}" if total else ""
+                print(f"\r{label}: {done:,}{of_total}", end="", file=sys.stderr, flush=True)
+    finally:
+        if shows:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # ESC [ K erases the line
 
 
-def count_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+# ---- Counting
+
+def count(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern: str, workers: int | None,
+          engine: EngineName, progress: bool) -> Any:
+    """Return the counts of all words: a dict, or a table of the engine, which also has len() and items()."""
+    pattern = check_pattern(pattern)
+    _, in_c, _ = choose_engine(engine, pattern)
+    n_workers = check_workers(workers)
+    slices = slices_of(check_input(paths, texts), texts, pattern, special_tokens, "bytes counted" if progress else "")
+    if in_c is not None:
+        return in_c.count(slices, pattern, special_tokens, n_workers)
+    return count_slices(slices, pattern, special_tokens, n_workers)
+
+
+def count_slices(slices: Iterator[Slice], pattern: str, special_tokens: tuple[str, ...],
+                 workers: int) -> dict[bytes, int]:
+    """Count the words of slices, in several processes."""
+    task = functools.partial(count_slice, pattern=pattern, special_tokens=special_tokens)
+    words: collections.Counter[bytes] = collections.Counter()
+    for counts in in_processes(task, slices, workers):
+        words.update(counts)
+    return words
+
+
+def count_slice(part: Slice, pattern: str, special_tokens: tuple[str, ...]) -> dict[bytes, int]:
+    """Return the count of each word in a slice."""
+    counts: collections.Counter[str] = collections.Counter()
+
+    def count_texts(texts: Sequence[bytes]) -> None:
+        for utf8 in texts:
+            pieces = special_token_finder(special_tokens).split(utf8.decode("utf-8"))
+            for piece in pieces[::2]:  # the others are special tokens
+                counts.update(find_words(piece, pattern))
+
+    part.apply(count_texts)
+    return {word.encode("utf-8"): n for word, n in counts.items()}
+
+
+def check_workers(workers: int | None) -> int:
+    """Check a number of workers; None means one per core that this process may use."""
+    if workers is not None:
+        check_positive("workers", workers)
+    elif hasattr(os, "sched_getaffinity"):
+        workers = len(os.sched_getaffinity(0))
+    else:
+        workers = os.cpu_count() or 1
+    return min(workers, 61)  # Windows can't wait for more processes
 
 
 def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: int) -> Iterator[T]:
-    """Yield task(slice) for each slice, in order, from several processes."""
-    first_slices = list(itertools.islice(slices, 2))
+    """Yield task(slice) for each slice, in order, from several processes, or from this one if there is one slice."""
+    first_slices = list(itertools.islice(slices, workers))  # no process is started that has nothing to do
     slices = itertools.chain(first_slices, slices)
-    # Processes import run_in_worker by its name; that fails if no module has it, as in exec().
-    named = getattr(sys.modules.get(__name__), "run_in_worker", None) is run_in_worker
-    if workers < 2 or len(first_slices) < 2 or not named:
+    # On Linux a process is a fork of this one. Elsewhere it is a new Python, which imports this module by its name; it
+    # can't if this is a cell of a notebook.
+    forks = sys.platform == "linux"
+    if len(first_slices) < 2 or not (forks or "__file__" in globals()) or __name__ not in sys.modules:
         yield from map(task, slices)
         return
 
-    import concurrent.futures
-    import multiprocessing
-    # with "fork", which is not the default everywhere, a script needs no `if __name__ == "__main__":`
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    # A process gets the task once, at its start, since a vocabulary in it may be large.
-    pool = concurrent.futures.ProcessPoolExecutor(min(workers, MOST_WORKERS), context, start_worker, (task,))
-    waiting: collections.deque[concurrent.futures.Future[T]] = collections.deque()
+    import multiprocessing.connection
+    context: Any = multiprocessing.get_context("fork" if forks else None)
+    processes: list[Any] = []
+    connections: list[Any] = []
+    at_work: dict[Any, int] = {}  # connection -> the number of its slice
+    results: dict[int, T] = {}  # by the number of the slice, until its turn comes
+    n_sent = n_yielded = 0
     try:
-        for part in slices:
-            waiting.append(pool.submit(run_in_worker, part))
-            if len(waiting) > 2 * workers:  # all slices of a large corpus would fill the memory
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        for _ in first_slices:
+            ours, theirs = context.Pipe()
+            connections.append(ours)
+            process = context.Process(target=work, args=(task, theirs, connections if forks else []), daemon=True)
+            with signals_delayed():  # a process that is just starting would answer with a traceback
+                process.start()
+                processes.append(process)
+            theirs.close()  # only the process has it now, so the connection ends when the process does
+        idle = list(connections)
+        while True:
+            # while a slow slice holds up the others, their results must not fill the memory
+            while idle and len(results) < 2 * workers and (part := next(slices, None)):
+                connection = idle.pop()
+                with contextlib.suppress(OSError):  # the process was killed; receive() reports it
+                    connection.send(part)
+                at_work[connection] = n_sent
+                n_sent += 1
+            if not at_work:
+                return
+            for connection in multiprocessing.connection.wait(list(at_work)):
+                results[at_work.pop(connection)] = receive(connection)
+                idle.append(connection)
+            while n_yielded in results:
+                yield results.pop(n_yielded)
+                n_yielded += 1
     finally:
-        pool.shutdown(cancel_futures=True)
+        for process in processes:
+            process.kill()  # SIGTERM could be lost in a process that is just starting
+        for process in processes:
+            process.join()
 
 
-def start_worker(task: Callable[[Slice], object]) -> None:
-    """Prepare a worker process: Ctrl-C is for the parent, but `kill` ends it, whatever main() has set."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    run_in_worker.task = task  # type: ignore[attr-defined]
+STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
-def run_in_worker(part: Slice) -> Any:
-    """Run the task of this worker process, which start_worker() has stored here."""
-    return run_in_worker.task(part)  # type: ignore[attr-defined]
+@contextlib.contextmanager
+def signals_delayed() -> Iterator[None]:
+    """Delay Ctrl-C and `kill` until the end of a block; a process forked in it starts so. Windows has no such mask."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def count_texts(texts: Iterable[bytes], options: Options) -> dict[bytes, int]:
-    """Return the count of each word in texts."""
-    counts: collections.Counter[str] = collections.Counter()
-    for utf8 in texts:
-        pieces = special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))
-        for text in pieces[::2]:  # the others are special tokens
-            counts.update(find_words(text, options.pattern))
-    return {word.encode("utf-8"): count for word, count in counts.items()}
+def work(task: Callable[[Slice], object], connection: Any, parents_ends: Sequence[Any]) -> None:
+    """Do a task with each slice that comes, in a worker process, until the parent ends it, or has ended.
+
+    A fork has copies of the parent's ends of all connections so far. If they stayed open, no connection would end with
+    the parent.
+    """
+    for end in parents_ends:
+        end.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent alone
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # main() has set another handler before the fork
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            part = connection.recv()
+            try:
+                result: Any = task(part)
+            except Exception as error:
+                connection.send((None, error))
+            else:
+                connection.send((result, None))
 
 
-class WordTable(collections.Counter[bytes]):
-    """Words and their counts. Tables in C have add(), copy(), which returns a dict, and len() as well."""
-
-    n_bytes = 0  # in words, counting every occurrence
-
-    def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
-        """Add the counts of words. Raises OverflowError if C's numbers of 64 bits could not hold those of pairs."""
-        n_bytes = self.n_bytes
-        for word, count in pairs:
-            number = operator.index(count)  # a sum of numpy's integers would wrap around
-            self[word] += number
-            n_bytes += len(word) * number
-        self.n_bytes = n_bytes
-        if n_bytes >= 2**63:
-            raise OverflowError("2**63 bytes of words or more, counting every occurrence")
+def receive(connection: Any) -> Any:
+    """Return the next result of a worker process, or raise its error."""
+    try:
+        result, error = connection.recv()
+    except (EOFError, OSError):
+        raise RuntimeError("a worker process was killed; it may have run out of memory") from None
+    if error is not None:
+        raise error
+    return result
 
 
-def new_table(options: Options) -> WordTable:
-    """Return an empty table of words; bpe_more returns one in C."""
-    return WordTable()
+# ---- Learning
 
-
-def learn(table: WordTable, options: Options) -> Iterator[Learned]:
-    """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
-    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
-    engine = engine_for(options)
-    learn_with = engine.learn if engine else learn_in_python
-    return learn_with(table, merges_wanted, options.min_frequency, options.min_word_count)
-
-
-def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int,
-                    min_word_count: int = 1) -> Iterator[Learned]:
-    """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
-    words = {word: count for word, count in table.items() if count >= min_word_count}
-    table.clear()  # the learner needs the memory
-    merges = itertools.islice(learn_from_bytes(words), merges_wanted)
-    # no merge has a higher count than the one before it
-    return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)
-
-
-def learn_model(table: WordTable, options: Options) -> Model:
-    """Return (vocab, merges) for a table of words; warn if there are fewer tokens than requested."""
-    vocab, merges = model_of(learn(table, options), options)
-    if len(vocab) < options.vocab_size:
-        text = f"{len(vocab):,} tokens, not {options.vocab_size:,}: no other pair has a count of"
-        warn(f"{text} {options.min_frequency} or more")
+def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engine: EngineName,
+                progress: bool) -> Model:
+    """Learn merges from counts of words; return (vocab, merges). The warning names the line that called train_bpe."""
+    merges_wanted = operator.index(vocab_size) - 256 - len(special_tokens)
+    in_c, _, _ = choose_engine(engine)
+    if in_c is not None:
+        learned = in_c.learn(words, merges_wanted)
+    else:
+        learned = itertools.islice(learn_from_bytes(words), merges_wanted)
+    learned = with_progress(learned, "merges learned" if progress else "", merges_wanted, lambda merge: 1)
+    merges = [(left, right) for left, right, _, _ in learned]
+    specials = [special.encode("utf-8") for special in special_tokens]
+    vocab = dict(enumerate([*BYTES, *specials, *map(b"".join, merges)]))
+    if len(vocab) < vocab_size:
+        warnings.warn(f"{len(vocab):,} tokens, not {vocab_size:,}: every word is a single token", stacklevel=3)
     return vocab, merges
 
 
-def model_of(learned: Iterable[Learned], options: Options) -> Model:
-    """Return (vocab, merges) for the results of learn()."""
-    merges = [(left, right) for left, right, _, _ in learned]
-    specials = [special.encode("utf-8") for special in options.special_tokens]
-    return dict(enumerate([*BYTES, *specials, *map(b"".join, merges)])), merges
-
-
 # ------------------------------
-# VII. The tokenizer
+# VI. The tokenizer
 # ------------------------------
 
-MAX_ID = 2**32 - 2  # the C engine has ids of 32 bits, and the last one means "no token" there
+MOST_CACHED = 1 << 16  # words whose ids are kept, since words repeat
+MAX_ID = 2**32 - 2  # ids have 32 bits in C, where the last number means "no token"
 
 
 class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
     vocab           {token id: token}; a byte without an id can't be encoded
-    merges          [(left, right), ...] in the order of their ranks
-    special_tokens  the longest match wins; tokens that vocab lacks get ids after the greatest one
+    merges          [(left, right), ...] in the order of their ranks; by rank (see check_merges), any order will do,
+                    but none may come twice
+    special_tokens  the longest match wins; special tokens that vocab lacks get the ids after the greatest one
     pattern         the pattern that the vocabulary was trained with
+
+    They are attributes, too, besides ids, {token: id}, and special_ids, {special token: id}.
 
     >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
     >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
@@ -1154,107 +1083,222 @@ class Tokenizer:
     ...     Tokenizer.train(texts=["low lower lowest"], vocab_size=258).save(folder)
     ...     Tokenizer.load(folder).encode("lowest")
     [257, 101, 115, 116]
-
-    encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
-    none may come twice. Raises ValueError if vocabulary and merges contradict each other.
     """
 
     def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: Strings = None,
                  pattern: str = "gpt2") -> None:
-        self._options = Options(special_tokens, pattern).checked()
-        ids = ids_of(vocab)
-        free_ids = itertools.count(max(ids.values(), default=-1) + 1)
-        self._special_ids: dict[str, int] = {}
-        for special in self.special_tokens:
-            token = special.encode("utf-8")
-            if token not in ids:
-                ids[token] = next(free_ids)
-                require(ids[token] <= MAX_ID, "no id is left for {!r}: the greatest id is {}", special, MAX_ID)
-            self._special_ids[special] = ids[token]
-        self._ids = ids
-        self._vocab = {token_id: token for token, token_id in ids.items()}
-        self._merge_ids = self._find_merge_ids(merges)
-        made = set(self._special_ids.values()).intersection(new_id for _, _, new_id in self._merge_ids)
-        wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
-        way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
-        require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
-        # These are made when they are needed. (cached_property would do it, but has a lock until Python 3.12,
-        # which stops a process that was forked while another thread had it.)
-        self._made_encoder: Any = None
-        self._made_ordinary: Tokenizer | None = None
-
-    def _find_merge_ids(self, merges: Iterable[Pair]) -> Collection[tuple[int, int, int]]:
-        """Return the ids of each merge: left, right, new. Raises ValueError for unknown tokens and repeated merges."""
-        ids, pairs = self._ids, [(left, right) for left, right in merges]
-        try:
-            merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
-        except KeyError as error:
-            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
-        if len(set(merge_ids)) < len(merge_ids):
-            seen: set[Pair] = set()
-            for number, pair in enumerate(pairs):
-                require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
-                seen.add(pair)
-        return merge_ids
-
-    # The parts of a tokenizer are read-only.
-
-    @property
-    def vocab(self) -> Mapping[int, bytes]:
-        """The vocabulary: {token id: token}."""
-        return types.MappingProxyType(self._vocab)
-
-    @property
-    def ids(self) -> Mapping[bytes, int]:
-        """The vocabulary the other way round: {token: token id}."""
-        return types.MappingProxyType(self._ids)
-
-    @property
-    def merges(self) -> list[Pair]:
-        """A new list of the merges, in the order of their ranks."""
-        return [(self._vocab[left], self._vocab[right]) for left, right, _ in self._merge_ids]
-
-    @property
-    def special_ids(self) -> dict[str, int]:
-        """The ids of the special tokens, in a new dict."""
-        return self._special_ids.copy()
-
-    @property
-    def special_tokens(self) -> tuple[str, ...]:
-        """The special tokens, in the order given."""
-        return tuple(self._options.special_tokens)
-
-    @property
-    def pattern(self) -> str:
-        """The name of the pattern, or its expression."""
-        return self._options.pattern
+        self.special_tokens = check_special_tokens(special_tokens)
+        self.pattern = check_pattern(pattern)
+        known = ids_of(vocab)
+        specials = [special.encode("utf-8") for special in self.special_tokens]
+        new = [token for token in specials if token not in known]
+        added = dict(enumerate(new, max(vocab, default=-1) + 1))
+        self.vocab = dict(vocab) | added
+        self.ids = known | ids_of(added)
+        self.special_ids = {special: self.ids[token] for special, token in zip(self.special_tokens, specials)}
+        self.merges = [(left, right) for left, right in merges]
+        self.merge_ids = merge_ids_of(self.merges, self.ids, self.special_ids)
+        self.known_words: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
-        return len(self._vocab)
+        return len(self.vocab)
 
     def __repr__(self) -> str:
         specials = plural(len(self.special_tokens), "special token")
         return f"{type(self).__name__}({len(self):,} tokens, pattern {self.pattern!r}, {specials})"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._vocab, self.merges, self.special_tokens, self.pattern)
+    def __reduce__(self) -> tuple[object, ...]:  # for pickle and copy: without caches, and without C
+        return type(self), (self.vocab, self.merges, self.special_tokens, self.pattern)
 
     @classmethod
     def train(cls, input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
-              texts: Strings = None, pattern: str = "gpt2", errors: Errors = "strict", min_word_count: int = 1,
-              min_frequency: int = 1, workers: int | None = None, engine: EngineName = "auto",
-              progress: bool = False, column: str | None = "text") -> Tokenizer:
-        """Train a tokenizer. The docstring of bpe.train_bpe explains all arguments, and errors."""
-        specials = check_special_tokens(special_tokens)
-        check_special_names(specials)  # save() will be able to write them
-        vocab, merges = train_bpe(input_path, vocab_size, specials, texts=texts, pattern=pattern, errors=errors,
-                                  min_word_count=min_word_count, min_frequency=min_frequency, workers=workers,
-                                  engine=engine, progress=progress, column=column)
-        return cls(vocab, merges, specials, pattern)
+              texts: Strings = None, pattern: str = "gpt2", workers: int | None = None,
+              engine: EngineName = "auto", progress: bool = False) -> Tokenizer:
+        """Train a tokenizer, with the arguments and errors of train_bpe."""
+        specials = check_vocab_size(vocab_size, special_tokens)
+        check_special_names(specials)  # so that save() will be able to write them
+        words = count(input_path, texts, specials, pattern, workers, engine, progress)
+        return cls(*learn_model(words, vocab_size, specials, engine, progress), specials, pattern)
+
+    # ---- Encoding
+
+    @functools.cached_property
+    def encoder(self) -> Any:
+        """The encoder in C, or None if this class encodes; made when it is first needed."""
+        _, in_c, _ = choose_engine("auto", self.pattern)
+        return in_c.encoder(self) if in_c is not None else None
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
+        if not isinstance(text, str):
+            raise TypeError(f"text must be a str, not {type(text).__name__}")
+        if self.encoder is not None:
+            return self.encoder.encode(text)  # type: ignore[no-any-return]
+        return self.encode_in_python(text)
+
+    def encode_in_python(self, text: str) -> list[int]:
+        """Encode text: split it at special tokens, then into words."""
+        ids: list[int] = []
+        for number, piece in enumerate(special_token_finder(self.special_tokens).split(text)):
+            if number % 2:  # a special token
+                ids.append(self.special_ids[piece])
+                continue
+            for word in find_words(piece, self.pattern):
+                known = self.known_words.get(word)
+                ids += self.encode_word(word) if known is None else known
+        return ids
+
+    def encode_word(self, word: str) -> list[int]:
+        """Encode one word. Raises ValueError if one of its bytes has no token."""
+        try:
+            ids = [self.ids[BYTES[byte]] for byte in word.encode("utf-8")]
+        except KeyError as error:
+            raise ValueError(f"the vocabulary has no token for the byte {error}, in {word[:40]!r}") from None
+        ids = merge_by_rank(ids, *self.ranks)
+        if len(word) <= 64:  # a longer one rarely recurs
+            if len(self.known_words) == MOST_CACHED:
+                self.known_words.clear()
+            self.known_words[word] = ids
+        return ids
+
+    @functools.cached_property
+    def ranks(self) -> tuple[dict[tuple[int, int], int], list[int]]:
+        """{pair of ids: rank}, and the new id for each rank, as merge_by_rank takes them."""
+        ranks = {(left, right): rank for rank, (left, right, _) in enumerate(self.merge_ids)}
+        return ranks, [new_id for _, _, new_id in self.merge_ids]
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Encode untrusted text, in which special tokens are plain text."""
+        return self.ordinary.encode(text)
+
+    @functools.cached_property
+    def ordinary(self) -> Tokenizer:
+        """The same tokenizer without special tokens; made when it is first needed."""
+        # a model of another program may have a special token that merges use: it stays
+        specials = set(self.special_ids.values()).difference(itertools.chain.from_iterable(self.merge_ids))
+        vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in specials}
+        return Tokenizer(vocab, self.merges, None, self.pattern)
+
+    def encode_batch(self, texts: Iterable[str], workers: int | None = None) -> list[list[int]]:
+        """Encode several texts; return a list of ids for each. An error names the text.
+
+        workers is for C, which encodes in threads. In Python, texts are encoded in turn, because sending the
+        lists between processes would cost more than it saves.
+        """
+        n_workers = check_workers(workers)
+        slices = slices_of(check_input(None, texts), texts, self.pattern, self.special_tokens)
+        if self.encoder is not None:
+            return self.encoder.encode_batch(slices, n_workers)  # type: ignore[no-any-return]
+        return [ids for part in slices for ids in part.apply(self.encode_texts)]
+
+    def encode_texts(self, texts: Sequence[bytes]) -> list[list[int]]:
+        """Encode texts in UTF-8. A ValueError has the number of its text as its attribute `number`."""
+        lists: list[list[int]] = []
+        for utf8 in texts:
+            try:
+                lists.append(self.encode_in_python(utf8.decode("utf-8")))
+            except ValueError as error:
+                error.number = len(lists)  # type: ignore[attr-defined]
+                raise
+        return lists
+
+    def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
+        """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
+
+        It keeps some 64 KB of text in memory, or more if there is no place to cut (see WORD_END).
+        """
+        if isinstance(iterable, Mapping):
+            raise TypeError(f"text must come in strings, not in a {type(iterable).__name__}")
+        blocks: list[str] = []
+        length = 0
+        wanted = 1 << 10  # the length at which a cut is looked for
+        for block in iterable:
+            blocks.append(block)
+            length += len(block)
+            if length < wanted:
+                continue
+            text = "".join(blocks)
+            window_start = max(0, length - WINDOW)
+            cut = last_cut(text[window_start:], self.pattern, self.special_tokens)
+            if cut:
+                yield from self.encode(text[: window_start + cut])
+                text = text[window_start + cut :]
+            blocks = [text]
+            length = len(text)
+            # if there was no cut, searching again after each small block would take quadratic time
+            wanted = length + 4 * WINDOW if cut else 2 * length
+        yield from self.encode("".join(blocks))
+
+    def encode_files(self, paths: Paths = None, output: FilePath = "", *, texts: Strings = None,
+                     workers: int | None = None, engine: EngineName = "auto", progress: bool = False) -> int:
+        """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
+
+        output is required. numpy.load reads it: ids are uint16 if the whole vocabulary fits, else uint32. The
+        other arguments, and errors, are those of train_bpe.
+        """
+        output = os.fsdecode(output)
+        if not output.endswith(".npy"):
+            raise ValueError(f"the name of the output must end in .npy: {output!r}")
+        _, in_c, _ = choose_engine(engine, self.pattern)
+        n_workers = check_workers(workers)
+        names = check_input(paths, texts)
+        check_outputs([output], names)
+        slices = slices_of(names, texts, self.pattern, self.special_tokens, "bytes encoded" if progress else "")
+        typecode = "H" if max(self.vocab, default=0) < 1 << 16 else "I"
+        if in_c is not None and self.encoder is not None:
+            arrays = self.encoder.encode_slices(slices, typecode, n_workers)
+        else:
+            arrays = in_processes(functools.partial(self.encode_slice, typecode=typecode), slices, n_workers)
+        id_bytes = array(typecode).itemsize
+        with new_files([output]) as [file], contextlib.closing(arrays):
+            file.write(npy_header(id_bytes, 0))
+            n_ids = sum(map(file.write, arrays)) // id_bytes
+            file.seek(0)
+            file.write(npy_header(id_bytes, n_ids))
+        return n_ids
+
+    def encode_slice(self, part: Slice, typecode: str) -> bytes:
+        """Encode a slice in Python; return the bytes of an array of ids."""
+        return array(typecode, itertools.chain.from_iterable(part.apply(self.encode_texts))).tobytes()
+
+    # ---- Decoding
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
+        return self.decode_bytes(ids).decode("utf-8", "replace")
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Decode token ids to bytes. Raises ValueError for an id that is not in the vocabulary."""
+        ids = list(ids)
+        if set(map(type, ids)) <= {int}:
+            with contextlib.suppress(KeyError):  # the loop below says which one
+                return b"".join(map(self.vocab.__getitem__, ids))
+        for number, token_id in enumerate(ids):
+            is_integer = hasattr(token_id, "__index__") and not isinstance(token_id, bool)  # numpy's are integers
+            if not is_integer or token_id not in self.vocab:
+                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}")
+        return b"".join(map(self.vocab.__getitem__, ids))
+
+    # ---- Files
+
+    def save(self, folder: FilePath) -> None:
+        """Save the model in a folder: tokenizer.json, and vocab.json and merges.txt for other programs."""
+        check_special_names(self.special_tokens)
+        names = {token: to_printable(token) for token in self.vocab.values()}
+        names |= {self.vocab[token_id]: special for special, token_id in self.special_ids.items()}
+        ids = {names[token]: token_id for token_id, token in sorted(self.vocab.items())}
+        pairs = [(names[left], names[right]) for left, right in self.merges]
+        lines = ["#version: 0.2", *map(" ".join, pairs), ""]
+        model = to_json(tokenizer_json(ids, pairs, self.special_ids, self.pattern))
+
+        os.makedirs(os.path.realpath(folder or "."), exist_ok=True)
+        with new_files(model_paths(folder)) as files:
+            for file, text in zip(files, [model, to_json(ids), "\n".join(lines)]):
+                file.write(text.encode("utf-8"))
 
     @classmethod
     def load(cls, path: FilePath) -> Tokenizer:
-        """Load a tokenizer.json, or the one in a folder, that save() wrote. Others need bpe_more."""
+        """Load a tokenizer.json, or the one in a folder, that save() wrote."""
         path = os.path.join(path, "tokenizer.json") if os.path.isdir(path) else path
         with open(path, "rb") as file, error_prefix(path):
             return cls(*read_tokenizer_json(file.read()))
@@ -1264,302 +1308,74 @@ class Tokenizer:
                    pattern: str = "gpt2") -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
 
-        A special token is looked up as text, then as to_printable() writes it. If it isn't there, it
-        gets a new id.
+        A special token is looked up as text, then in printable characters. If it isn't there, it gets a new id.
         """
         specials = check_special_tokens(special_tokens)
-        with open(vocab_filepath, "rb") as file, error_prefix(vocab_filepath):
-            names = json.load(file, object_pairs_hook=without_duplicates)
+        with open(vocab_filepath, encoding="utf-8-sig") as file, error_prefix(vocab_filepath):
+            ids = json.load(file, object_pairs_hook=unique_keys)
             for special in specials:
-                name = special if special in names else to_printable(special.encode("utf-8"))
-                if name in names:
-                    names[special] = names.pop(name)
-            tokens = tokens_of(names, specials)
-            ids_of(to_bytes(names, [], tokens)[0])  # called for its errors, which should name this file
+                printable = to_printable(special.encode("utf-8"))
+                if special not in ids and printable in ids:
+                    ids[special] = ids.pop(printable)
+            model_of(ids, [], specials)  # called for its errors, so that they name this file
         with open(merges_filepath, encoding="utf-8-sig") as file, error_prefix(merges_filepath):
-            vocab, merges = to_bytes(names, read_merges(file.read(), names), tokens)
-            return cls(vocab, merges, specials, pattern)
-
-    def save(self, folder: FilePath, **settings: str | None) -> None:
-        """Save the model in a folder: tokenizer.json, and vocab.json and merges.txt for other programs.
-
-        eos_token="<|endoftext|>" and other settings for transformers need bpe_more/formats.py.
-        """
-        if settings:
-            raise missing(f"save({next(iter(settings))}=...)", "formats.py")
-        check_special_names(self.special_tokens)
-        names, pairs = printable(self._vocab, self.merges, self._special_ids)
-        content = tokenizer_json(names, pairs, self._special_ids, self.pattern)
-        write_files(folder, model_texts(content))
-
-    @property
-    def _encoder(self) -> Any:
-        if self._made_encoder is None:
-            self._made_encoder = self._new_encoder()
-        return self._made_encoder
-
-    def _new_encoder(self) -> Any:
-        return PythonEncoder(self)  # bpe_more has others
-
-    def encode(self, text: str) -> list[int]:
-        """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
-        return self._encoder.encode(to_utf8(text))  # type: ignore[no-any-return]
-
-    def encode_ordinary(self, text: str) -> list[int]:
-        """Encode untrusted text, in which special tokens are plain text."""
-        return self.ordinary.encode(text)
-
-    @property
-    def ordinary(self) -> Tokenizer:
-        """The same tokenizer without special tokens."""
-        if self._made_ordinary is None:
-            self._made_ordinary = self._without_special_tokens()
-        return self._made_ordinary
-
-    def _without_special_tokens(self) -> Tokenizer:
-        # Their ids are unknown to it, unless merges of another program use them as parts.
-        used = set(itertools.chain.from_iterable(self._merge_ids))
-        hidden = set(self._special_ids.values()) - used
-        vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
-        return Tokenizer(vocab, self.merges, (), self.pattern)
-
-    def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
-        """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
-        new = check_special_tokens(special_tokens)
-        return type(self)(self._vocab, self.merges, (*self.special_tokens, *new), self.pattern)
-
-    def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:
-        """Return a tokenizer in which special tokens have other names: {old name: new name}; ids stay."""
-        return change("rename_special_tokens", self, names)  # type: ignore[no-any-return]
-
-    def extend(self, input_path: Paths = None, n_tokens: int | None = None, *, texts: Strings = None,
-               words: Counts | Iterable[tuple[bytes, int]] | None = None, **options: Any) -> Tokenizer:
-        """Return a tokenizer that has learned n_tokens more from new text; old ids stay.
-
-        Text is split and encoded as by this tokenizer, and its tokens are merged further, by the rule of
-        training; a pair with the bytes of an old token is never merged. Instead of text, `words` has
-        counts, as train_from_counts takes them; then n_tokens may be None: learn until each word is one
-        token. Other options are those of train_bpe: min_word_count, min_frequency, errors, workers, engine,
-        progress.
-        """
-        return change("extend", self, input_path, n_tokens, texts=texts, words=words, **options)  # type: ignore[no-any-return]
-
-    def prune(self, vocab_size: int | None = None, input_path: Paths = None, *, texts: Strings = None,
-              errors: Errors = "strict") -> Tokenizer:
-        """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
-
-        Without a text, the tokens with the greatest ids go first; without a size, those go that the text
-        never uses. Single bytes, special tokens and tokens that merges use stay, so words without the others
-        keep their tokens.
-        """
-        return change("prune", self, vocab_size, input_path, texts=texts, errors=errors)  # type: ignore[no-any-return]
-
-    def sources(self, old: Tokenizer) -> dict[int, list[int]]:
-        """Return, for each id, the ids of a tokenizer that became this one: embeddings to copy or average."""
-        return change("sources", self, old)  # type: ignore[no-any-return]
-
-    def encode_batch(self, texts: Iterable[str], workers: int | None = None,
-                     errors: Errors = "strict") -> list[list[int]]:
-        """Encode several texts; return a list of ids for each. An error names the text.
-
-        workers is for C, which encodes on all cores. In Python, texts are encoded in turn: processes would
-        lose time on handing over lists.
-        """
-        corpus = self._corpus(None, texts, workers=workers, errors=errors)
-        lists = (run_task(self._encoder.encode_texts, errors, part) for part in corpus.slices())
-        return list(itertools.chain.from_iterable(lists))
-
-    def encode_arrays(self, texts: Iterable[str], workers: int | None = None,
-                      errors: Errors = "strict") -> tuple[memoryview, memoryview]:
-        """Encode several texts as one array; return (ids, offsets): text i has ids[offsets[i] : offsets[i + 1]].
-
-        numpy.asarray(ids) makes no copy. ids are uint16 if the whole vocabulary fits, else uint32, and the
-        len(texts) + 1 offsets are uint64.
-        """
-        ids, offsets = self._new_array(), array("Q", [0])
-        for text_ids in self.encode_batch(texts, workers, errors):
-            ids.extend(text_ids)
-            offsets.append(len(ids))
-        return memoryview(ids), memoryview(offsets)
-
-    def _new_array(self) -> array[int]:
-        """Return an empty array for ids: of uint16 if the whole vocabulary fits, else of uint32."""
-        return array("H" if max(self._vocab, default=0) < 1 << 16 else "I")
-
-    def encode_iterable(self, iterable: Iterable[str], errors: Errors = "strict") -> Iterator[int]:
-        """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
-
-        It keeps some 64 KB of text in memory, or more if there is no place to cut (see WORD_END).
-        """
-        options = self._options._replace(errors=errors).checked()
-        strings = join_surrogates(iterable) if errors == "replace" else iterable
-        # "strict": join_surrogates has replaced all surrogates, or they are an error
-        blocks = (b"".join(part.texts) for part in slices_of_texts(strings, 1 << 10, "strict"))
-        pieces = cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, WINDOW_BYTES)
-        return itertools.chain.from_iterable(map(self._encoder.encode, pieces))
-
-    def encode_files(self, paths: Paths = None, output: FilePath = "", *, texts: Strings = None,
-                     errors: Errors = "strict", workers: int | None = None, engine: EngineName = "auto",
-                     progress: bool = False, begin: str | None = None, end: str | None = None,
-                     column: str | None = "text") -> int:
-        """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
-
-        output is required. numpy.load reads it. The docstring of bpe.train_bpe explains the options, and
-        errors; begin= and end= need bpe_more.
-        """
-        for name, token in (("begin", begin), ("end", end)):
-            if token is not None:
-                raise missing(f"encode_files({name}=...)", "corpora.py")
-        name = os.fspath(output)
-        require(name.endswith(".npy"), "the name of the output must end in .npy: {!r}", name)
-        corpus = self._corpus(paths, texts, errors=errors, workers=workers, engine=engine, progress=progress,
-                              column=column)
-        ids = self._new_array()
-        n_ids = 0
-        with open(name + ".tmp", "wb") as file:
-            file.write(npy_header(ids.itemsize, 0))
-            for lists in corpus.map(self._encoder.encode_texts):
-                ids = array(ids.typecode, itertools.chain.from_iterable(lists))
-                ids.tofile(file)
-                n_ids += len(ids)
-            file.seek(0)
-            file.write(npy_header(ids.itemsize, n_ids))
-        os.replace(name + ".tmp", name)
-        return n_ids
-
-    def _corpus(self, paths: Paths, texts: Strings, **given: Any) -> Corpus:
-        """Return a corpus that is split into words as this tokenizer does it."""
-        return Corpus(paths, texts, self._options._replace(**given).checked())
-
-    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
-        """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
-        data = b"".join(self._tokens(ids, True)) if skip_special_tokens else self.decode_bytes(ids)
-        return data.decode("utf-8", "replace")
-
-    def decode_iterable(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[str]:
-        """Decode ids as they come: a token with half of an "é" waits for the other half.
-
-        Joined, the texts are decode(ids).
-        """
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for token in self._tokens(ids, skip_special_tokens):
-            if text := decoder.decode(token):
-                yield text
-        if text := decoder.decode(b"", final=True):
-            yield text
-
-    def decode_bytes(self, ids: Iterable[int]) -> bytes:
-        """Decode token ids to bytes. Raises ValueError for an id that is not in the vocabulary."""
-        if isinstance(ids, Sequence) and set(map(type, ids)) <= {int}:  # faster; _tokens() raises the error
-            with contextlib.suppress(KeyError, TypeError):
-                return b"".join(map(self._vocab.__getitem__, ids))
-        return b"".join(self._tokens(ids))
-
-    def _tokens(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
-        """Yield the token of each id, and b"" for special tokens that are skipped."""
-        skipped = set(self._special_ids.values()) if skip_special_tokens else ()
-        if not isinstance(ids, Iterable):
-            raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
-        for number, token_id in enumerate(ids):
-            try:
-                token = self._vocab[token_id]
-            except (KeyError, TypeError):
-                token = None
-            if token is None or not is_integer(token_id):
-                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}")
-            yield b"" if token_id in skipped else token
-
-
-class PythonEncoder:
-    """Encode with the vocabulary and the merges of a tokenizer."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.id_of_byte = {byte[0]: tokenizer._ids[byte] for byte in BYTES if byte in tokenizer._ids}
-        self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer._merge_ids)}
-        self.new_ids = [new_id for _, _, new_id in tokenizer._merge_ids]  # by rank
-        self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer,)  # for worker processes, without the cache
-
-    def encode(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
-        ids: list[int] = []
-        pieces = special_token_finder(self.tokenizer.special_tokens).split(utf8.decode("utf-8"))
-        for number, piece in enumerate(pieces):
-            if number % 2:  # a special token
-                ids.append(self.tokenizer._special_ids[piece])
-                continue
-            for word in find_words(piece, self.tokenizer.pattern):
-                # A long word rarely recurs.
-                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
-        return ids
-
-    def encode_texts(self, texts: Sequence[bytes]) -> list[list[int]]:
-        """Encode several texts. A ValueError has the number of its text as its attribute `number`."""
-        lists: list[list[int]] = []
-        for number, utf8 in enumerate(texts):
-            try:
-                lists.append(self.encode(utf8))
-            except ValueError as error:
-                error.number = number  # type: ignore[attr-defined]
-                raise
-        return lists
-
-    def encode_word(self, word: str) -> tuple[int, ...]:
-        """Encode one word. Raises ValueError if one of its bytes has no token."""
-        utf8 = word.encode("utf-8")
-        try:
-            ids = [self.id_of_byte[byte] for byte in utf8]
-        except KeyError as error:
-            place = f"{BYTES[error.args[0]]!r}, in {word[:40]!r}"
-            raise ValueError(f"the vocabulary has no token for the byte {place}") from None
-        return tuple(merge_by_rank(ids, self.ranks, self.new_ids))
+            lines = file.read().split("\n")
+            if not any(lines):
+                raise ValueError("the file is empty")
+            if lines[0].startswith("#version"):
+                del lines[0]
+            pairs = [line.split(" ") for line in lines if line]
+            return cls(*model_of(ids, pairs, specials), specials, pattern)
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
     """Return {token: id}. Each token has one id, from 0 to MAX_ID."""
     ids: dict[bytes, int] = {}
     for token_id, token in vocab.items():
-        if not isinstance(token, bytes) or not is_integer(token_id) or not 0 <= token_id <= MAX_ID:
-            hint = "" if isinstance(token, bytes) else "; for files, use from_files"
-            entry = f"{token_id!r:.40} to {token!r:.40}"
-            raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {entry}{hint}")
+        is_id = hasattr(token_id, "__index__") and not isinstance(token_id, bool) and 0 <= token_id <= MAX_ID
+        if not isinstance(token, bytes) or not is_id:
+            raise ValueError(f"vocab maps ids from 0 to {MAX_ID} to bytes, not {token_id!r:.40} to {token!r:.40}")
         if token in ids:
             raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
         ids[token] = operator.index(token_id)
     return ids
 
 
-def join_surrogates(strings: Iterable[str]) -> Iterator[str]:
-    """Replace surrogates as to_utf8 does, even if the halves of a character are in two strings."""
-    decoder = codecs.getincrementaldecoder("utf-16-le")("replace")
-    for text in strings:
-        if isinstance(text, str):  # anything else is refused later
-            text = decoder.decode(text.encode("utf-16-le", "surrogatepass"))
-        yield text
-    yield decoder.decode(b"", final=True)
+def merge_ids_of(merges: Sequence[Pair], ids: Mapping[bytes, int],
+                 special_ids: Mapping[str, int]) -> list[tuple[int, int, int]]:
+    """Return the ids of each merge: left, right, new. Raises ValueError for a merge that can't be."""
+    try:
+        merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in merges]
+    except KeyError as error:
+        raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
+    if len(set(merge_ids)) < len(merge_ids):
+        [(pair, _)] = collections.Counter(merges).most_common(1)
+        raise ValueError(f"the merge {pair} repeats an earlier one")
+    made = {new_id for _, _, new_id in merge_ids}
+    for special, special_id in special_ids.items():
+        if special_id in made:
+            raise ValueError(f"a merge makes the special token {special!r}: leave it out of the vocabulary")
+    return merge_ids
 
 
 def npy_header(id_bytes: int, n_ids: int) -> bytes:
-    """Return the 128 bytes before the ids in a .npy file, format 1.0."""
+    """Return the 128 bytes before the ids in a .npy file."""
     order = "<" if sys.byteorder == "little" else ">"
     entries = f"{{'descr': '{order}u{id_bytes}', 'fortran_order': False, 'shape': ({n_ids},), }}"
     return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + entries.ljust(117).encode() + b"\n"
 
 
 # ------------------------------
-# VIII. Files of a model
+# VII. Files of a model
 # ------------------------------
 
-# tokenizer.json, in Hugging Face's format, is the model. GPT-2's two files, vocab.json and merges.txt,
-# have no pattern, and don't say which tokens are special. All write each byte as a printable character: bytes that are
-# printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a newline "Ċ").
-PRINTABLE = {*range(33, 127), *range(161, 173), *range(174, 256)}
-OTHERS = itertools.count(256)
-CHARACTERS = "".join(chr(byte if byte in PRINTABLE else next(OTHERS)) for byte in range(256))
-# Python's own encodings, such as cp1252, are made with these functions of codecs, which return (result, length).
+# tokenizer.json, in Hugging Face's format, is the model. GPT-2's two files, vocab.json and merges.txt, have no
+# pattern, and don't say which tokens are special. All write each byte as a printable character: bytes that
+# are printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a newline "Ċ").
+PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
+CHARACTERS = "".join(chr(byte) if byte in PRINTABLE else chr(256 + OTHERS.index(byte)) for byte in range(256))
+# Python's own encodings are made with these functions, which return (result, length); a loop is six times slower.
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte}
 
 
@@ -1577,57 +1393,15 @@ def to_token(text: str) -> bytes:
 
 
 def check_special_names(special_tokens: Iterable[str]) -> None:
-    """Refuse special tokens that could not be told from other tokens in a file."""
+    """Refuse special tokens that a file could not tell from other tokens: "é" could be the byte E9."""
     for special in special_tokens:
-        text = "special token {!r:.99} can't be saved: it looks like bytes in printable characters"
-        require(is_clear_name(special), text, special)
+        if to_token(special) != special.encode("utf-8"):
+            raise ValueError(f"special token {special!r:.99} can't be saved: it looks like printable bytes")
 
 
-def is_clear_name(special: str) -> bool:
-    """Tell if a special token, which a file has as text, can't be another token in printable characters.
-
-    "Ġlow" could be the learned token " low", and "é" the byte E9. "<début>" is clear: with the byte E9 for
-    é, it can't occur in UTF-8, and training learns only bytes that do. "¡hola!" is clear, too: no word has
-    a letter and then "!".
-    """
-    token = to_token(special)
-    if token == special.encode("utf-8"):
-        return True
-    if len(token) == 1:  # all single bytes are tokens
-        return False
-    inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a token may begin inside a character
-    try:
-        text, _ = codecs.utf_8_decode(inner, "strict", False)  # False: it may end inside one
-    except UnicodeDecodeError:
-        return True
-    return regex.search(WORD_END, text) is not None
-
-
-def printable(vocab: Mapping[int, bytes], merges: Iterable[Pair],
-              special_ids: Mapping[str, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return {token in printable characters: id}, and the merges as pairs of such tokens."""
-    names = {token_id: to_printable(token) for token_id, token in vocab.items()}
-    names |= {token_id: special for special, token_id in special_ids.items()}
-    ids = {name: token_id for token_id, name in sorted(names.items())}
-    if len(ids) < len(names):
-        check_special_names(special_ids)
-        raise ValueError("can't be saved: a special token is also another token in printable characters")
-    text_of = {token: names[token_id] for token_id, token in vocab.items()}
-    pairs = [(text_of[left], text_of[right]) for left, right in merges]
-    check_names_in_merges(pairs, special_ids)
-    return ids, pairs
-
-
-def check_names_in_merges(pairs: Iterable[Sequence[str]], special_tokens: Iterable[str]) -> None:
-    """Refuse merges of special tokens whose names aren't their bytes in printable characters, such as "<a b>".
-
-    Other programs look for the token that such a merge makes under the joined names: "<a b>" and "x" would make
-    "<a b>x", but the vocabulary has "<aĠb>x".
-    """
-    others = {special for special in special_tokens if to_printable(special.encode("utf-8")) != special}
-    text = "can't be saved: the merge {} uses a special token, so it is never applied: leave it out"
-    for pair in pairs if others else ():
-        require(others.isdisjoint(pair), text, tuple(pair))
+def model_paths(folder: FilePath) -> list[str]:
+    """Return the paths of a model's files."""
+    return [os.path.join(folder, name) for name in ("tokenizer.json", "vocab.json", "merges.txt")]
 
 
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], special_ids: Mapping[str, int],
@@ -1638,8 +1412,8 @@ def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], speci
          "normalized": False, "special": True}
         for text, token_id in special_ids.items()
     ]  # fmt: skip
-    expression = {"Regex": JSON_PATTERNS.get(pattern, pattern)}
-    split = {"type": "Split", "pattern": expression, "behavior": "Isolated", "invert": False}
+    expression = PUBLISHED_GPT2 if pattern == "gpt2" else PATTERNS.get(pattern, pattern)
+    split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     model = {
         "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
@@ -1653,33 +1427,9 @@ def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], speci
     }  # fmt: skip
 
 
-def model_texts(content: Mapping[str, Any]) -> dict[str, str]:
-    """Return the text of each file of a model, for the contents of its tokenizer.json."""
-    pairs = map(" ".join, content["model"]["merges"])
-    return {
-        "tokenizer.json": to_json(content),
-        "vocab.json": to_json(content["model"]["vocab"]),
-        "merges.txt": "\n".join(["#version: 0.2", *pairs]) + "\n",
-    }
-
-
 def to_json(content: Any) -> str:
     """Write JSON with a line for each entry; indent= is slower."""
     return json.dumps(content, ensure_ascii=False, separators=(",\n", ": ")) + "\n"
-
-
-def write_files(folder: FilePath, texts: Mapping[str, str]) -> None:
-    """Write files into a folder. All are complete before the first one replaces an earlier one.
-
-    Ctrl-C can leave .tmp files, or replace only some files; bpe_more avoids both.
-    """
-    os.makedirs(folder or ".", exist_ok=True)
-    paths = [os.path.join(folder, name) for name in texts]
-    for path, text in zip(paths, texts.values()):
-        with open(path + ".tmp", "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    for path in paths:
-        os.replace(path + ".tmp", path)
 
 
 def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
@@ -1692,63 +1442,34 @@ def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
     except (KeyError, IndexError, TypeError):
         expression = ""  # so it isn't ours
     # any other difference could change ids: nothing is guessed
-    if content != tokenizer_json(ids, pairs, special_ids, expression):
-        raise missing("a model that save() did not write", "formats.py")
+    if content != tokenizer_json(ids, list(map(list, pairs)), special_ids, expression):
+        raise ValueError("save() did not write this model; `from bpe_more import Tokenizer` loads those of others")
     specials = check_special_tokens(list(special_ids))
-    return *to_bytes(ids, pairs, tokens_of(ids, specials)), specials, check_pattern(expression)
+    return *model_of(ids, pairs, specials), specials, expression
 
 
-def tokens_of(ids: Iterable[str], special_tokens: Iterable[str]) -> dict[str, bytes]:
-    """Return {text: token} for a vocabulary of printable tokens and of special tokens."""
+def model_of(ids: Mapping[str, int], pairs: Iterable[Sequence[str]], special_tokens: Iterable[str]) -> Model:
+    """Return (vocab, merges) for the ids and merges of files, which have tokens in printable characters."""
     tokens = {text: to_token(text) for text in ids}
-    return tokens | {text: text.encode("utf-8") for text in special_tokens if text in tokens}
-
-
-def without_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
-    entries: dict[str, Any] = {}
-    for key, value in pairs:
-        require(key not in entries, "{!r:.60} is there twice, with {} and {}", key, entries.get(key), value)
-        entries[key] = value
-    return entries
-
-
-def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> Model:
-    """Return (vocab, merges) for ids and merges of texts, which stand for these tokens."""
+    tokens |= {text: text.encode("utf-8") for text in special_tokens if text in tokens}
     vocab = {token_id: tokens[text] for text, token_id in ids.items()}
-    require(len(vocab) == len(ids), "two tokens have the same id")
-    try:
-        return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
-    except KeyError as error:
-        raise ValueError(f"a merge uses {error!s:.99}, which is not in the vocabulary") from None
-    except ValueError:
-        wrong = next((number, pair) for number, pair in enumerate(pairs) if len(pair) != 2)
-        raise ValueError("merge {} (from 0) must be two tokens, not {!r:.99}".format(*wrong)) from None
+    if len(vocab) < len(ids):
+        raise ValueError("two tokens have the same id")
+    merges = []
+    for number, pair in enumerate(pairs):
+        if len(pair) != 2 or not tokens.keys() >= set(pair):
+            raise ValueError(f"merge {number} (from 0), {pair!r:.99}, is not two tokens of the vocabulary")
+        merges.append((tokens[pair[0]], tokens[pair[1]]))
+    return vocab, merges
 
 
-def read_tiktoken(path: FilePath) -> Model:
-    """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges). This needs bpe_more."""
-    raise missing("read_tiktoken", "formats.py")
-
-
-def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
-    """Return the pairs of printable tokens in a merges.txt; vocab, if given, must have them."""
-    require(text.strip(), "the file is empty")
-    lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
-    pairs = {number: line.split(" ") for number, line in enumerate(lines, 1) if line}
-    made = set(map("".join, pairs.values()))
-    for number, pair in pairs.items():
-        if len(pair) != 2:
-            raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r}")
-        if vocab is None:
-            continue
-        for token in (*pair, "".join(pair)):
-            if token not in vocab:
-                raise ValueError(f"line {number}: {token!r} is not in vocab.json")
-            if token not in made and len(to_token(token)) > 1:
-                hint = "these are not merges of bytes (CLIP's have </w> at the end of words, others @@ inside)"
-                raise ValueError(f"line {number}: no merge makes {token!r}; {hint}")
-    return list(pairs.values())
+def unique_keys(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a dict of the entries of a JSON object. Raises ValueError if a key comes twice."""
+    content = dict(entries)
+    if len(content) < len(entries):
+        [(key, _)] = collections.Counter(key for key, _ in entries).most_common(1)
+        raise ValueError(f"the key {key!r:.60} comes twice")
+    return content
 
 
 @contextlib.contextmanager
@@ -1756,87 +1477,104 @@ def error_prefix(path: FilePath) -> Iterator[None]:
     """Put a file's name before an error. Any error but a plain ValueError means another kind of file."""
     try:
         yield
-    except (ImportError, MemoryError):
+    except (OSError, MemoryError):
         raise
     except Exception as error:
         text = str(error) if type(error) is ValueError else f"not a byte-level BPE model ({error!r:.99})"
         raise ValueError(f"{os.fspath(path)}: {text}") from None
 
 
+def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
+    """Refuse an output that is a folder, or a file to read, even by another name."""
+    outputs = list(outputs)
+    if folders := list(filter(os.path.isdir, outputs)):
+        raise ValueError(f"the output {folders[0]} is a folder")
+    for output, path in itertools.product(outputs, inputs):
+        if os.path.exists(output) and os.path.samefile(output, path):
+            raise ValueError(f"the output {output} is the same file as {path}, which is needed, too")
+
+
+@contextlib.contextmanager
+def new_files(paths: Iterable[str]) -> Iterator[Sequence[BinaryIO]]:
+    """Open new files under temporary names, and give them their names at the end.
+
+    All are complete, and on the disk, before the first one replaces an older file. After an error, or Ctrl-C,
+    they are removed, and the older files stay.
+    """
+    targets = list(map(os.path.realpath, paths))  # a link is followed, not replaced
+    temporary = [f"{target}.{os.getpid()}.tmp" for target in targets]
+    try:
+        with contextlib.ExitStack() as stack:
+            files = [stack.enter_context(open(name, "wb")) for name in temporary]
+            yield files
+            for file, target in zip(files, targets):
+                if os.path.exists(target):
+                    os.chmod(file.name, stat.S_IMODE(os.stat(target).st_mode))
+                file.flush()
+                os.fsync(file.fileno())
+        for name, target in zip(temporary, targets):
+            os.replace(name, target)
+    except OSError as error:
+        error.filename = error.filename or targets[0]  # "No space left on device" names no file
+        raise
+    finally:
+        for name in temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+
+
 # ------------------------------
-# IX. The command line
+# VIII. The command line
 # ------------------------------
 
-USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and write a model
-       %(prog)s --show TEXT [options]                        show how the model splits TEXT"""
+USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]    train, and save a model
+       %(prog)s CORPUS [CORPUS ...] --encode OUT.npy        write the token ids of files
+       %(prog)s --show TEXT                                 show how a model splits TEXT"""
 END_OF_TEXT = "<|endoftext|>"
 
 
-def make_parser() -> tuple[ArgumentParser, Any]:
-    """Return the parser, and its group of tasks; bpe_more/command.py adds options to both.
-
-    Options of training have the names of train_bpe's arguments.
-    """
+def make_parser() -> ArgumentParser:
+    """Return the parser of the command line."""
     import argparse
 
-    # For each option, argparse makes a formatter, and if it has no width, imports shutil to ask the terminal.
-    of_options = functools.partial(argparse.HelpFormatter, width=80)
-    parser = argparse.ArgumentParser(usage=USAGE, formatter_class=of_options)
     def error(message: str) -> NoReturn:
         raise ValueError(message)
 
+    parser = argparse.ArgumentParser(usage=USAGE)
     parser.error = error  # type: ignore[method-assign]
+    parser.set_defaults(clock=time.perf_counter())
     add = parser.add_argument
-    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
+    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files, then a number of tokens, such as 10000")
     more = f"a special token in addition to {END_OF_TEXT}; repeat the option for each"
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=more)
-    # --special-token appends its TEXT to the list, and this option None; see special_tokens_of()
-    none = f"no {END_OF_TEXT}: only those of --special-token"
-    add("--no-special-tokens", action="append_const", const=None, dest="special_tokens", help=none)
-    add("--pattern", help=f"{', '.join(PATTERNS)} or a custom pattern (default: gpt2)")
-    add("--errors", choices=get_args(Errors), help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
-    add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
-    add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", default=[], help=more)
+    add("--no-special-tokens", action="store_true", help=f"no {END_OF_TEXT}: only those of --special-token")
+    add("--pattern", default="gpt2", help=f"{', '.join(PATTERNS)} or an expression (default: gpt2)")
     add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
-    add("--engine", choices=get_args(EngineName), help="auto: the C engine if it is built (default)")
-    add("--model", metavar="FOLDER", help="the model's folder (default: bpeModel)")
-    tasks = parser.add_mutually_exclusive_group()
-    tasks.add_argument("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
+    add("--engine", choices=get_args(EngineName), default="auto", help="auto: the C engine if it is built (default)")
+    add("--model", metavar="FOLDER", default="bpeModel", help="the model's folder (default: bpeModel)")
+    add("--encode", metavar="OUT.npy", help="encode the corpus with the model in FOLDER")
+    add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
     add("--quiet", action="store_true", help="no progress and no summary")
-    add("--version", action="store_const", const=f"{parser.prog} {__version__}", help="print the version")
-    parser.formatter_class = argparse.HelpFormatter
-    return parser, tasks
-
-
-def vocab_size_of(text: str) -> int | None:
-    """Return the number that an argument such as 10000, 10,000 or 10k means, or None if it isn't one."""
-    if not re.fullmatch(r"-?\d+([,_]\d{3})*[kK]?", text):
-        return None
-    return int(text.replace(",", "").lower().replace("k", "000"))
-
-
-def special_tokens_of(args: Namespace) -> tuple[str, ...]:
-    """Return the special tokens for training, checked: <|endoftext|> is the first one by default."""
-    given = args.special_tokens or []
-    tokens = check_special_tokens(token for token in given if token is not None)  # None: --no-special-tokens
-    return tokens if None in given or END_OF_TEXT in tokens else (END_OF_TEXT, *tokens)
+    add("--version", action="version", version=f"%(prog)s {__version__}")
+    return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its status.
 
-    1 means out of memory, or a killed worker; 2 bad input, or a file that can't be read or written; 130
-    Ctrl-C or `kill`.
+    1: out of memory, a killed worker, or counts beyond 64 bits; 2: bad input or a file's error; 130: Ctrl-C or `kill`.
     """
+    in_main_thread = threading.current_thread() is threading.main_thread()  # only there, signals have handlers
+    # `kill` ends a run as Ctrl-C does, with an exception that ends workers and removes temporary files
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_main_thread else None
     try:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends the workers, too
-        args = make_parser()[0].parse_intermixed_args(argv)
-        if args.version:
-            print(args.version)
-        elif args.show is None:
-            train(args)
-        else:
-            show(args.show, Tokenizer.load(args.model or "bpeModel"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+            args = make_parser().parse_intermixed_args(argv)
+            task = show if args.show is not None else encode if args.encode is not None else train
+            task(args)
+            sys.stdout.flush()
         return 0
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
@@ -1844,6 +1582,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         status, text = 2, f"error: {error}"
     except (RuntimeError, OverflowError, MemoryError) as error:
         status, text = 1, f"error: {str(error) or 'out of memory'}"
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, before)
     print(text, file=sys.stderr)
     return status
 
@@ -1851,117 +1592,110 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train(args: Namespace) -> None:
     """Train on the files that the command line names, and save the model."""
     *paths, last = args.corpus or [""]
-    size = vocab_size_of(last)
-    require(size is not None, "the last argument must be the vocabulary size, such as 10000 or 10k, not {!r}", last)
-    require(paths, "a corpus is missing: bpe.py corpus.txt 10000")
-    given = {name: value for name in Options._fields if (value := getattr(args, name, None)) is not None}
-    options = Options(**{**given, "special_tokens": special_tokens_of(args), "vocab_size": size}).checked()
-    corpus = Corpus(paths, None, options)
-    check_special_names(options.special_tokens)
-    folder = args.model or "bpeModel"
-    os.makedirs(folder, exist_ok=True)  # fail before an hour of training
+    try:
+        vocab_size = int(last.replace(",", ""))
+    except ValueError:
+        raise ValueError(f"the last argument must be the vocabulary size, such as 10000, not {last!r}") from None
+    defaults = [] if args.no_special_tokens or END_OF_TEXT in args.special_tokens else [END_OF_TEXT]
+    specials = check_vocab_size(vocab_size, [*defaults, *args.special_tokens])
+    check_special_names(specials)
+    check_outputs(model_paths(args.model), check_input(paths, None))
+    os.makedirs(args.model, exist_ok=True)  # a folder that can't be made is an error before the work
+    if not os.access(args.model, os.W_OK):
+        raise PermissionError(f"no permission to write into {args.model}")
 
-    say(args, "counting words ...")
-    table = corpus.count()
-    say(args, f"learning merges from {plural(len(table), 'distinct word')} ...")
-    vocab, merges = model_of(learn(table, options), options)
-    Tokenizer(vocab, merges, options.special_tokens, options.pattern).save(folder)
-    say(args, f"{len(vocab):,} of {size:,} tokens, saved in {folder}")
+    words = count(paths, None, specials, args.pattern, args.workers, args.engine, not args.quiet)
+    if not len(words):
+        raise ValueError("no words to learn from; nothing was saved")
+    n_bytes = sum(map(os.path.getsize, paths))
+    report(args, "counted", f"{plural(len(words), 'distinct word')} in {plural(n_bytes, 'byte')}")
+    vocab, merges = learn_model(words, vocab_size, specials, args.engine, not args.quiet)
+    tokens = f"{plural(len(vocab), 'token')} = 256 bytes + {plural(len(specials), 'special token')}"
+    report(args, "learned", f"{tokens} + {plural(len(merges), 'merge')}")
+    Tokenizer(vocab, merges, specials, args.pattern).save(args.model)
+    report(args, "saved", args.model)
+    report(args, "engine", choose_engine(args.engine, check_pattern(args.pattern))[2])
 
 
-def say(args: Namespace, text: str) -> None:
-    """Print a line to standard error, unless the command line has --quiet."""
-    if not args.quiet:
-        print(text, file=sys.stderr)
+def encode(args: Namespace) -> None:
+    """Encode files with a saved model."""
+    tokenizer = Tokenizer.load(args.model)
+    n_ids = tokenizer.encode_files(args.corpus, args.encode, workers=args.workers, engine=args.engine,
+                                   progress=not args.quiet)
+    report(args, "encoded", plural(n_ids, "token"))
+    report(args, "saved", args.encode)
+    report(args, "engine", choose_engine(args.engine, tokenizer.pattern)[2])
 
 
-def show(text: str, tokenizer: Tokenizer) -> None:
+def show(args: Namespace) -> None:
     """Print text with its tokens set apart, and their ids."""
-    ids = tokenizer.encode(text)
+    if args.corpus:
+        raise ValueError("--show takes no corpus: it uses a saved model")
+    tokenizer = Tokenizer.load(args.model)
+    ids = tokenizer.encode(args.show)
     print("|".join(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids))
     print(*ids)
 
 
+def report(args: Namespace, name: str, text: str) -> None:
+    """Print a line of the summary, after the seconds since the line before."""
+    seconds = time.perf_counter() - args.clock
+    args.clock += seconds
+    if not args.quiet:
+        print(f"{seconds:6.2f} s  {name:8} {text}", file=sys.stderr)
+
+
 # ------------------------------
-# X. Optional parts: the engine in C, and the folder bpe_more
+# IX. The engine in C
 # ------------------------------
 
 @functools.cache
 def find_engine() -> tuple[Any, str]:
-    """Return (the C engine, ""), or (the C engine, why it only learns), or (None, why it is unavailable).
+    """Return (the engine in C, ""), or (the engine, why it only learns), or (None, why it is unavailable).
 
-    build_ffi.py, next to this file, has built it, and loads it here.
+    `python build_ffi.py` builds it. build_ffi.py, next to this file, loads it here, and documents it in the class
+    Engine. The engine does steps of this file, with the same arguments and results:
+
+        engine.count(slices, pattern, special_tokens, workers)    count_slices
+        engine.learn(words, merges_wanted)                        learn_from_bytes, up to merges_wanted merges
+        encoder = engine.encoder(tokenizer)
+        encoder.encode(text)                                      Tokenizer.encode_in_python
+        encoder.encode_batch(slices, workers)                     Tokenizer.encode_texts, for all slices
+        encoder.encode_slices(slices, typecode, workers)          Tokenizer.encode_slice, for all slices
+
+    An engine of `bpe_fast.c` alone only learns. engine.declines(pattern) says why it can't count and encode with a
+    pattern; "" if it can. It is given last_cut because threads share a long text.
     """
     path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")
+    if not os.path.isfile(path):
+        return None, "build_ffi.py, which builds it, is not next to bpe.py"
     try:
         with open(path, encoding="utf-8") as file:
-            is_ours = "of bpe.py" in file.readline()  # as its first line says
-        require(is_ours, "build_ffi.py is another project's")
+            if "of bpe.py" not in file.readline():  # as its first line says
+                return None, "build_ffi.py is another project's"
         spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        engine = module.load_engine(PATTERNS, __version__)  # with bpe_more, it also splits text
-        return engine, engine.lacks
-    except MemoryError:
-        raise
-    except OSError:
-        return None, "build_ffi.py, which builds it, is not next to bpe.py"
+        engine = module.load_engine(PATTERNS, last_cut)
+        return engine, engine.only_learns
     except Exception as error:
         return None, str(error)
 
 
-def engine_for(options: Options) -> Any:
-    """Return the C engine, or None for Python."""
-    return find_engine()[0] if options.engine != "python" else None
+def choose_engine(name: EngineName, pattern: str = "gpt2") -> tuple[Any, Any, str]:
+    """Return what learns, what counts and encodes, and a summary: for each, the engine in C, or None for Python."""
+    if name not in get_args(EngineName):
+        raise ValueError(f"engine must be one of {get_args(EngineName)}, not {name!r}")
+    engine, reason = (None, "as chosen") if name == "python" else find_engine()
+    declined = "" if engine is None or reason else engine.declines(pattern)
+    if name == "c" and (engine is None or declined):
+        raise ValueError(f"engine 'c' can't be used: {reason or declined}")
+    if engine is None:
+        return None, None, f"Python ({reason})"
+    if reason or declined:
+        return engine, None, f"C for merges, Python for words ({reason or declined})"
+    return engine, engine, "C"
 
-
-def missing(what: str, file: str) -> ImportError:
-    """Return the error for something that only the folder bpe_more has."""
-    return ImportError(f"{what} needs bpe_more/{file}, which is not next to bpe.py")
-
-
-def change(name: str, *arguments: Any, **options: Any) -> Any:
-    """Return what a function of bpe_more/changes.py makes of a tokenizer."""
-    if not more_is_here():
-        raise missing(name, "changes.py")
-    return getattr(importlib.import_module("bpe_more.changes"), name)(*arguments, **options)
-
-
-def more_is_here() -> bool:
-    """Tell if the folder bpe_more is next to this file, and has its version."""
-    if __name__ != "bpe":
-        return False  # a copy inside a package, or with another name, works alone
-    spec = importlib.util.find_spec("bpe_more")
-    folder = os.path.dirname(os.path.abspath(__file__))
-    if spec is None or os.path.abspath(spec.origin or "") != os.path.join(folder, "bpe_more", "__init__.py"):
-        return False
-    version: str = importlib.import_module("bpe_more").VERSION
-    if __version__ != version:
-        text = f"bpe_more, which has version {version}, is not used: bpe.py has version {__version__}"
-        warnings.warn(text, stacklevel=2)
-    return __version__ == version
-
-
-# The functions and classes above are the plain forms. If the folder is here, its own replace them, with the
-# same results. This comes last, because the folder imports this file. Python looks names up when a function
-# runs, so the functions above use the new ones.
-if not TYPE_CHECKING and more_is_here():
-    from bpe_more import command, corpora, formats, models, outputs, steps
-
-    check_pattern, compile_pattern = steps.check_pattern, steps.compile_pattern
-    find_words, places_to_cut = steps.find_words, steps.places_to_cut
-    check_special_tokens = steps.check_special_tokens
-    Corpus, new_table, learn = corpora.Corpus, corpora.new_table, corpora.learn
-    slices_of_arrow, find_engine = corpora.slices_of_arrow, corpora.find_engine
-    Tokenizer, ids_of = models.Tokenizer, models.ids_of
-    read_tiktoken, error_prefix = formats.read_tiktoken, formats.error_prefix
-    write_files, main = outputs.write_files, command.main
 
 if __name__ == "__main__" and "__file__" in globals():  # a cell of a notebook has none
-    own_name = os.path.splitext(os.path.basename(__file__))[0]
-    if own_name.isidentifier():
-        # Worker processes, bpe_more and pickles import this file by its name, which is `__main__` so far. So
-        # it imports itself under its name, too, and uses only that copy.
-        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        main = importlib.import_module(own_name).main
     sys.exit(main())

@@ -28,17 +28,25 @@ VERSION = 32  # of the interface: a module built for another version is not used
 # ------------------------------
 
 class Engine:
-    """The merge loop in C: words are bytes, ids and counts are numbers."""
+    """The engine in C. bpe.py makes three calls, each instead of a function of its own.
 
-    def __init__(self, module: Any, lacks: str) -> None:
+        words = engine.count(slices, pattern, special_tokens, workers)    a table of words, with len() and items()
+        merges = engine.learn(words, merges_wanted)                       an iterator; a table is used up by it
+        ids = engine.encoder(tokenizer).encode(text)                      a list of ids
+
+    This class has learn() alone. The one of bpe_more/engine.py, which is used if it was built in, also has the others:
+    only_learns is "" there, and declines() says why it can't scan a pattern.
+    """
+
+    def __init__(self, module: Any, only_learns: str) -> None:
         self.ffi, self.lib = module.ffi, module.lib
-        self.lacks = lacks  # why it only learns; "" if it also splits text into words, and encodes
+        self.only_learns = only_learns  # the reason why this is all that it does, or ""
 
-    def pattern(self, pattern: Any) -> tuple[Any, str]:
-        """Return (a pattern as C has it, ""), or (NULL, why C can't scan it)."""
-        return self.ffi.NULL, self.lacks
+    def declines(self, pattern: Any) -> str:
+        """Return why it can't count and encode with a pattern, or "" if it can."""
+        return self.only_learns
 
-    def learn(self, words: Any, merges_wanted: int, min_frequency: int,
+    def learn(self, words: Any, merges_wanted: int, min_frequency: int = 1,
               min_word_count: int = 1) -> Iterator[tuple[bytes, bytes, int, int]]:
         """Yield what bpe.learn_merges yields."""
         arrays = self.arrays(words, min_word_count)
@@ -112,11 +120,11 @@ def new_seed() -> tuple[int, int]:
 # Loading
 # ------------------------------
 
-def load_engine(named: Mapping[str, str], version: str | None = None) -> Any:
+def load_engine(named: Mapping[str, str], last_cut: Any) -> Any:
     """Load the engine that is built next to this file, with what bpe_more adds if it is here.
 
-    `named` has the expressions of named patterns, and `version` is that of bpe.py. Raises ImportError with the reason
-    the engine is unavailable.
+    `named` has the expressions of named patterns, and last_cut is the function of bpe.py. Raises ImportError with the
+    reason the engine is unavailable.
     """
     spec = importlib.machinery.PathFinder.find_spec("_bpe_fast", [HERE])
     if spec is None or not isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
@@ -135,13 +143,13 @@ def load_engine(named: Mapping[str, str], version: str | None = None) -> Any:
         path = os.path.join(HERE, name)
         if os.path.exists(path) and digest(read(path)) != then:
             warnings.warn(f"{name} has changed since the C engine was built: {COMMAND} rebuilds it", stacklevel=2)
-    more, lacks = find_more(version)
+    more, lacks = find_more()
     if more and not hasattr(module.lib, "bpe_encode"):
         more, lacks = None, f"the engine was built without bpe_more; {COMMAND} rebuilds it"
-    return more.Engine(module, named) if more else Engine(module, f"C only learns: {lacks}")
+    return more.Engine(module, named, last_cut) if more else Engine(module, f"C only learns: {lacks}")
 
 
-def find_more(version: str | None = None) -> tuple[Any, str]:
+def find_more() -> tuple[Any, str]:
     """Return (bpe_more.engine, ""), or (None, why it can't be used)."""
     if not os.path.isdir(os.path.join(HERE, "bpe_more")):
         return None, "bpe_more is not next to bpe.py"
@@ -150,9 +158,6 @@ def find_more(version: str | None = None) -> tuple[Any, str]:
         spec = importlib.util.find_spec(name)
         if spec is None or os.path.realpath(spec.origin or "") != os.path.realpath(os.path.join(HERE, file)):
             return None, f"`import {name}` does not find the one next to bpe.py"
-    import bpe_more
-    if version not in (None, bpe_more.VERSION):
-        return None, f"bpe_more has version {bpe_more.VERSION}, and bpe.py {version}"
     import bpe_more.engine
     return bpe_more.engine, ""
 

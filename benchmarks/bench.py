@@ -57,15 +57,13 @@ SPELLED = bpe.PATTERNS | {"cl100k": TIKTOKEN_CL100K}  # as tiktoken spells them,
 Trained = tuple[list[bytes], dict[str, float]]
 
 
-def train_ours(path: str, size: int, pattern: str, **given: Any) -> Trained:
-    given = {"engine": "c", "pattern": pattern, "vocab_size": size, **given}
-    options = bpe.Options((END,), **given).checked()
+def train_ours(path: str, size: int, pattern: str, engine: bpe.EngineName = "c", workers: int | None = None) -> Trained:
     times = [time.perf_counter()]
-    words = bpe.Corpus(path, None, options).count()
+    words = bpe.count(path, None, (END,), pattern, workers, engine, False)  # the two lines of train_bpe
     times.append(time.perf_counter())
-    tokens = [left + right for left, right, *_ in bpe.learn(words, options)]
+    _, merges = bpe.learn_model(words, size, (END,), engine, False)
     times.append(time.perf_counter())
-    return tokens, {"counting": times[1] - times[0], "learning": times[2] - times[1]}
+    return [left + right for left, right in merges], {"counting": times[1] - times[0], "learning": times[2] - times[1]}
 
 
 def train_in_python(path: str, size: int, pattern: str) -> Trained:
@@ -100,9 +98,8 @@ def train_tokenizers(path: str, size: int, pattern: str) -> Trained:
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    split = Regex(bpe.JSON_PATTERNS[pattern])
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pattern == "gpt2")
-    parts = [byte_level] if pattern == "gpt2" else [pre_tokenizers.Split(split, "isolated"), byte_level]
+    parts = [byte_level] if pattern == "gpt2" else [pre_tokenizers.Split(Regex(bpe.PATTERNS[pattern]), "isolated"), byte_level]
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[END], initial_alphabet=alphabet, show_progress=False)
@@ -567,7 +564,7 @@ TASKS = {
 def choose_tools(asked: str | None) -> list[str]:
     """Return the tools to run, bpe.py first. Raises SystemExit if a requested tool is unknown or not installed."""
     try:
-        bpe.Options(engine="c").checked()
+        bpe.choose_engine("c")
     except ValueError as error:
         raise SystemExit(f"bench.py: {error}") from None
     packages = {name: package for table in (TRAINERS, ENCODERS) for name, (package, _) in table.items()}

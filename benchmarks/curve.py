@@ -11,6 +11,7 @@ The figures are also printed as a Markdown table. Requires only bpe.py.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import sys
@@ -36,11 +37,13 @@ DASHES = ["none", "12 5", "3 4", "14 4 3 4", "7 3"]  # distinguishable without c
 
 def curve(corpus: str, vocab_size: int, pattern: str) -> dict[int, float]:
     """Return the bytes per token on a corpus for each vocabulary size."""
-    options = bpe.Options(("<|endoftext|>",), pattern, vocab_size=vocab_size).checked()
-    words = bpe.Corpus(corpus, None, options).count()
-    n_bytes = n_tokens = words.totals()[2]
+    words = bpe.count_words(corpus, ["<|endoftext|>"], pattern=pattern)
+    n_bytes = n_tokens = sum(len(word) * count for word, count in words.items())
+    engine, _, _ = bpe.choose_engine("auto")
+    wanted = vocab_size - 257
+    merges = engine.learn(words, wanted) if engine else itertools.islice(bpe.learn_from_bytes(words), wanted)
     ratios = {257: 1.0}  # 256 bytes and the special token
-    for size, (_, _, _, replaced) in enumerate(bpe.learn(words, options), 258):
+    for size, (_, _, _, replaced) in enumerate(merges, 258):
         n_tokens -= replaced
         ratios[size] = n_bytes / n_tokens
     if max(ratios) < min(TICKS):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 END, SIZE = "<|endoftext|>", 32_000
-START = f"import sys; sys.path.insert(0, {sys.path[0]!r}); import bpe\n"
+START = f"import sys; sys.path.insert(0, {sys.path[0]!r}); from bpe_more import Tokenizer, count_words, train_bpe\n"
 STRINGS = "import pyarrow.parquet as pq\ntexts = (t for b in pq.ParquetFile('{name}.parquet', pre_buffer=False).iter_batches(500, columns=['text']) for t in b['text'].to_pylist())\n"
 BATCHES = "import pyarrow.parquet as pq\ntexts = pq.ParquetFile('{name}.parquet', pre_buffer=False).iter_batches(500, columns=['text'])\n"
 SOURCES = {  # what comes before the call, and its arguments
@@ -33,13 +33,13 @@ SOURCES = {  # what comes before the call, and its arguments
     "`.jsonl.zst`": ("", "'{name}.jsonl.zst'"),
 }
 CALLS = {
-    "count words": "bpe.count_words({source}, special_tokens=['<|endoftext|>'])",
-    "train 32,000": "bpe.train_bpe({source}, vocab_size=32000, special_tokens=['<|endoftext|>'])",
-    "encode to `.npy`": "bpe.Tokenizer.load('model').encode_files({source}, output='ids.npy', end='<|endoftext|>')",
+    "count words": "count_words({source}, special_tokens=['<|endoftext|>'])",
+    "train 32,000": "train_bpe({source}, vocab_size=32000, special_tokens=['<|endoftext|>'])",
+    "encode to `.npy`": "Tokenizer.load('model').encode_files({source}, output='ids.npy', end='<|endoftext|>')",
 }
 PEERS = {
-    "bpe.py, Parquet, train": START + "bpe.train_bpe('few.parquet', vocab_size=32000, special_tokens=['<|endoftext|>'])",
-    "bpe.py, strings, train": START + STRINGS.format(name="few") + "bpe.train_bpe(texts=texts, vocab_size=32000, special_tokens=['<|endoftext|>'])",
+    "bpe_more, Parquet, train": START + "train_bpe('few.parquet', vocab_size=32000, special_tokens=['<|endoftext|>'])",
+    "bpe_more, strings, train": START + STRINGS.format(name="few") + "train_bpe(texts=texts, vocab_size=32000, special_tokens=['<|endoftext|>'])",
     "gigatoken, ParquetFileSource, train": "import gigatoken; gigatoken.train_bpe(gigatoken.ParquetFileSource(['few.parquet']), 32000, ['<|endoftext|>'])",
     "gigatoken, JsonlFileSource, train": "import gigatoken; gigatoken.train_bpe(gigatoken.JsonlFileSource(['few.jsonl']), 32000, ['<|endoftext|>'])",
     "rustbpe, strings, train": STRINGS.format(name="few") + "import rustbpe; rustbpe.Tokenizer().train_from_iterator(texts, 31999, pattern={pattern!r})",
@@ -47,7 +47,7 @@ PEERS = {
 t = Tokenizer(models.BPE()); t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
 t.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=32000, special_tokens=['<|endoftext|>'], show_progress=False,
                       initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))""",
-    "bpe.py, Parquet, encode": START + "bpe.Tokenizer.load('model').encode_files('few.parquet', 'ids.npy', end='<|endoftext|>')",
+    "bpe_more, Parquet, encode": START + "Tokenizer.load('model').encode_files('few.parquet', 'ids.npy', end='<|endoftext|>')",
     "gigatoken, ParquetFileSource, encode": """import gigatoken
 t = gigatoken.Tokenizer.from_json(open('known.json', 'rb').read())
 print(sum(map(len, t.encode_files(gigatoken.ParquetFileSource(['few.parquet'])))))""",
@@ -64,7 +64,7 @@ def write(text: Path, folder: Path, few: int) -> None:
     import pyarrow.parquet
     import zstandard
 
-    import bpe
+    import bpe_more
 
     documents = text.read_text(encoding="utf-8").split(END + "\n")[:-1]
     for name, chosen in ("all", documents), ("few", documents[:few]):
@@ -74,7 +74,7 @@ def write(text: Path, folder: Path, few: int) -> None:
         lines = "".join(json.dumps({"text": document}, ensure_ascii=False) + "\n" for document in chosen).encode()
         (folder / f"{name}.jsonl").write_bytes(lines)
         (folder / f"{name}.jsonl.zst").write_bytes(zstandard.compress(lines))
-    bpe.Tokenizer.train(folder / "all.txt", SIZE, [END]).save(folder / "model")
+    bpe_more.Tokenizer.train(folder / "all.txt", SIZE, [END]).save(folder / "model")
     model = json.loads((folder / "model" / "tokenizer.json").read_bytes())
     # gigatoken knows GPT-2's pattern in this spelling only
     model["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

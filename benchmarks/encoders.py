@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import bpe  # bench.py puts its folder into sys.path
-from bpe_more import models
+import bpe
 from bpe_more.steps import TIKTOKEN_CL100K
 
 END = "<|endoftext|>"
@@ -79,7 +78,7 @@ def save_model(path: str, size: int, pattern: str, folder: str) -> None:
 def load_ours(folder: str) -> Encoder:
     """bpe.py writes the token ids of a file to another file; the other tools keep them in memory."""
     tokenizer = bpe.Tokenizer.load(folder)
-    encoder = tokenizer._encoder  # built before the clock starts, like the other tools' encoders
+    encoder = tokenizer.encoder  # built before the clock starts, like the other tools' encoders
     return Encoder(
         fastest=lambda data, text: encoder.encode_texts([data], "u4"),
         encode=tokenizer.encode,
@@ -90,7 +89,7 @@ def load_ours(folder: str) -> Encoder:
 
 def load_in_python(folder: str) -> Encoder:
     tokenizer = bpe.Tokenizer.load(folder)
-    tokenizer._made_encoder = models.Encoder(tokenizer)
+    tokenizer.encoder = None  # so that the class itself encodes
     return Encoder(
         fastest=lambda data, text: tokenizer.encode(text),
         encode=tokenizer.encode,

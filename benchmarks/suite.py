@@ -52,7 +52,8 @@ def train_tokenizers(case: Case) -> Tokens:
     from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
-    split = pre_tokenizers.Split(Regex(bpe.JSON_PATTERNS[case["pattern"]]), "isolated")
+    expression = (bpe.PATTERNS | {"gpt2": bpe.PUBLISHED_GPT2})[case["pattern"]]  # as tokenizer.json spells it
+    split = pre_tokenizers.Split(Regex(expression), "isolated")
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     # its trainer doesn't cut text at special tokens unless the tokenizer has them

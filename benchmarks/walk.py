@@ -11,6 +11,7 @@ its rank, and the id of the new token. Requires only bpe.py.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -48,8 +49,7 @@ def rounds() -> list[Round]:
     """Return what happened in each round; round 0 has no merge yet."""
     words = tuple(tuple(bytes([byte]) for byte in word) for word in WORDS)
     found = [Round(words=words)]
-    options = bpe.Options(vocab_size=256 + ROUNDS)
-    for left, right, count, _ in bpe.learn(bpe.WordTable(WORDS), options):
+    for left, right, count, _ in itertools.islice(bpe.learn_from_bytes(WORDS), ROUNDS):
         counts = bpe.count_pairs(dict(zip(words, WORDS.values())))
         ties = sorted(pair for pair in counts if counts[pair] == count)
         words = tuple(bpe.merge_pair(word, (left, right)) for word in words)

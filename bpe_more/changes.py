@@ -1,6 +1,6 @@
 """Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
 
-The methods of bpe.Tokenizer with these names say what the functions return. docs/extend.md has the
+The methods of models.Tokenizer with these names say what the functions return. docs/extend.md has the
 proof that encode() of an extended model gives what learning has seen.
 """
 
@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import bpe
-from bpe_more import corpora, formats, models
+from bpe_more import choices, corpora, encoders, formats, steps, training
+from bpe_more.checks import is_integer, require, warn
 
 
 class EncodedWords(NamedTuple):
@@ -38,10 +39,10 @@ class EncodedWords(NamedTuple):
         return (self.ids[end - n : end] for end, n in zip(ends, self.n_ids))
 
 
-def encode_words(tokenizer: Any, table: Any, options: bpe.Options) -> EncodedWords:
+def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> EncodedWords:
     """Encode the words of a table, which is used up, without splitting them again."""
-    engine = bpe.engine_for(options)
-    in_c = engine and not engine.lacks
+    engine = choices.engine_for(options)
+    in_c = engine and not engine.only_learns
     if in_c:
         blob, lengths, counts = engine.arrays(table, options.min_word_count)
         view = engine.ffi.buffer(blob)
@@ -53,12 +54,12 @@ def encode_words(tokenizer: Any, table: Any, options: bpe.Options) -> EncodedWor
     numbers = {token: number for number, token in enumerate(tokens) if token in tokenizer.ids}
     old: Any = types.SimpleNamespace(  # what encoders use of a tokenizer
         # A word alone is not always one word of the model's own pattern, which may look at what follows.
-        pattern=r"[\s\S]+", _ids=numbers, _vocab=dict(enumerate(tokens)), _special_ids={},
-        _merge_ids=[(numbers[left], numbers[right], numbers[left + right]) for left, right in tokenizer.merges],
-        _whole_words={token: numbers[token] for token in tokenizer._whole_words},
+        pattern=r"[\s\S]+", ids=numbers, vocab=dict(enumerate(tokens)), special_ids={},
+        merge_ids=[(numbers[left], numbers[right], numbers[left + right]) for left, right in tokenizer.merges],
+        whole_words={token: numbers[token] for token in tokenizer.whole_words},
     )  # fmt: skip
     encoder = engine.encoder(old) if in_c else None
-    in_python = functools.cache(lambda: models.Encoder(old))  # made when it is first needed
+    in_python = functools.cache(lambda: encoders.Encoder(old))  # made when it is first needed
     left_out: Any = [] if options.errors == "replace" else None
     ids, n_ids = array("I"), array("Q")
     for start in range(0, len(words), 10_000):
@@ -80,12 +81,12 @@ def encode_words(tokenizer: Any, table: Any, options: bpe.Options) -> EncodedWor
     return encoded
 
 
-def encode_word(encoder: models.Encoder, word: bytes, left_out: list[int] | None) -> list[int]:
+def encode_word(encoder: encoders.Encoder, word: bytes, left_out: list[int] | None) -> list[int]:
     """Encode a word, which may begin or end inside a character if it is a token of another model."""
     if word in encoder.whole_words:
         return [encoder.whole_words[word]]
     ids = [encoder.id_of_byte.get(byte, -1) for byte in word]
-    bpe.require(-1 not in ids or left_out is not None, "the vocabulary has no token for a byte of {!r:.60}; "
+    require(-1 not in ids or left_out is not None, "the vocabulary has no token for a byte of {!r:.60}; "
                 "errors='replace' leaves it out", word)
     if left_out is not None:
         left_out.append(ids.count(-1))
@@ -93,10 +94,10 @@ def encode_word(encoder: models.Encoder, word: bytes, left_out: list[int] | None
     return bpe.merge_by_rank(ids, encoder.ranks, encoder.new_ids)
 
 
-def learn(words: EncodedWords, n_tokens: int, options: bpe.Options) -> Iterator[bpe.Learned]:
+def learn(words: EncodedWords, n_tokens: int, options: choices.Options) -> Iterator[bpe.Learned]:
     """Yield up to n_tokens merges with their counts, best first."""
-    engine = bpe.engine_for(options)
-    if engine and not engine.lacks:
+    engine = choices.engine_for(options)
+    if engine and not engine.only_learns:
         merges = engine.extend(*words[:5], n_tokens, options.min_frequency)
     else:
         in_characters = ("".join(map(chr, word)) for word in words.words())
@@ -121,25 +122,25 @@ def with_merges(tokenizer: Any, learned: Iterable[bpe.Learned]) -> Any:
 
 
 def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *, texts: bpe.Strings = None,
-           words: Any = None, errors: bpe.Errors = "strict", min_word_count: int = 1, min_frequency: int = 1,
+           words: Any = None, errors: choices.Errors = "strict", min_word_count: int = 1, min_frequency: int = 1,
            workers: int | None = None, engine: bpe.EngineName = "auto", progress: bool = False) -> Any:
-    """Return a tokenizer that has learned n_tokens more: bpe.Tokenizer.extend explains the arguments."""
+    """Return a tokenizer that has learned n_tokens more: models.Tokenizer.extend explains the arguments."""
     given = {"errors": errors, "min_word_count": min_word_count, "min_frequency": min_frequency, "workers": workers}
     options = tokenizer._options._replace(**given, engine=engine, progress=progress).checked()
     n = sys.maxsize if n_tokens is None and words is not None else n_tokens
-    bpe.require(bpe.is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
+    require(is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
     if words is None:
         corpus = corpora.Corpus(input_path, texts, options)
         table = corpus.count()
-        bpe.require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
+        require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
     else:
-        bpe.require(input_path is None and texts is None, "pass either text or words=..., and not both")
-        table = bpe.new_table(options)
-        table.add(bpe.checked_counts(words))
+        require(input_path is None and texts is None, "pass either text or words=..., and not both")
+        table = corpora.new_table(options)
+        table.add(training.checked_counts(words, ()))
     learned = list(learn(encode_words(tokenizer, table, options), operator.index(n), options))
     if len(learned) < n < sys.maxsize:
         text = f"{len(learned):,} new tokens, not {n:,}: no other pair has a count of {min_frequency} or more"
-        bpe.warn(text)
+        warn(text)
     return with_merges(tokenizer, learned)
 
 
@@ -147,7 +148,7 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
     """Return, for each id of a tokenizer, the ids of the one that it was made of: embeddings to copy or average."""
     pieces = {token: [token_id] for token, token_id in old.ids.items()}
     for left, right in new.merges:
-        bpe.require(left in pieces and right in pieces, "the merge {!r:.99} is of another model", (left, right))
+        require(left in pieces and right in pieces, "the merge {!r:.99} is of another model", (left, right))
         if left + right not in pieces:
             pieces[left + right] = pieces[left] + pieces[right]
     found = {token_id: pieces.get(token, []) for token_id, token in new.vocab.items()}
@@ -168,17 +169,17 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
 
 
 def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
-    """Return a tokenizer in which special tokens have other names: bpe.Tokenizer.rename_special_tokens."""
+    """Return a tokenizer in which special tokens have other names: models.Tokenizer.rename_special_tokens."""
     special_ids = tokenizer.special_ids
     unknown = [name for name in names if name not in special_ids]
-    bpe.require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
+    require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
     for name in tokenizer._shared.values():
-        bpe.require(name not in names, "{!r:.99} can't have another name: it is also a token of text", name)
-    for text in bpe.check_special_tokens(names.values()):
-        bpe.require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
+        require(name not in names, "{!r:.99} can't have another name: it is also a token of text", name)
+    for text in steps.check_special_tokens(names.values()):
+        require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
 
     def renamed(tokens: Iterable[str]) -> tuple[str, ...]:
-        return bpe.check_special_tokens(names.get(token, token) for token in tokens)
+        return steps.check_special_tokens(names.get(token, token) for token in tokens)
 
     vocab = dict(tokenizer.vocab) | {special_ids[name]: text.encode("utf-8") for name, text in names.items()}
     settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *formats.FLAGS)}
@@ -187,23 +188,23 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
 
 
 def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
-          texts: bpe.Strings = None, errors: bpe.Errors = "strict") -> Any:
-    """Return a tokenizer with fewer tokens: bpe.Tokenizer.prune explains the arguments."""
+          texts: bpe.Strings = None, errors: choices.Errors = "strict") -> Any:
+    """Return a tokenizer with fewer tokens: models.Tokenizer.prune explains the arguments."""
     n, options = vocab_size, tokenizer._options._replace(errors=errors).checked()
     has_text = input_path is not None or texts is not None
-    bpe.require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
-    bpe.require(n is None or (bpe.is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
+    require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
+    require(n is None or (is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
     most = len(tokenizer)
-    bpe.require(n is None or n <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
+    require(n is None or n <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
     stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
     ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
     least = most - len(ids)
-    bpe.require(n is None or n >= least, "vocab_size must be at least {:,}: other tokens stay", least)
+    require(n is None or n >= least, "vocab_size must be at least {:,}: other tokens stay", least)
     counts: dict[bytes, int] = collections.defaultdict(int)
     if has_text:
         corpus = corpora.Corpus(input_path, texts, options)
         encoded = encode_words(tokenizer, corpus.count(), options)
-        bpe.require(corpus.n_slices, "no text: the input is empty, or texts= is an iterator that is used up")
+        require(corpus.n_slices, "no text: the input is empty, or texts= is an iterator that is used up")
         for word, count in zip(encoded.words(), encoded.counts):
             for number in word:
                 counts[encoded.tokens[number]] += count

@@ -23,7 +23,8 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import bpe
-from bpe_more import corpora, models, outputs, urls
+from bpe_more import choices, corpora, formats, models, outputs, training, urls
+from bpe_more.checks import is_integer, require
 from bpe_more.counts import add_part, add_part_of_file, file_of, pack, packed
 from bpe_more.data import kind_of, package
 from bpe_more.tasks import Report, engine_of, memory_hint, versions, watched
@@ -39,7 +40,7 @@ class Job(NamedTuple):
 
     stage: str
     versions: tuple[str, ...]
-    options: bpe.Options
+    options: choices.Options
     folder: str = ""  # of counts, or of shards
     n_buckets: int = 0
     n_tasks: int = 0
@@ -60,13 +61,13 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     counts       a folder, or its URL, that keeps the counts of words: a second start counts only what is missing
     buckets      how many parts the words are divided into; by default, as many as memory needs
     task_bytes   how many bytes of files a task counts
-    options      those of bpe.train_bpe, whose docstring explains them; workers is for None
+    options      those of training.train_bpe, whose docstring explains them; workers is for None
 
     Raises ValueError for bad arguments, and for counts of other files or options, OSError for files, RuntimeError if
     workers are lost again and again.
     """
-    checked = bpe.Options(special_tokens, vocab_size=vocab_size, **options).checked()
-    bpe.check_special_names(checked.special_tokens)
+    checked = choices.Options(special_tokens, vocab_size=vocab_size, **options).checked()
+    formats.check_special_names(checked.special_tokens)
     engine = engine_of(client, checked)
     files = files_of(paths)
     corpora.check_column([file.path for file in files], checked)
@@ -85,11 +86,11 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
             reports = through_files(engine, todo, job)
         else:
             reports = engine.exchange(count_files, add, tasks, job)
-        table = bpe.new_table(checked)
+        table = corpora.new_table(checked)
         with memory_hint("learning"):
             for part in watched(reports, {"counting": len(todo), "adding": job.n_buckets}, checked):
                 add_part(table, part)
-            vocab, merges = bpe.learn_model(table, checked)
+            vocab, merges = training.learn_model(table, checked)
     return models.Tokenizer(vocab, merges, checked.special_tokens, checked.pattern)
 
 
@@ -107,7 +108,7 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: s
 
     Raises the errors of train().
     """
-    bpe.require(shards in (".npy", ".parquet"), "shards must be .npy or .parquet, not {!r}", shards)
+    require(shards in (".npy", ".parquet"), "shards must be .npy or .parquet, not {!r}", shards)
     corpora.border_ids(tokenizer, begin, end)  # raises the error
     checked = tokenizer._options._replace(**options).checked()
     engine = engine_of(client, checked)
@@ -137,8 +138,8 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
     settings = {name: getattr(job.options, name) for name in names}
     plan = json.loads(json.dumps({**settings, "versions": job.versions, "files": files}))
     for name, value in given.items():
-        valid = value is None or (bpe.is_integer(value) and value > 0)
-        bpe.require(valid, "{} must be a positive integer, not {!r}", name, value)
+        valid = value is None or (is_integer(value) and value > 0)
+        require(valid, "{} must be a positive integer, not {!r}", name, value)
     given = {name: value and operator.index(value) for name, value in given.items()}  # numpy's can't be JSON
     name = joined(job.folder, "plan.json")
     if job.folder and "plan.json" in names_in(job.folder):
@@ -146,7 +147,7 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
         other = [key for key, value in plan.items() if value != found[key]]
         other += [key for key, value in given.items() if value not in (None, found[key])]
         text = "{} has counts with other {}; delete it, or name another folder"
-        bpe.require(not other, text, job.folder, " and ".join(other))
+        require(not other, text, job.folder, " and ".join(other))
         plan = found
     else:
         total = sum(file.size for file in files)
@@ -178,7 +179,7 @@ def digest_of(tokenizer: models.Tokenizer) -> bytes:
 def shard_names(files: Sequence[File], ending: str) -> list[str]:
     """Return the name of each file's shard: its path below the folder that all files have in common."""
     paths = [file.path.replace(os.sep, "/") for file in files]
-    bpe.require(len(set(paths)) == len(paths), "a file is given twice")
+    require(len(set(paths)) == len(paths), "a file is given twice")
     common = posixpath.dirname(os.path.commonprefix(paths))
     return [f"{path[len(common) :].lstrip('/')}{ending}" for path in paths]
 
@@ -239,7 +240,7 @@ def start_of_counts(job: Job, number: int) -> bytes:
 
 def add_files(job: Job, number: int) -> Report:
     """Add up a bucket from the counts of all tasks."""
-    table = bpe.new_table(job.options)
+    table = corpora.new_table(job.options)
     for task in range(job.n_tasks):
         path = joined(job.folder, counts_name(task))
         add_part_of_file(table, path, start_of_counts(job, task), job.n_buckets, number)
@@ -248,7 +249,7 @@ def add_files(job: Job, number: int) -> Report:
 
 def add(job: Job, parts: Iterable[bytes]) -> Report:
     """Add up a bucket."""
-    table = bpe.new_table(job.options)
+    table = corpora.new_table(job.options)
     for part in parts:
         add_part(table, part)
     return frequent_words(table, job)
@@ -257,7 +258,7 @@ def add(job: Job, parts: Iterable[bytes]) -> Report:
 def frequent_words(table: Any, job: Job) -> Report:
     """Return the words that are frequent enough, as a result."""
     least = job.options.min_word_count
-    if isinstance(table, bpe.WordTable):
+    if isinstance(table, corpora.WordTable):
         words = {word: n for word, n in table.items() if n >= least}
         return Report(pack(words, array("Q", words.values())))
     arrays = table.get(table.handle(), min(least, 2**64 - 1))
@@ -265,7 +266,7 @@ def frequent_words(table: Any, job: Job) -> Report:
     return Report(packed(len(counts), [lengths, counts, text]))
 
 
-def column_for(paths: Iterable[str], options: bpe.Options) -> str | None:
+def column_for(paths: Iterable[str], options: choices.Options) -> str | None:
     """Return the column of the files of a task, or None if they have no columns, as others of the same run have."""
     return options.column if any(kind_of(path, options)[0] for path in paths) else None
 

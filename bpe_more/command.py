@@ -17,10 +17,11 @@ import time
 import warnings
 from argparse import ArgumentParser, HelpFormatter, Namespace
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn, get_args
 
 import bpe
-from bpe_more import corpora, explain, formats, inputs, models, outputs, steps
+from bpe_more import choices, corpora, explain, formats, inputs, models, outputs, signals, steps, training
+from bpe_more.checks import plural, require
 from bpe_more.corpora import say
 from bpe_more.explain import visible
 
@@ -29,8 +30,8 @@ USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]     train, and writ
        %(prog)s CORPUS [CORPUS ...] --encode FILE [options]  write token ids
        %(prog)s --show TEXT [options]                        show how the model splits TEXT"""
 NOT_UTF8_HINT = (
-    "; if it is compressed: zcat FILE | bpe.py - ...; in another encoding, such as GB18030 or Latin-1: "
-    "iconv -f ENCODING -t UTF-8 FILE | bpe.py - ...; or use --errors replace"
+    "; if it is compressed: zcat FILE | bpe-py - ...; in another encoding, such as GB18030 or Latin-1: "
+    "iconv -f ENCODING -t UTF-8 FILE | bpe-py - ...; or use --errors replace"
 )
 
 
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)  # else Python searches all objects for garbage when it ends: a tenth of a short run
     try:
         status = 0
-        with outputs.sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help exits
+        with signals.sigterm_as_ctrl_c(), contextlib.suppress(SystemExit):  # --help exits
             args = parse(sys.argv[1:] if argv is None else argv)
             with warnings_as_notes(args):
                 status = run(args)
@@ -94,10 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> ArgumentParser:
-    """Return the parser of bpe.py, with more options."""
-    parser, tasks = bpe.make_parser()
-    parser.usage = USAGE
-    parser.formatter_class = functools.partial(HelpFormatter, width=80)  # see bpe.make_parser()
+    """Return the parser of the command line."""
+    parser, tasks = training_parser()
+    parser.formatter_class = functools.partial(HelpFormatter, width=80)  # see training_parser()
     parser.set_defaults(start=time.perf_counter())
     # when the disk is full, argparse in Python 3.14 would print half of the help, and no error
     parser._print_message = lambda message, file=None: say(message or "", "stdout")  # type: ignore
@@ -169,9 +169,9 @@ def given_options(args: Namespace, taken: Sequence[str]) -> dict[str, Any]:
     options = dict.fromkeys((*TRAINING, *ENCODING))
     given = {name: value for name in options if (value := getattr(args, name)) is not None}
     if args.as_kind == "jsonl":
-        bpe.require("-.jsonl" in args.corpus, "--as jsonl is for standard input: name it, as -, in the corpus")
+        require("-.jsonl" in args.corpus, "--as jsonl is for standard input: name it, as -, in the corpus")
     if args.as_kind == "text":
-        bpe.require(args.column is None, "--as text reads no column: leave out --column, or --as")
+        require(args.column is None, "--as text reads no column: leave out --column, or --as")
         given["column"] = None
     for name in given.keys() - set(taken):
         names = ", ".join(name for name in options if name in taken)
@@ -185,7 +185,7 @@ def run(args: Namespace) -> int:
         say(f"{args.version}\n", "stdout")
         return 0
     if args.show is not None:
-        bpe.require(not args.corpus, "--show takes no corpus: it uses a saved model")
+        require(not args.corpus, "--show takes no corpus: it uses a saved model")
         given_options(args, ["engine"])  # refuses all others; each engine gives the same ids
         tokenizer = load_model(args)
         explain.show(args.show, tokenizer)
@@ -198,17 +198,17 @@ def run(args: Namespace) -> int:
     size = None
     # with --encode, the last file may be named 2024
     if args.encode is None or not os.path.exists(last):
-        size = bpe.vocab_size_of(last.removeprefix("+"))
+        size = vocab_size_of(last.removeprefix("+"))
         if size is not None:
             args.corpus.pop()
-    bpe.require(args.corpus, "a corpus is missing: bpe.py corpus.txt 10000")
+    require(args.corpus, "a corpus is missing: bpe-py corpus.txt 10000")
     progress = not args.quiet and sys.stderr is not None and sys.stderr.isatty()
     if args.encode is not None:
-        bpe.require(size is None, "--encode uses a saved model: train it first, with another command")
+        require(size is None, "--encode uses a saved model: train it first, with another command")
     elif args.extend is None:
         text = "the last argument must be the vocabulary size, such as 10000 or 10k, not {!r}"
         text += "; +N is for --extend MODEL" if last.startswith("+") else ""
-        bpe.require(size is not None and not last.startswith("+"), text, last)
+        require(size is not None and not last.startswith("+"), text, last)
     if args.as_kind == "jsonl":
         args.corpus = ["-.jsonl" if path == "-" else path for path in args.corpus]
     same, encoder = True, None
@@ -216,9 +216,9 @@ def run(args: Namespace) -> int:
         on_cluster(args, size or 0, progress)
         return 0
     for name in ("counts", "buckets", "task_bytes"):
-        bpe.require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
+        require(getattr(args, name) is None, "--{} needs --cluster", name.replace("_", "-"))
     if args.column is not None:
-        corpora.check_column(args.corpus, bpe.Options(column=args.column), is_given=True)
+        corpora.check_column(args.corpus, choices.Options(column=args.column), is_given=True)
     if args.encode is not None:
         tokenizer = load_model(args)
         given = given_options(args, ENCODING)
@@ -228,24 +228,24 @@ def run(args: Namespace) -> int:
             corpus.counted = tokenizer.special_tokens
         n_ids = corpora.encode_corpus(tokenizer, corpus, args.encode, files_read(args.model))
         report(args, "model", description(tokenizer, args.model or "bpeModel"))
-        report(args, "encoded", f"{bpe.plural(corpus.bytes_read, 'byte')} as {bpe.plural(n_ids, 'token')}")
+        report(args, "encoded", f"{plural(corpus.bytes_read, 'byte')} as {plural(n_ids, 'token')}")
         for name, text in documents_notes(corpus, tokenizer.special_tokens):
             report(args, name, text)
         if corpus.n_left_out:
-            report(args, "left out", f"{bpe.plural(corpus.n_left_out, 'byte')} without a token in this vocabulary")
+            report(args, "left out", f"{plural(corpus.n_left_out, 'byte')} without a token in this vocabulary")
         report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
         used = tokenizer.ordinary if args.begin or args.end else tokenizer
         encoder = used._encoder if corpus.options.engine != "python" else None
     elif args.extend is not None:
-        bpe.require(args.pattern is None and args.special_tokens is None,
+        require(args.pattern is None and args.special_tokens is None,
                     "--extend takes neither --pattern nor --special-token: the model has them")
         text = "with --extend, the last argument must be the number of new tokens, such as +10000 or +10k, not {!r}"
-        bpe.require(last.startswith("+") and size, text, last)
+        require(last.startswith("+") and size, text, last)
         corpus = extend(args, size or 0, given_options(args, EXTENDING), progress)
     else:
         given = given_options(args, TRAINING)
-        given["special_tokens"] = bpe.special_tokens_of(args)
-        corpus, same = train(args, bpe.Options(**given, vocab_size=size, progress=progress).checked())
+        given["special_tokens"] = special_tokens_of(args)
+        corpus, same = train(args, choices.Options(**given, vocab_size=size, progress=progress).checked())
 
     report(args, "engine", engine_used(corpus.options, encoder))
     return 0 if same else 1
@@ -256,8 +256,8 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
     from bpe_more import cluster, tasks, urls  # only now: few runs need them
 
     tasks_here = args.explain, args.compare, args.extend
-    bpe.require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
-    bpe.require(not set(bpe.STDIN) & set(args.corpus), "--cluster can't read standard input: write the text to files")
+    require(tasks_here == (None, None, None), "--explain, --compare and --extend don't work with --cluster")
+    require(not set(inputs.STDIN) & set(args.corpus), "--cluster can't read standard input: write the text to files")
     with warnings.catch_warnings(record=True) as caught:
         if args.encode is not None:
             tokenizer = load_model(args)
@@ -267,14 +267,14 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
             with tasks.connected(args.cluster) as client:
                 n_ids = cluster.encode(client, args.corpus, tokenizer, args.encode, progress=progress, **given)
             report(args, "model", description(tokenizer, args.model or "bpeModel"))
-            report(args, "encoded", bpe.plural(n_ids, "token"))
+            report(args, "encoded", plural(n_ids, "token"))
             report(args, "saved", f"{args.encode}, ids as uint{8 * tokenizer._id_bytes}")
         else:
             given = given_options(args, TRAINING)
-            given["special_tokens"] = bpe.special_tokens_of(args)
-            options = bpe.Options(**given, vocab_size=size).checked()
+            given["special_tokens"] = special_tokens_of(args)
+            options = choices.Options(**given, vocab_size=size).checked()
             folder = "bpeModel" if args.model is None else args.model
-            bpe.check_special_names(options.special_tokens)
+            formats.check_special_names(options.special_tokens)
             paths = [urls.place_of(file.path) for file in urls.files_of(args.corpus)]
             if args.counts is not None:
                 paths += cluster.counts_files(args.counts, len(paths))
@@ -282,8 +282,8 @@ def on_cluster(args: Namespace, size: int, progress: bool) -> None:
             given |= {"counts": args.counts, "buckets": args.buckets, "task_bytes": args.task_bytes}
             with tasks.connected(args.cluster) as client:
                 tokenizer = cluster.train(client, args.corpus, size, progress=progress, **given)
-            specials = bpe.plural(len(options.special_tokens), "special token")
-            merges = bpe.plural(len(tokenizer.merges), "merge")
+            specials = plural(len(options.special_tokens), "special token")
+            merges = plural(len(tokenizer.merges), "merge")
             report(args, "vocabulary", f"{len(tokenizer):,} = 256 bytes + {specials} + {merges}")
             model = tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.pattern
             if note := save_somewhere(model, folder):
@@ -317,18 +317,18 @@ def check_names(paths: Iterable[str]) -> None:
     for path in paths:
         inputs.check_path(path)
         pattern = os.path.join(path, "*.txt")
-        bpe.require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
-        if path not in bpe.STDIN:
+        require(not os.path.isdir(path), "{} is a folder; name its files ({})", path, pattern)
+        if path not in inputs.STDIN:
             os.stat(path)
 
 
-def engine_used(options: bpe.Options, encoder: Any = None) -> str:
+def engine_used(options: choices.Options, encoder: Any = None) -> str:
     """Return the engine that splits text into words, and encodes it, and why it isn't C."""
-    engine, reason = (None, "as chosen") if options.engine == "python" else bpe.find_engine()
+    engine, reason = (None, "as chosen") if options.engine == "python" else choices.find_engine()
     if engine and not reason:
         if lacks := corpora.lacking_in_c(options.pattern):
             reason = f"C scans no pattern with {lacks}"
-        elif isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder):  # a PreparingEncoder has it inside
+        elif encoder is not None and not encoder.in_c:
             reason = "C can't hold this vocabulary"
     return f"Python ({reason})" if reason else "C"
 
@@ -336,7 +336,7 @@ def engine_used(options: bpe.Options, encoder: Any = None) -> str:
 def load_model(args: Namespace) -> models.Tokenizer:
     """Load the model that the command line names."""
     folder = "bpeModel" if args.model is None else args.model
-    bpe.require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
+    require(os.path.exists(folder), f"no model in {folder}: train one first, or name it with --model")
     return models.Tokenizer.load(folder)
 
 
@@ -350,10 +350,10 @@ def description(tokenizer: models.Tokenizer, name: str) -> str:
     """Say which model a run uses: its folder, its size and its pattern."""
     pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)
     shown = pattern if len(pattern) <= 60 else pattern[:60] + "..."
-    return f"{name}: {bpe.plural(len(tokenizer), 'token')}, pattern {shown}"
+    return f"{name}: {plural(len(tokenizer), 'token')}, pattern {shown}"
 
 
-def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
+def train(args: Namespace, options: choices.Options) -> tuple[corpora.Corpus, bool]:
     """Train, print what was learned, save the model; return the corpus, and whether --compare agrees."""
     check_names(args.corpus)
     corpus = corpora.Corpus(args.corpus, None, options)
@@ -362,7 +362,7 @@ def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
     # --explain and --compare alone save no model
     folder = "bpeModel" if args.model is None and not rounds and not theirs else args.model
     if folder is not None:  # fail before an hour of training
-        bpe.check_special_names(options.special_tokens)
+        formats.check_special_names(options.special_tokens)
         check_folder(folder, corpus.paths if args.compare is None else [*corpus.paths, args.compare])
     special_ids = dict(zip(options.special_tokens, itertools.count(256)))
     table, n_bytes = count(args, corpus, special_ids)
@@ -371,18 +371,18 @@ def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
     words: dict[bytes, int] = {}
     if rounds or theirs:  # learn() uses up the table
         words = {word: count for word, count in table.copy().items() if count >= least}
-    learned = list(bpe.learn(table, options))
-    vocab, merges = bpe.model_of(learned, options)
+    learned = list(corpora.learn(table, options))
+    vocab, merges = training.model_of(learned, options)
     n_tokens = n_bytes - sum(replaced for _, _, _, replaced in learned)
     same = True
     if theirs:
-        report(args, "compared", f"{args.compare}, {bpe.plural(len(theirs), 'merge')} {kind}")
+        report(args, "compared", f"{args.compare}, {plural(len(theirs), 'merge')} {kind}")
         same = explain.compare(theirs, words, merges)
     if rounds:
         explain.explain(rounds, words, merges)
 
-    specials = bpe.plural(len(options.special_tokens), "special token")
-    parts = f"256 bytes + {specials} + {bpe.plural(len(merges), 'merge')}"
+    specials = plural(len(options.special_tokens), "special token")
+    parts = f"256 bytes + {specials} + {plural(len(merges), 'merge')}"
     if len(vocab) < options.vocab_size:
         parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
     report(args, "vocabulary", f"{len(vocab):,} = {parts}")
@@ -399,7 +399,7 @@ def train(args: Namespace, options: bpe.Options) -> tuple[corpora.Corpus, bool]:
 
 def check_folder(folder: str, inputs: Sequence[bpe.FilePath]) -> None:
     """Refuse a folder in which no model can be saved."""
-    bpe.require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
+    require(folder and not os.path.isfile(folder), f"--model must name a folder, not {folder!r}")
     outputs.check_outputs(formats.model_files(folder), inputs)
     place = os.path.realpath(folder)
     while not os.path.exists(place):  # save() makes missing folders
@@ -413,12 +413,12 @@ def count(args: Namespace, corpus: corpora.Corpus, special_ids: Mapping[str, int
     table = corpus.count()
     all_distinct, all_words, _ = table.totals()
     distinct, n_words, n_bytes = table.totals(corpus.options.min_word_count)
-    bpe.require(n_words, "no words are left to learn from; nothing was saved")
-    report(args, "read", bpe.plural(corpus.bytes_read, "byte"))
+    require(n_words, "no words are left to learn from; nothing was saved")
+    report(args, "read", plural(corpus.bytes_read, "byte"))
     if special_ids:
         report(args, "special tokens", ", ".join(f"{token} {token_id}" for token, token_id in special_ids.items()))
     if rare := all_distinct - distinct:
-        report(args, "left out", f"{bpe.plural(rare, 'word')}, {(all_words - n_words) / all_words:.2%} of pre-tokens")
+        report(args, "left out", f"{plural(rare, 'word')}, {(all_words - n_words) / all_words:.2%} of pre-tokens")
     report(args, "pre-tokens", f"{n_words:,}, {distinct:,} of them distinct")
     return table, n_bytes
 
@@ -433,12 +433,12 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     check_names(args.corpus)
     corpus = tokenizer._corpus(args.corpus, None, progress=progress, **given)
     is_other = os.path.realpath(folder) != os.path.realpath(source)
-    bpe.require(is_other, "--model must name another folder than that of the old model")
+    require(is_other, "--model must name another folder than that of the old model")
     check_folder(folder, [*corpus.paths, *files_read(args.extend)])
     for name in ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
         path = os.path.join(folder, name)
         is_stale = os.path.exists(path) and not os.path.exists(os.path.join(source, name))
-        bpe.require(not is_stale, "{} is of another model: remove it, or name another folder with --model", path)
+        require(not is_stale, "{} is of another model: remove it, or name another folder with --model", path)
 
     table, n_bytes = count(args, corpus, {})
     words = changes.encode_words(tokenizer, table, corpus.options)
@@ -446,7 +446,7 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     new = changes.with_merges(tokenizer, learned)
     n_before = sum(map(operator.mul, words.n_ids, words.counts))
     n_after = n_before - sum(replaced for _, _, _, replaced in learned)
-    parts = f"{len(tokenizer):,} + {bpe.plural(len(learned), 'new token')}"
+    parts = f"{len(tokenizer):,} + {plural(len(learned), 'new token')}"
     if len(learned) < n_tokens:
         parts += f"; {n_tokens:,} requested, but no other pair has a count of {corpus.options.min_frequency} or more"
     report(args, "old model", description(tokenizer, args.extend))
@@ -454,7 +454,7 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     text = f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before"
     report(args, "compression", text)
     if words.n_left_out:
-        report(args, "left out", f"{bpe.plural(words.n_left_out, 'byte')} without a token in this vocabulary")
+        report(args, "left out", f"{plural(words.n_left_out, 'byte')} without a token in this vocabulary")
     notes = [separators_note(args.corpus, tokenizer.special_ids)]
     if new._id_bytes > tokenizer._id_bytes:
         notes.append("ids beyond 65,535: arrays of them are uint32 now")
@@ -484,7 +484,7 @@ def forgotten_note(learned: Iterable[bpe.Learned]) -> str:
     counts = {left + right: count for left, right, count, _ in learned if left in (b"<", b"|")}
     if b"<|" not in counts or b"|>" not in counts:
         return ""
-    times = f"<| was learned as text ({bpe.plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
+    times = f"<| was learned as text ({plural(counts[b'<|'], 'time')}), and so was |> ({counts[b'|>']:,})"
     return f'{times}; if they belong to special tokens, name each one: --special-token "<|user|>"'
 
 
@@ -512,3 +512,51 @@ def report(args: Namespace, name: str, text: str) -> None:
     """Print a line of the summary, after the time so far."""
     if not args.quiet:
         say(f"{time.perf_counter() - args.start:6.2f} s  {name:14} {visible(text)}\n")
+
+
+def training_parser() -> tuple[ArgumentParser, Any]:
+    """Return a parser with the options of training, and its group of tasks.
+
+    Options of training have the names of train_bpe's arguments.
+    """
+    # For each option, argparse makes a formatter, and if it has no width, imports shutil to ask the terminal.
+    of_options = functools.partial(HelpFormatter, width=80)
+    parser = ArgumentParser(prog="bpe-py", usage=USAGE, formatter_class=of_options)
+    def error(message: str) -> NoReturn:
+        raise ValueError(message)
+
+    parser.error = error  # type: ignore[method-assign]
+    add = parser.add_argument
+    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files or - (stdin), then 10000 or 32k")
+    more = f"a special token in addition to {bpe.END_OF_TEXT}; repeat the option for each"
+    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", help=more)
+    # --special-token appends its TEXT to the list, and this option None; see special_tokens_of()
+    none = f"no {bpe.END_OF_TEXT}: only those of --special-token"
+    add("--no-special-tokens", action="append_const", const=None, dest="special_tokens", help=none)
+    add("--pattern", help=f"{', '.join(bpe.PATTERNS)} or a custom pattern (default: gpt2)")
+    add("--errors", choices=get_args(choices.Errors), help="replace: read invalid UTF-8 as U+FFFD (default: strict)")
+    add("--min-word-count", type=int, metavar="N", help="leave out words that occur fewer than N times (default: 1)")
+    add("--min-frequency", type=int, metavar="N", help="merge no pair that occurs fewer than N times (default: 1)")
+    add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
+    add("--engine", choices=get_args(bpe.EngineName), help="auto: the C engine if it is built (default)")
+    add("--model", metavar="FOLDER", help="the model's folder (default: bpeModel)")
+    tasks = parser.add_mutually_exclusive_group()
+    tasks.add_argument("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
+    add("--quiet", action="store_true", help="no progress and no summary")
+    add("--version", action="store_const", const=f"{parser.prog} {bpe.__version__}", help="print the version")
+    parser.formatter_class = HelpFormatter
+    return parser, tasks
+
+
+def vocab_size_of(text: str) -> int | None:
+    """Return the number that an argument such as 10000, 10,000 or 10k means, or None if it isn't one."""
+    if not re.fullmatch(r"-?\d+([,_]\d{3})*[kK]?", text):
+        return None
+    return int(text.replace(",", "").lower().replace("k", "000"))
+
+
+def special_tokens_of(args: Namespace) -> tuple[str, ...]:
+    """Return the special tokens for training, checked: <|endoftext|> is the first one by default."""
+    given = args.special_tokens or []
+    tokens = steps.check_special_tokens(token for token in given if token is not None)  # None: --no-special-tokens
+    return tokens if None in given or bpe.END_OF_TEXT in tokens else (bpe.END_OF_TEXT, *tokens)

@@ -13,22 +13,23 @@ import errno
 import functools
 import importlib.util
 import itertools
+import operator
 import os
 import re
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import bpe
-from bpe_more import inputs
-from bpe_more.outputs import all_delayed, check_outputs, file_in_errors, new_files
+from bpe_more import choices, inputs, slicing, steps, workers
+from bpe_more.checks import plural, require, warn
+from bpe_more.outputs import check_outputs, file_in_errors, new_files
+from bpe_more.signals import all_delayed
 from bpe_more.steps import Normalizer, after_form
 
 if TYPE_CHECKING:
-    import concurrent.futures
+    pass
 
 T = TypeVar("T")
 
@@ -38,11 +39,11 @@ LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all core
 PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
 MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 SLICE_FILES = 256  # how many small files a slice has at most
-# bpe.MOST_WORKERS is the most, also for threads and on all systems (but in a container with a quota of more cores,
+# workers.MOST_WORKERS is the most, also for threads and on all systems (but in a container with a quota of more cores,
 # count() may start more threads).
 
 
-class SmallFiles(tuple[bpe.Slice, ...]):
+class SmallFiles(tuple[slicing.Slice, ...]):
     """A slice of small files, each a text, which a worker reads."""
 
 
@@ -57,14 +58,16 @@ class Border:
         return 0, work(())
 
 
-class Corpus(bpe.Corpus):
+class Corpus:
     """The files or texts of a call. In a slice of a file, texts are empty until a worker reads them.
 
-    run() takes the place of map() and in_processes(), which don't read such slices.
+    Raises ValueError or OSError if they can't be read.
     """
 
-    def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: bpe.Options, begin: str | None = None,
+    def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options, begin: str | None = None,
                  end: str | None = None) -> None:
+        self.paths: list[str]
+        self.texts: Iterable[Any]
         if paths is not None:
             paths = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
             for path in map(os.fsdecode, paths):
@@ -72,7 +75,7 @@ class Corpus(bpe.Corpus):
         elif not isinstance(texts, (list, tuple)):
             inputs.check_texts(texts)
         try:
-            super().__init__(paths, texts, options)
+            self.take_input(paths, texts, options)
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
                 error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
@@ -80,23 +83,23 @@ class Corpus(bpe.Corpus):
             raise
         # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
         way = 'pass its dataset.with_format("arrow").iter(1000)'
-        bpe.require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
-        # a Series (bpe.Corpus has put all else of Arrow into a list), whose strings may be in Arrow's memory
-        if texts is self.texts and bpe.is_arrow(texts):
+        require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
+        # a Series (take_input has put all else of Arrow into a list), whose strings may be in Arrow's memory
+        if texts is self.texts and slicing.is_arrow(texts):
             dtype: Any = getattr(texts, "dtype", None)
             storage = getattr(dtype, "storage", str(dtype))
             if storage not in ("object", "python") and importlib.util.find_spec("pyarrow"):
                 self.texts = [texts]
-        if any(bpe.is_data(path, options) for path in self.paths):
+        if any(slicing.is_data(path, options) for path in self.paths):
             with all_delayed():
                 from bpe_more import data  # only now: few calls need it
             data.check_files(self.paths, options)
         check_column(self.paths, options)
-        if options.engine == "c" and not bpe.find_engine()[1]:  # else C only learns
+        if options.engine == "c" and not choices.find_engine()[1]:  # else C only learns
             lacks = lacking_in_c(options.pattern)
-            bpe.require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
+            require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
         # 0 for pipes, files in /proc, empty files, and files that have another size than their text
-        no_size = [path == "-" or bpe.is_data(path, options) for path in self.paths]
+        no_size = [path == "-" or slicing.is_data(path, options) for path in self.paths]
         self.sizes = [0 if none else os.stat(path).st_size for path, none in zip(self.paths, no_size)]
         self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
         self.begin, self.end = begin, end  # the special tokens around each encoded document
@@ -106,8 +109,28 @@ class Corpus(bpe.Corpus):
         self.n_specials = 0
         self.n_left_out = 0  # bytes without a token, which encode_corpus has left out
 
+    def take_input(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options) -> None:
+        """Check that paths or texts can be read, before any is."""
+        require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
+        require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
+        self.paths = []
+        if paths is not None:
+            listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
+            self.paths = [os.fsdecode(path) for path in listed]
+            require(self.paths, "no file: the list of paths is empty")
+        for path in self.paths:
+            if path not in inputs.STDIN:
+                os.stat(path)  # a missing file is an error before the first one is read
+            files = os.path.join(path, "*.txt")
+            require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, files)
+        self.texts = () if texts is None else texts
+        if slicing.is_arrow(texts) and not hasattr(type(texts), "dtype"):  # a Series also yields strings
+            self.texts = [texts]
+        self.options = options
+        self.n_slices = 0  # how many have been read; 0 means that there was no text
+
     def run(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
-            most_workers: int = bpe.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
+            most_workers: int = workers.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
         """Yield (slice, work(its texts)) in order, from threads or processes."""
 
         def describe(_: int) -> str:  # the number of slices says nothing: their sizes differ
@@ -115,9 +138,9 @@ class Corpus(bpe.Corpus):
             return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
 
         task = functools.partial(run_task, work, self.options.errors)
-        slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else bpe.SLICE_BYTES)
+        slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else slicing.SLICE_BYTES)
         most_workers = min(self.options.workers or most_workers, most_workers)
-        results = run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
+        results = workers.run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
         # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
         # would live on if they weren't closed, here and by those that call run().
         with contextlib.closing(results):
@@ -128,13 +151,13 @@ class Corpus(bpe.Corpus):
                 marked += more
                 yield part, result
         if marked:
-            others = f" (and that of {bpe.plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
+            others = f" (and that of {plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
             text = f"{marked[0]}: the byte-order mark at byte 0{others} is text, and becomes a word or a part of one"
-            bpe.warn(f"{text}; to leave it out: tail -c +4, or texts= of a file opened with encoding='utf-8-sig'")
+            warn(f"{text}; to leave it out: tail -c +4, or texts= of a file opened with encoding='utf-8-sig'")
 
-    def slices(self, slice_bytes: int = bpe.SLICE_BYTES) -> Iterator[Any]:
+    def slices(self, slice_bytes: int = slicing.SLICE_BYTES) -> Iterator[Any]:
         """Cut files into slices of about slice_bytes; collect texts into such slices, small files into an eighth."""
-        yield from bpe.slices_of_texts(self.texts, slice_bytes, self.options.errors)
+        yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
         small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
         sizes = zip(self.paths, self.sizes)
         for are_small, group in itertools.groupby(sizes, lambda pair: 0 < pair[1] < small):
@@ -145,7 +168,7 @@ class Corpus(bpe.Corpus):
                 is_document = not self.has_rows(path)
                 if is_document and self.begin is not None:
                     yield Border(False)
-                if bpe.is_data(path, self.options):
+                if slicing.is_data(path, self.options):
                     from bpe_more import data
 
                     yield from data.slices_of_file(path, slice_bytes, self.options)
@@ -158,7 +181,7 @@ class Corpus(bpe.Corpus):
 
     def has_rows(self, path: str) -> bool:
         """Tell if a file has rows, each of which is a document."""
-        if not bpe.is_data(path, self.options):
+        if not slicing.is_data(path, self.options):
             return False
         from bpe_more import data
 
@@ -174,14 +197,14 @@ class Corpus(bpe.Corpus):
             table = engine.words(options.special_tokens, pattern)
             # one thread for each 16 MB of text, or for each core if the size isn't known: each thread has its
             # own table, and all tables are merged at the end
-            most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else bpe.MOST_WORKERS
+            most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else workers.MOST_WORKERS
             # one thread collects texts; the smaller their slices are, the sooner the others begin
-            slice_bytes = SLICE_BYTES_IN_C if self.paths else bpe.SLICE_BYTES // 2
+            slice_bytes = SLICE_BYTES_IN_C if self.paths else slicing.SLICE_BYTES // 2
             normalizer = Normalizer(form, options.special_tokens) if form else None
             scan = functools.partial(scan_normalized, table, normalizer, options) if normalizer else table.scan_all
             results = self.run(scan, True, "counting words", slice_bytes, most_workers)
         else:
-            results = self.run(functools.partial(bpe.count_texts, options=options), False, "counting words")
+            results = self.run(functools.partial(count_texts, options=options), False, "counting words")
         with contextlib.closing(results):
             for _, more in results:
                 counts.update(more or {})  # None from C, which has counted in its table
@@ -190,22 +213,22 @@ class Corpus(bpe.Corpus):
         return table if engine else counts
 
 
-def scan_normalized(table: Any, normalizer: Normalizer, options: bpe.Options, texts: Sequence[bytes]) -> Any:
+def scan_normalized(table: Any, normalizer: Normalizer, options: choices.Options, texts: Sequence[bytes]) -> Any:
     """Count the words of normalized texts in a table of C; return the counts of those that Python splits, or None."""
     normalized = list(map(normalizer.normalized, texts))
     table.scan_all([text for text in normalized if text is not None])
     others = [text for text, result in zip(texts, normalized) if result is None]
-    return bpe.count_texts(others, options) if others else None
+    return count_texts(others, options) if others else None
 
 
-def check_column(paths: Iterable[str], options: bpe.Options, is_given: bool = False) -> None:
+def check_column(paths: Iterable[str], options: choices.Options, is_given: bool = False) -> None:
     """Raise an error for a column that would be ignored, because no file has columns. The default may be."""
-    if is_given or options.column not in (None, bpe.Options().column):
+    if is_given or options.column not in (None, choices.Options().column):
         with all_delayed():
             from bpe_more import data
         has_columns = any(data.kind_of(path, options)[0] for path in paths)
         text = "no input has a column {!r:.60}: names must end in {}; standard input is read with --as jsonl"
-        bpe.require(has_columns, text, options.column, ", ".join(data.KINDS))
+        require(has_columns, text, options.column, ", ".join(data.KINDS))
 
 
 def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
@@ -215,26 +238,26 @@ def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> It
     return data.slices_of_arrow(columns, slice_bytes, errors)
 
 
-def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[bpe.Slice]:
+def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
     """Cut a file into slices, which workers read."""
     size = os.stat(path).st_size
     start = 0
     window_start = slice_bytes
     with file_in_errors(path), open(path, "rb") as file:
-        while window_start + bpe.WINDOW_BYTES < size:
+        while window_start + slicing.WINDOW_BYTES < size:
             file.seek(window_start)
-            if cut := bpe.last_cut(file.read(bpe.WINDOW_BYTES), options.pattern, options.special_tokens):
-                yield bpe.Slice(path, start, window_start + cut)
+            if cut := slicing.last_cut(file.read(slicing.WINDOW_BYTES), options.pattern, options.special_tokens):
+                yield slicing.Slice(path, start, window_start + cut)
                 start = window_start + cut
                 window_start = start + slice_bytes
             else:
-                window_start += bpe.WINDOW_BYTES // 2  # windows overlap, because last_cut avoids their ends
-    yield bpe.Slice(path, start, size)
+                window_start += slicing.WINDOW_BYTES // 2  # windows overlap, because last_cut avoids their ends
+    yield slicing.Slice(path, start, size)
 
 
-def slices_of_pipe(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[bpe.Slice]:
+def slices_of_pipe(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
     """Cut standard input, or another file without a size, into slices, which are read here."""
-    for part in bpe.slices_of_file(path, slice_bytes, options):
+    for part in slicing.slices_of_stream(path, slice_bytes, options):
         if part.start_byte == 0:
             check = inputs.check_start if options.column is None else inputs.check_plain
             check(path, part.texts[0][: inputs.START_BYTES])
@@ -243,10 +266,10 @@ def slices_of_pipe(path: str, slice_bytes: int, options: bpe.Options) -> Iterato
 
 def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[SmallFiles]:
     """Collect small files into slices."""
-    files: list[bpe.Slice] = []
+    files: list[slicing.Slice] = []
     n_bytes = 0
     for path in paths:
-        files.append(bpe.Slice(path, 0, os.stat(path).st_size))
+        files.append(slicing.Slice(path, 0, os.stat(path).st_size))
         n_bytes += files[-1].end_byte
         if n_bytes >= slice_bytes or len(files) == SLICE_FILES:
             yield SmallFiles(files)
@@ -261,7 +284,7 @@ def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> I
     start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
     while place + WINDOW_OF_TEXT < len(text) and len(special_tokens) <= MOST_SPECIALS:
         window = text[place : place + WINDOW_OF_TEXT].encode("utf-8")
-        if cut := bpe.last_cut(window, pattern, special_tokens):
+        if cut := slicing.last_cut(window, pattern, special_tokens):
             end = place + len(window[:cut].decode("utf-8"))
             yield start, end
             start, place = end, end + PART_OF_TEXT
@@ -269,193 +292,6 @@ def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> I
             place += step
             step *= 2  # there may be no place at all
     yield start, len(text)
-
-
-def run_tasks(task: Callable[[bpe.Slice], T], slices: Iterator[bpe.Slice], in_threads: bool,
-              most_workers: int) -> Generator[tuple[bpe.Slice, T], None, None]:
-    """Yield (slice, task(slice)) in order, from at most most_workers threads or processes."""
-    first_slices = list(itertools.islice(slices, min(most_workers, 2)))  # with one, cores need not be counted
-    if len(first_slices) == 2:
-        most_workers = min(most_workers, count_cores())
-        first_slices += itertools.islice(slices, max(most_workers - 2, 0))
-    n_workers = min(most_workers, len(first_slices))
-    slices = itertools.chain(first_slices, slices)
-    # If this module was loaded without an entry in sys.modules, worker processes would not find
-    # start_worker there, and the pool would wait for them forever.
-    named = getattr(sys.modules.get(__name__), "start_worker", None) is start_worker
-    pool = None
-    try:
-        if n_workers > 1 and (in_threads or named):
-            with all_delayed():
-                pool = start_threads(n_workers) if in_threads else start_processes(n_workers, task)
-        if pool is None:
-            for part in slices:
-                yield part, task(part)
-            return
-        submissions = (submitted(pool, task, part, in_threads) for part in slices)
-        # Each worker has a slice, and one more slice waits. All slices of a large corpus would fill the memory.
-        waiting = collections.deque(itertools.islice(submissions, n_workers))
-        while waiting:
-            waiting.extend(itertools.islice(submissions, 1))
-            part, result = waiting.popleft()
-            yield part, result()
-    finally:
-        if pool is not None:
-            shut_down(pool)
-
-
-def count_cores() -> int:
-    """Return how many cores this process may use, in a container, too."""
-    return min(bpe.count_cores(), cores_of_quota())
-
-
-@functools.lru_cache(maxsize=1)
-def cores_of_quota() -> int:
-    """Return how many cores a container's share of time is worth, or MOST_WORKERS if it has no limit."""
-    for names in ["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]:  # control groups 2 and 1
-        with contextlib.suppress(OSError, ValueError):  # the quota may be "max", or -1
-            texts = []
-            for name in names:
-                with open(f"/sys/fs/cgroup/{name}", encoding="ascii") as file:
-                    texts.append(file.read())
-            quota, period = map(int, " ".join(texts).split())
-            if quota > 0:
-                return -(-quota // period)  # rounded up
-    return bpe.MOST_WORKERS
-
-
-def start_threads(n_threads: int) -> concurrent.futures.Executor | None:
-    """Return a pool whose threads all run, or None if the system refuses one."""
-    pool = None
-    started = False
-    starting = threading.Lock()
-
-    def wait() -> None:  # it keeps each thread busy: a pool starts no new thread while one is idle
-        with starting:
-            pass
-
-    starting.acquire()
-    try:
-        import concurrent.futures  # fails if the main thread has ended
-
-        pool = concurrent.futures.ThreadPoolExecutor(n_threads)
-        # A pool starts a thread when it gets a task. If that fails, it keeps the task, and another thread
-        # may run it: so no task that counts words comes before all threads are there.
-        for _ in range(n_threads):
-            pool.submit(wait)
-        started = True
-    except (RuntimeError, ImportError, MemoryError):
-        pass
-    finally:
-        starting.release()
-    if pool is not None and not started:
-        pool.shutdown()
-    return pool if started else None
-
-
-def start_processes(n_processes: int, task: Callable[[bpe.Slice], object]) -> concurrent.futures.Executor | None:
-    """Return a pool of processes that have a task, or None if it can't start.
-
-    Daemon processes may have no children, some systems have no semaphores, and others no more room.
-    """
-    pool = None
-    # Each process has a thread, and the pool has two. If they had no room, it would wait forever.
-    threads = start_threads(2 * n_processes + 2)
-    if threads is None:
-        return None
-    threads.shutdown()
-    try:
-        import concurrent.futures
-        import multiprocessing
-
-        context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-        stopped, stop = context.Pipe(duplex=False)
-        # a process gets the task once, at its start: a vocabulary is large
-        pool = concurrent.futures.ProcessPoolExecutor(n_processes, context, start_worker, (task, stopped))
-        pool.stop = functools.partial(stop.send_bytes, b"stop")  # type: ignore[attr-defined]
-        pool.submit(os.getpid)  # starts them
-    except Exception as error:
-        if "bootstrapping" in str(error):  # this is a worker that loads a script without a guard
-            raise
-        if pool is not None:
-            for process in (pool._processes or {}).values():  # those that did start
-                process.kill()
-                process.join()
-            pool.shutdown(wait=False)
-        return None
-    return pool
-
-
-def submitted(pool: concurrent.futures.Executor, task: Callable[[bpe.Slice], T], part: bpe.Slice,
-              in_threads: bool) -> tuple[bpe.Slice, Callable[[], T]]:
-    """Hand a slice to a pool; return it, and a function that waits for its result."""
-    import concurrent.futures  # the pool has imported both, while signals were delayed
-    import queue
-
-    # If Ctrl-C interrupts a method of the pool, or of a future that isn't done, this thread may
-    # keep a lock for which a worker waits forever. A SimpleQueue is written in C, and can't be
-    # interrupted halfway.
-    done: queue.SimpleQueue[concurrent.futures.Future[T]] = queue.SimpleQueue()
-    try:
-        with all_delayed():
-            pool.submit(task if in_threads else run_in_worker, part).add_done_callback(done.put)
-    except concurrent.futures.BrokenExecutor:  # a worker was killed
-        raise
-    except RuntimeError:  # the main thread has ended since the pool started, so it takes no more tasks
-        return part, functools.partial(task, part)
-    return part, lambda: done.get().result()
-
-
-def shut_down(pool: concurrent.futures.Executor) -> None:
-    """End a pool. Tasks that run in threads are finished; those in processes are interrupted."""
-    if hasattr(pool, "stop"):
-        pool.stop()
-    pool.shutdown(cancel_futures=True)
-
-
-class Worker:
-    """What a worker process has: its task, and whether it runs, and whether it must stop."""
-
-    task: Any
-    busy = stopped = False
-
-
-def start_worker(task: Callable[[bpe.Slice], object], stopped: Any) -> None:
-    """Prepare a worker process: stop when the parent says so in a pipe, and exit when it dies."""
-    import _thread
-    import multiprocessing.connection
-
-    def interrupt(*_: object) -> None:
-        Worker.stopped = True
-        if Worker.busy:  # else it may be sending a result
-            raise KeyboardInterrupt
-
-    def watch_parent() -> None:
-        parent: Any = multiprocessing.parent_process()
-        if stopped in multiprocessing.connection.wait([stopped, parent.sentinel]):
-            _thread.interrupt_main()  # which calls interrupt() there
-        parent.join()
-        os._exit(1)
-
-    Worker.task, Worker.busy, Worker.stopped = task, False, False  # the parent may be a worker, too
-    signal.signal(signal.SIGINT, interrupt)
-    if callable(signal.getsignal(signal.SIGTERM)):  # main() has set it before the fork
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if os.name == "posix":
-        # A worker that dies while it sends a result blocks the pool, so Ctrl-C must not reach it
-        os.setsid()
-    threading.Thread(target=watch_parent, daemon=True).start()
-
-
-def run_in_worker(part: bpe.Slice) -> Any:
-    """Run the task of this worker process. Raises KeyboardInterrupt if it must stop."""
-    Worker.busy = True
-    try:
-        if Worker.stopped:
-            raise KeyboardInterrupt
-        return Worker.task(part)
-    finally:
-        Worker.busy = False
 
 
 def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
@@ -470,7 +306,7 @@ def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tu
         try:
             texts = tuple(map(read_part, part))
             marked = [file.name for file, text in zip(part, texts) if text.startswith(codecs.BOM_UTF8)]
-            return n_bytes, bpe.run_task(work, errors, bpe.Slice("", 0, n_bytes, texts)), marked
+            return n_bytes, slicing.apply_to_texts(work, errors, slicing.Slice("", 0, n_bytes, texts)), marked
         except (OSError, ValueError):
             for file in part:
                 run_task(work, errors, file)  # the first one with an error raises it, with its place
@@ -478,24 +314,37 @@ def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tu
     texts = part.texts or (read_part(part),)
     is_start = part.first_text is None and part.start_byte == 0
     marked = [part.name] if is_start and texts[0].startswith(codecs.BOM_UTF8) else []
-    return part.end_byte - part.start_byte, bpe.run_task(work, errors, part._replace(texts=texts)), marked
+    return part.end_byte - part.start_byte, slicing.apply_to_texts(work, errors, part._replace(texts=texts)), marked
 
 
-def read_part(part: bpe.Slice) -> bytes:
+def read_part(part: slicing.Slice) -> bytes:
     """Read the bytes of a slice of a file."""
     n_bytes = part.end_byte - part.start_byte
     with file_in_errors(part.name), open(part.name, "rb") as file:
         file.seek(part.start_byte)
         data = file.read(n_bytes)
     place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
-    bpe.require(len(data) == n_bytes, "{}: the file has fewer bytes now", place)
+    require(len(data) == n_bytes, "{}: the file has fewer bytes now", place)
     if part.start_byte == 0:
         inputs.check_start(part.name, data[: inputs.START_BYTES])
     return data
 
 
-class WordTable(bpe.WordTable):
-    """Words and their counts, in Python."""
+class WordTable(collections.Counter[bytes]):
+    """Words and their counts. Tables in C have add(), copy(), which returns a dict, and len() as well."""
+
+    n_bytes = 0  # in words, counting every occurrence
+
+    def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
+        """Add the counts of words. Raises OverflowError if C's numbers of 64 bits could not hold those of pairs."""
+        n_bytes = self.n_bytes
+        for word, count in pairs:
+            number = operator.index(count)  # a sum of numpy's integers would wrap around
+            self[word] += number
+            n_bytes += len(word) * number
+        self.n_bytes = n_bytes
+        if n_bytes >= 2**63:
+            raise OverflowError("2**63 bytes of words or more, counting every occurrence")
 
     def totals(self, least: int = 1) -> tuple[int, int, int]:
         """Return (distinct words, words, bytes in words) of the words that occur at least `least` times."""
@@ -503,38 +352,27 @@ class WordTable(bpe.WordTable):
         return len(words), sum(count for _, count in words), sum(len(word) * count for word, count in words)
 
 
-def new_table(options: bpe.Options) -> Any:
+def new_table(options: choices.Options) -> Any:
     """Return an empty table of words: C's, whose pattern is not used, unless C only learns, or is not used."""
-    engine = bpe.engine_for(options)
-    return engine.words((), "gpt2") if engine and not engine.lacks else WordTable()
+    engine = choices.engine_for(options)
+    return engine.words((), "gpt2") if engine and not engine.only_learns else WordTable()
 
 
-find_engine_at_once: Any = bpe.find_engine.__wrapped__
-
-
-@functools.cache
-def find_engine() -> tuple[Any, str]:
-    """Do the same as bpe.find_engine, for which the exception of a signal's handler would be why there is no engine."""
-    with all_delayed():
-        return find_engine_at_once()  # type: ignore[no-any-return]
-
-
-def scanning_engine(options: bpe.Options) -> Any:
+def scanning_engine(options: choices.Options) -> Any:
     """Return the C engine if it can split text by the pattern of a call, else None."""
-    engine = bpe.engine_for(options)
-    return None if engine is None or engine.pattern(options.pattern)[1] else engine
+    engine = choices.engine_for(options)
+    return None if engine is None or engine.declines(options.pattern) else engine
 
 
 def lacking_in_c(pattern: Any) -> str:
     """Return what a pattern has that C can't scan, or "". A normal form doesn't count: Python normalizes first."""
-    engine, _ = bpe.find_engine()
-    return engine.pattern(after_form(pattern)[1])[1] if engine else ""
+    engine, _ = choices.find_engine()
+    return engine.declines(after_form(pattern)[1]) if engine else ""
 
 
-learn_without_progress = bpe.learn  # of which learn() below takes the place
 
 
-def learn(table: Any, options: bpe.Options) -> Iterator[bpe.Learned]:
+def learn(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
     """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
     merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
     merges = learn_without_progress(table, options)
@@ -543,8 +381,8 @@ def learn(table: Any, options: bpe.Options) -> Iterator[bpe.Learned]:
 
 def special_counter(special_tokens: Sequence[str], in_threads: bool) -> Callable[[Sequence[bytes]], int]:
     """Return a function that counts special tokens in texts: C's, or for other processes one that they can get."""
-    engine = bpe.find_engine()[0] if in_threads else None
-    if engine and not engine.lacks:
+    engine = choices.find_engine()[0] if in_threads else None
+    if engine and not engine.only_learns:
         return engine.special_counter(special_tokens)  # type: ignore[no-any-return]
     return functools.partial(count_specials, bpe.special_token_finder(tuple(special_tokens)))
 
@@ -559,9 +397,9 @@ def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes
     ids = []
     for name, token in (("begin", begin), ("end", end)):
         known = token is None or token in tokenizer.special_ids
-        bpe.require(known, "{} must be a special token, not {!r}", name, token)
+        require(known, "{} must be a special token, not {!r}", name, token)
         shared = token is not None and token in tokenizer._shared.values()
-        bpe.require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
+        require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
         n_bytes = 0 if token is None else tokenizer._id_bytes
         ids.append(tokenizer.special_ids.get(token, 0).to_bytes(n_bytes, sys.byteorder))
     return ids
@@ -589,20 +427,20 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     """
     name, id_bytes = os.fspath(output), tokenizer._id_bytes
     rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
-    bpe.require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
+    require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
     if name.endswith(".bin") and id_bytes > 2:
         most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
         raise ValueError(f"{most}; use a name that ends in .npy")
     check_outputs([output], [*corpus.paths, *inputs])
     folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
-    bpe.require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
+    require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
     begin, end = borders = border_ids(tokenizer, corpus.begin, corpus.end)
     if any(borders):
         tokenizer = tokenizer.ordinary
     in_python = corpus.options.engine == "python"
     encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
     encode_texts = functools.partial(encode_leaving_out, encoder, f"u{id_bytes}", corpus.options.errors)
-    in_threads = not isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder)
+    in_threads = encoder.in_c
     count = special_counter(corpus.counted, in_threads) if corpus.counted else None
     task = functools.partial(encode_and_count, encode_texts, count)
     results = corpus.run(task, in_threads, "encoding")
@@ -696,3 +534,64 @@ def say(text: str, name: str = "stderr") -> None:
         replacement: Any = open(os.devnull, "w")  # noqa: SIM115
         replacement.error = error
         setattr(sys, name, replacement)
+
+
+
+
+def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[slicing.Slice]:
+    """Collect texts into slices."""
+    encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
+    if errors == "replace":
+        encode = functools.partial(slicing.to_utf8, errors=errors)
+    collected: list[bytes] = []
+    n_bytes = 0
+    if isinstance(texts, Mapping):
+        keys = ", ".join(map(repr, texts))
+        raise TypeError(f"texts must be an iterable of strings, not a {type(texts).__name__} with the keys {keys:.200}")
+    texts = iter(texts)
+    for number, text in enumerate(texts):
+        try:
+            utf8 = encode(text)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
+        except TypeError:
+            if number == 0 and slicing.is_arrow(text):
+                yield from slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
+                return
+            raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
+        collected.append(utf8)
+        n_bytes += len(utf8)
+        if n_bytes >= slice_bytes or len(collected) == slicing.SLICE_TEXTS:
+            yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+            collected = []
+            n_bytes = 0
+    if collected:
+        yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+
+
+def count_texts(texts: Iterable[bytes], options: choices.Options) -> dict[bytes, int]:
+    """Return the count of each word in texts."""
+    counts: collections.Counter[str] = collections.Counter()
+    for utf8 in texts:
+        pieces = bpe.special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))
+        for text in pieces[::2]:  # the others are special tokens
+            counts.update(steps.find_words(text, options.pattern))
+    return {word.encode("utf-8"): count for word, count in counts.items()}
+
+
+def learn_without_progress(table: WordTable, options: choices.Options) -> Iterator[bpe.Learned]:
+    """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
+    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
+    engine = choices.engine_for(options)
+    learn_with = engine.learn if engine else learn_in_python
+    return learn_with(table, merges_wanted, options.min_frequency, options.min_word_count)
+
+
+def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int,
+                    min_word_count: int = 1) -> Iterator[bpe.Learned]:
+    """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
+    words = {word: count for word, count in table.items() if count >= min_word_count}
+    table.clear()  # the learner needs the memory
+    merges = itertools.islice(bpe.learn_from_bytes(words), merges_wanted)
+    # no merge has a higher count than the one before it
+    return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)

@@ -12,7 +12,8 @@ from array import array
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-import bpe
+from bpe_more import corpora
+from bpe_more.checks import require
 from bpe_more.urls import DIGEST_BYTES, checksum, read
 
 
@@ -30,14 +31,14 @@ def packed(n_bytes: int, parts: Iterable[Any]) -> bytes:
 def unpack(part: bytes) -> tuple[bytes, array[int], array[int]]:
     """Return the words of a part, concatenated, their lengths and their counts. Raises ValueError if it is damaged."""
     size, data = int.from_bytes(part[DIGEST_BYTES:][:8], "big"), part[DIGEST_BYTES + 8 :]
-    bpe.require(part[:DIGEST_BYTES] == checksum(part[DIGEST_BYTES:]), "damaged counts")
+    require(part[:DIGEST_BYTES] == checksum(part[DIGEST_BYTES:]), "damaged counts")
     try:
         data = zlib.decompress(data)
     except zlib.error:
         raise ValueError("damaged counts") from None
     lengths, counts, words = array("Q", data[:size]), array("Q", data[size : 2 * size]), data[2 * size :]
     # C trusts the lengths
-    bpe.require(len(lengths) == len(counts) and sum(lengths) == len(words), "damaged counts")
+    require(len(lengths) == len(counts) and sum(lengths) == len(words), "damaged counts")
     return words, lengths, counts
 
 
@@ -45,7 +46,7 @@ def add_part(table: Any, part: bytes | None) -> None:
     """Add what pack() has returned to a table. There is no part after an error, which the driver raises."""
     if part is not None:
         words, lengths, counts = unpack(part)
-        if isinstance(table, bpe.WordTable):
+        if isinstance(table, corpora.WordTable):
             places = itertools.pairwise(itertools.accumulate(lengths, initial=0))
             table.add(zip((words[start:end] for start, end in places), counts))
         else:
@@ -61,10 +62,10 @@ def file_of(start: bytes, parts: Sequence[bytes]) -> bytes:
 def add_part_of_file(table: Any, path: str, start: bytes, n_parts: int, number: int) -> None:
     """Add a part of a file to a table. Raises ValueError with the file if it is damaged, or another one."""
     header = read(path, 0, len(start) + DIGEST_BYTES + 8 * n_parts)
-    bpe.require(header.startswith(start), "{} has counts of other files or options: delete it", path)
+    require(header.startswith(start), "{} has counts of other files or options: delete it", path)
     digest, lengths = header[len(start) :][:DIGEST_BYTES], header[len(start) + DIGEST_BYTES :]
     try:
-        bpe.require(digest == checksum(lengths), "other lengths")
+        require(digest == checksum(lengths), "other lengths")
         places = list(itertools.accumulate(array("Q", lengths), initial=len(header)))
         add_part(table, read(path, places[number], places[number + 1]))
     except ValueError:

@@ -22,9 +22,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import bpe
-from bpe_more import inputs
-from bpe_more.outputs import all_delayed
+from bpe_more import choices, inputs, slicing
+from bpe_more.checks import require
+from bpe_more.signals import all_delayed
 
 
 def plain_json(line: bytes) -> Any:
@@ -128,7 +128,7 @@ def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> It
 def arrays_of(column: Any) -> Iterator[Any]:
     """Yield the arrays of a column, a table or a stream."""
     pyarrow = package("pyarrow", "text in Arrow's memory")
-    bpe.require(bpe.is_arrow(column), "after a column of Arrow, texts has a {}", type(column).__name__)
+    require(slicing.is_arrow(column), "after a column of Arrow, texts has a {}", type(column).__name__)
     if not hasattr(column, "__arrow_c_stream__"):
         arrays: Any = [pyarrow.array(column)]
     else:
@@ -142,7 +142,7 @@ def arrays_of(column: Any) -> Iterator[Any]:
             continue
         names = ", ".join(field.name for field in rows.type)
         way = "select one of them, as in texts=table['text']"
-        bpe.require(len(rows.type) == 1, "texts must be one column, not {:.200}; {}", names or "none", way)
+        require(len(rows.type) == 1, "texts must be one column, not {:.200}; {}", names or "none", way)
         yield rows.flatten()[0]
 
 
@@ -160,7 +160,7 @@ def checked_blocks(place: Callable[[int], str], arrays: Iterable[Any], slice_byt
                    row: int) -> Iterator[Any]:
     """Yield arrays as arrays of bytes without nulls; `row` is the number of the first text."""
     for column in filter(len, arrays):
-        bpe.require(is_text(column.type), "{}: text must be a str, not {}", place(row), column.type)
+        require(is_text(column.type), "{}: text must be a str, not {}", place(row), column.type)
         with errors_in(place(row)):
             for block in blocks_of(column, slice_bytes):
                 if block.null_count and errors != "replace":
@@ -177,7 +177,7 @@ def neighbors(blocks: Iterable[Any], slice_bytes: int) -> Iterator[list[Any]]:
     for block in blocks:
         n_bytes += block.nbytes
         n_texts += len(block)
-        is_more = n_bytes > slice_bytes or n_texts > bpe.SLICE_TEXTS
+        is_more = n_bytes > slice_bytes or n_texts > slicing.SLICE_TEXTS
         if collected and (is_more or block.type != collected[0].type):
             yield collected
             collected = []
@@ -205,12 +205,12 @@ def blocks_of(column: Any, slice_bytes: int) -> Iterator[Any]:
     elif str(words.type) in ("binary", "large_binary"):
         yield words
         return
-    for start in range(0, len(column), bpe.SLICE_TEXTS):
+    for start in range(0, len(column), slicing.SLICE_TEXTS):
         if indices is None:
-            part = words.slice(start, bpe.SLICE_TEXTS)
+            part = words.slice(start, slicing.SLICE_TEXTS)
             sizes = lengths_of(part)
         else:
-            part = indices.slice(start, bpe.SLICE_TEXTS)
+            part = indices.slice(start, slicing.SLICE_TEXTS)
             sizes = [0 if number is None else lengths[number] for number in part.to_pylist()]
         ends = list(itertools.accumulate(sizes, initial=0))
         row = 0
@@ -249,20 +249,20 @@ def cut(block: Any, slice_bytes: int) -> Iterator[Texts]:
     row = 0
     while row < len(block):
         start = ends[row]
-        stop = bisect.bisect_left(ends, start + slice_bytes, row + 1, min(row + bpe.SLICE_TEXTS, len(block)))
+        stop = bisect.bisect_left(ends, start + slice_bytes, row + 1, min(row + slicing.SLICE_TEXTS, len(block)))
         yield Texts(data[start : ends[stop]], array("Q", map((-start).__add__, ends[row + 1 : stop + 1])))
         row = stop
 
 
-def kind_of(path: str, options: bpe.Options) -> tuple[str, str]:
+def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
     """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file."""
     kinds = "|".join(map(re.escape, KINDS))
     match = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())
-    kind, packing = match.groups("") if match and bpe.is_data(path, options) else ("", "")
+    kind, packing = match.groups("") if match and slicing.is_data(path, options) else ("", "")
     return ("" if options.column is None and kind not in COLUMNAR else kind), packing
 
 
-def check_files(paths: Iterable[str], options: bpe.Options) -> None:
+def check_files(paths: Iterable[str], options: choices.Options) -> None:
     """Raise an error for a missing package, or a file of columns without the right one, before any file is read."""
     for path in paths:
         kind, packing = kind_of(path, options)
@@ -270,13 +270,13 @@ def check_files(paths: Iterable[str], options: bpe.Options) -> None:
             package("zstandard", path)
         if kind in COLUMNAR:
             text = "{} is compressed: decompress it first, because {} files aren't read so"
-            bpe.require(not packing, text, path, kind)
+            require(not packing, text, path, kind)
             inputs.check_file(path, FORMATS[kind])
             opened = open_parquet if kind == ".parquet" else open_arrow
             opened(path, options.column)
 
 
-def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[Any]:
+def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Any]:
     """Cut a file into slices."""
     kind, packing = kind_of(path, options)
     with errors_in(path):
@@ -289,9 +289,9 @@ def slices_of_file(path: str, slice_bytes: int, options: bpe.Options) -> Iterato
             yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options.column)
         else:
             start = 0
-            blocks = checked_start(path, unpacked(path, packing, bpe.WINDOW_BYTES // 2))
-            for data in bpe.cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
-                yield bpe.Slice(path, start, start + len(data), (data,))
+            blocks = checked_start(path, unpacked(path, packing, slicing.WINDOW_BYTES // 2))
+            for data in slicing.cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
+                yield slicing.Slice(path, start, start + len(data), (data,))
                 start += len(data)
 
 
@@ -305,7 +305,7 @@ def checked_start(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
     """Yield the bytes of a file, unpacked. Zstandard may have any number of frames, and windows of any size."""
-    is_stdin = path in bpe.STDIN
+    is_stdin = path in inputs.STDIN
     with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
         inputs.check_start(path, file.peek(inputs.START_BYTES), FORMATS[packing])
         if packing != ".zst":
@@ -321,7 +321,7 @@ def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
                     yield block
                 rest = frame.unused_data
                 frame = None if frame.eof else frame
-        bpe.require(frame is None, "{}: the file ends too early", path)
+        require(frame is None, "{}: the file ends too early", path)
 
 
 def open_arrow(path: str, column: str | None) -> Any:
@@ -334,7 +334,7 @@ def open_arrow(path: str, column: str | None) -> Any:
         file = pyarrow.OSFile(path)  # not mapped into memory, where another program could change it
         start = file.read(6)
         is_stream = start[:4] == b"\xff\xff\xff\xff"
-        bpe.require(is_stream or start == b"ARROW1", "{}: not a file of Arrow, or a stream", path)
+        require(is_stream or start == b"ARROW1", "{}: not a file of Arrow, or a stream", path)
         opened = ipc.open_stream if is_stream else ipc.open_file
         file.seek(0)
         schema = opened(file).schema
@@ -366,7 +366,7 @@ def check_column(path: str, schema: Any, column: str | None) -> None:
     """Raise ValueError if a schema of Arrow has no such column of strings."""
     kinds = {field.name: field.type for field in schema}
     strings = [name for name, kind in kinds.items() if is_text(kind)]
-    bpe.require(column in strings, "{}: {}", path, no_strings(column, strings, str(kinds.get(column, ""))))
+    require(column in strings, "{}: {}", path, no_strings(column, strings, str(kinds.get(column, ""))))
 
 
 def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> str:
@@ -377,14 +377,14 @@ def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> st
     return f"{text}: {others:.200} (choose with column=, or --column)"
 
 
-def slices_of_parquet(path: str, slice_bytes: int, options: bpe.Options) -> Iterator[Rows]:
+def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Rows]:
     """Cut a Parquet file into slices: row groups, which workers read, and parts of large ones, which are read here."""
     column = options.column
     with open_parquet(path, column) as file:
         leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
         row = 0
         for numbers, size, n_rows in groups_of(file.metadata, leaf, slice_bytes):
-            most = bpe.SLICE_TEXTS
+            most = slicing.SLICE_TEXTS
             is_large = size > GROUP_BYTES or n_rows > most
             # A group of 8 MB has few rows of 1 KB or more: to look at its dictionary would take as long as to read it.
             if len(numbers) == 1 and n_rows * size > REPEATED_BYTES and (is_large or size < n_rows << 10):
@@ -420,7 +420,7 @@ def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[tuple[list
         group_size = group.column(leaf).total_uncompressed_size
         most_repeated = group_size * group.num_rows  # if each row repeats one long text
         is_more = size + group_size > slice_bytes or repeated + most_repeated > REPEATED_BYTES
-        if numbers and (is_more or n_rows + group.num_rows > bpe.SLICE_TEXTS):
+        if numbers and (is_more or n_rows + group.num_rows > slicing.SLICE_TEXTS):
             yield numbers, size, n_rows
             numbers = []
             size = n_rows = repeated = 0
@@ -470,7 +470,7 @@ def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
         start += block
     start = start.removeprefix(BOM)
     text = "{}: a JSON array, not an object in each line; jq -c '.[]' converts it; {}"
-    bpe.require(not start.lstrip().startswith(b"["), text, path, AS_TEXT)
+    require(not start.lstrip().startswith(b"["), text, path, AS_TEXT)
     yield start
     yield from blocks
 
@@ -504,7 +504,7 @@ def rows_of_some(lines: Iterable[bytes]) -> list[Any]:
     texts = list(map(bytes.decode, lines))
     # For "", and for a letter, scan_json raises StopIteration, which ends map(): then there are fewer rows than lines.
     rows = list(map(scan_json, texts, itertools.repeat(0)))
-    bpe.require([end for _, end in rows] == list(map(len, texts)), "not a value in each line")
+    require([end for _, end in rows] == list(map(len, texts)), "not a value in each line")
     return [row for row, _ in rows]
 
 
@@ -533,12 +533,12 @@ def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
         row = fast_json(line)
     except (ValueError, RecursionError):  # orjson refuses halves of surrogates, and doesn't say where UTF-8 is invalid
         row = json.loads(line.decode("utf-8", errors))
-    bpe.require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
+    require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
     text = row.get(column)
     if text is None and (errors == "replace" or column in row):
-        bpe.require(errors == "replace", "text must be a str, not null; {} an empty one", WAY)
+        require(errors == "replace", "text must be a str, not null; {} an empty one", WAY)
         return b""
     if not isinstance(text, str):
         strings = [name for name, value in row.items() if isinstance(value, str)]
         raise ValueError(no_strings(column, strings, type(text).__name__ if column in row else ""))
-    return bpe.to_utf8(text, errors)
+    return slicing.to_utf8(text, errors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import itertools
@@ -9,17 +10,22 @@ import mmap
 import types
 import warnings
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import regex
 
 import build_ffi
+from bpe_more import signals, workers
 
 # each after those that it uses
 C_FILES = ("bpe_extend.c", "bpe_shared.c", "bpe_words.c", "bpe_encode.c", "bpe_lists.c")
 NO_ID = 2**32 - 1  # of a byte without a token
 BYTES_TO_KNOW = 2  # bytes of text for each token, after which an encoder finds the words that are tokens
+THREAD_BYTES = 16 << 20  # of files for each thread that counts: each has its own table, and merging them takes time
+LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
+PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
+MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 MOST_IN_TURN = 8  # steps of a pattern that C takes one after another; each one needs 8 KB of the stack
 
 
@@ -31,8 +37,9 @@ class Engine(build_ffi.Engine):
     with bpe_KIND_free.
     """
 
-    def __init__(self, module: Any, named: Mapping[str, str]) -> None:
+    def __init__(self, module: Any, named: Mapping[str, str], last_cut: Any) -> None:
         super().__init__(module, "")
+        self.last_cut = last_cut
         self.named = named  # {name of a pattern: expression}
         self.new = self.ffi.new_allocator(should_clear_after_alloc=False)  # for arrays that C fills
         self.words = functools.partial(Words, self)  # (special_tokens, pattern): create an empty table of words
@@ -62,9 +69,7 @@ class Engine(build_ffi.Engine):
 
     def new_pattern(self, pattern: str | tuple[str, ...]) -> tuple[Any, str]:
         """Make the tables of a custom pattern."""
-        from bpe_more import outputs
-
-        with outputs.all_delayed():
+        with signals.all_delayed():
             from bpe_more import machine, patterns  # only now: named patterns have theirs since the build
         try:
             fields = machine.fields_of(patterns.automaton_of(pattern))
@@ -90,6 +95,22 @@ class Engine(build_ffi.Engine):
             copy.earlier = made[-1][0] if made else self.ffi.NULL
             made.append((copy, tables))
         return self.ffi.gc(copy, lambda _: made.clear()), ""  # as above
+
+    def declines(self, pattern: Any) -> str:
+        """Return why C can't scan a pattern, or ""."""
+        return self.pattern(pattern)[1]
+
+    def count(self, slices: Iterator[Any], pattern: Any, special_tokens: Sequence[str], n_threads: int) -> Words:
+        """Count the words of slices in a table, in threads."""
+        table = self.words(special_tokens, pattern)
+        ahead = list(itertools.islice(slices, 1))
+        if ahead and not ahead[0].texts:  # parts of files, which are small as long as they aren't read
+            ahead += itertools.islice(slices, n_threads * THREAD_BYTES // (1 << 20))
+            n_threads = min(n_threads, sum(part.end - part.start for part in ahead) // THREAD_BYTES + 1)
+        slices = itertools.chain(ahead, slices)
+        with contextlib.closing(in_threads(lambda part: part.apply(table.scan_all), slices, n_threads)) as results:
+            collections.deque(results, maxlen=0)
+        return table
 
     def cuts(self, pattern: str | tuple[str, ...], window: bytes) -> Iterator[int]:
         """Yield the places at which a window can be cut, the last one first, as indexes of its text."""
@@ -223,6 +244,13 @@ def new_block(n_bytes: int) -> Any:
     return bytearray(n_bytes)
 
 
+def in_threads(task: Any, items: Iterator[Any], n_threads: int) -> Generator[Any, None, None]:
+    """Yield task(item) for each item, in order, from threads."""
+    with contextlib.closing(workers.run_tasks(task, items, True, n_threads)) as results:
+        for _, result in results:
+            yield result
+
+
 class Words:
     """Words and their counts in C. A call that scans takes a table that no other call uses; they are merged later."""
 
@@ -308,6 +336,13 @@ class Words:
         sums = self.sums(self.handle(), min(least, 2**64 - 1))
         return sums.words, sums.all_words, sums.all_bytes
 
+    def __len__(self) -> int:
+        return self.totals()[0]
+
+    def items(self) -> Any:
+        """The words and their counts, in any order."""
+        return self.copy().items()
+
     def copy(self) -> dict[bytes, int]:
         """The words and their counts, in any order."""
         blob, lengths, counts = self.get(self.handle())
@@ -316,26 +351,30 @@ class Words:
 
 
 class Encoder:
-    """The vocabulary of a models.Tokenizer in the C engine, which any number of threads can share."""
+    """The vocabulary of a tokenizer in the C engine, which any number of threads can share."""
+
+    in_c = True
+    most_threads = workers.MOST_WORKERS
 
     def __init__(self, engine: Engine, tokenizer: Any) -> None:
         self.engine = engine
         self.blocks: list[Any] = []  # for list_of(): fresh memory is slower
         self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
         self.free: list[Any] = []  # which no call is using
+        self.pattern_name, self.special_tokens = tokenizer.pattern, tuple(tokenizer.special_ids)
         self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
-        specials = engine.special_arguments(tokenizer._special_ids)
+        specials = engine.special_arguments(tokenizer.special_ids)
         self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
         self.to_know: list[Any] = []  # words, as bpe_encoder_know takes them, until it is called
         self.knows = False
         self.handle = self.new_handle(tokenizer)
 
         # lists are made of these int objects, because new ones take longer than encoding does
-        n = max(tokenizer._vocab, default=0) + 1
+        n = max(tokenizer.vocab, default=0) + 1
         self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
         self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
         # Its cache is one that encode_short may use, and NULL while a call uses it.
-        bytes_left = BYTES_TO_KNOW * len(tokenizer._vocab) if self.to_know else 0
+        bytes_left = BYTES_TO_KNOW * len(tokenizer.vocab) if self.to_know else 0
         self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses, bytes_left))
         functions: list[Any] = []  # to which C adds three, by the address of the list
         engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
@@ -345,18 +384,18 @@ class Encoder:
 
     def new_handle(self, tokenizer: Any) -> Any:
         """Create the encoder in C, where the bytes are the tokens 0 to 255; others come after them."""
-        engine, merge_ids = self.engine, tokenizer._merge_ids
-        whole, specials = tokenizer._whole_words, tokenizer._special_ids.values()
-        of_bytes = [tokenizer._ids.get(bytes([byte]), NO_ID) for byte in range(256)]
-        longer = set(tokenizer._ids.values()).difference(of_bytes)
+        engine, merge_ids = self.engine, tokenizer.merge_ids
+        whole, specials = getattr(tokenizer, "whole_words", {}), tokenizer.special_ids.values()
+        of_bytes = [tokenizer.ids.get(bytes([byte]), NO_ID) for byte in range(256)]
+        longer = set(tokenizer.ids.values()).difference(of_bytes)
         words = sorted(longer.intersection(whole.values()) if whole else longer.difference(specials))
         others = sorted(longer.difference(words))  # which merges may use, too
-        token_of = tokenizer._vocab.__getitem__
+        token_of = tokenizer.vocab.__getitem__
         tokens = engine.words_with_ids(list(map(token_of, words + others)), words + others)
         ids = array("I", of_bytes + words + others)
 
         merges = array("I", getattr(merge_ids, "numbers", itertools.chain.from_iterable(merge_ids)))
-        n = max(tokenizer._vocab, default=-1) + 1
+        n = max(tokenizer.vocab, default=-1) + 1
         has_gaps = n > 4 * len(ids)
         numbers: Any = {} if has_gaps else array("I", bytes(4 * n))
         for number, token_id in enumerate(ids):
@@ -384,7 +423,56 @@ class Encoder:
             self.engine.check(self.engine.lib.bpe_encoder_know(self.handle, *tokens[:3], n, False))
             self.knows = True
 
-    def encode(self, data: bytes) -> list[int]:
+    def encode(self, text: str) -> list[int]:
+        """Encode text, the parts of a long one in threads. Raises ValueError for a byte without a token."""
+        if len(text) >= LONG_TEXT:
+            with contextlib.suppress(ValueError):  # raised below, with its place in the text
+                return self.encode_parts(text)
+        data = text.encode("utf-8")
+        ids: list[int] | None = self.encode_short(data)
+        return self.encode_texts([data])[0] if ids is None else ids
+
+    def encode_parts(self, text: str) -> list[int]:
+        """Encode a long text in parts, in threads."""
+
+        def encode_part(part: tuple[int, int]) -> bytes:
+            start, end = part
+            ids, _ = self.encode_texts([text[start:end].encode("utf-8")], "u4")
+            return ids  # type: ignore[no-any-return]
+
+        results: Any = workers.run_tasks(encode_part, self.parts_of(text), True, workers.MOST_WORKERS)
+        with contextlib.closing(results):
+            return self.list_of(((end, ids) for (_, end), ids in results), len(text))
+
+    def parts_of(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield (start, end) of the parts of a long text, cut where no word changes."""
+        start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
+        while place + WINDOW_OF_TEXT < len(text) and len(self.special_tokens) <= MOST_SPECIALS:
+            window = text[place : place + WINDOW_OF_TEXT]
+            if cut := self.engine.last_cut(window, self.pattern_name, self.special_tokens):
+                yield start, place + cut
+                start, place = place + cut, place + cut + PART_OF_TEXT
+            else:
+                place += step
+                step *= 2  # there may be no place at all
+        yield start, len(text)
+
+    def encode_batch(self, slices: Iterator[Any], n_threads: int) -> list[list[int]]:
+        """Encode the texts of slices; return a list of ids for each text."""
+        pause = self.pause_collector()  # until it is freed
+        try:
+            results = in_threads(lambda part: part.apply(self.encode_texts), slices, n_threads)
+            with contextlib.closing(results):
+                return list(itertools.chain.from_iterable(results))
+        finally:
+            del pause
+
+    def encode_slices(self, slices: Iterator[Any], typecode: str, n_threads: int) -> Iterator[bytes]:
+        """Yield the bytes of an array of ids for each slice."""
+        encode = functools.partial(self.encode_texts, kind={"H": "u2", "I": "u4"}[typecode])
+        return in_threads(lambda part: part.apply(encode)[0], slices, n_threads)
+
+    def encode_utf8(self, data: bytes) -> list[int]:
         """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
         ids: list[int] | None = self.encode_short(data)
         return self.encode_texts([data])[0] if ids is None else ids

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import bpe
-from bpe_more import formats
+from bpe_more import formats, models
+from bpe_more.checks import plural, require
 from bpe_more.corpora import say
 
 
-def show(text: str, tokenizer: bpe.Tokenizer) -> None:
+def show(text: str, tokenizer: models.Tokenizer) -> None:
     """Print text with its tokens set apart, their ids, and how many bytes per token that is."""
     ids = tokenizer.encode(text)
     tokens = [tokenizer.vocab[token_id] for token_id in ids]
@@ -23,7 +24,7 @@ def show(text: str, tokenizer: bpe.Tokenizer) -> None:
     per_token = f"{n_bytes / max(len(ids), 1):.2f} bytes per token"
     say("|".join(readable(tokens, {"\n": "\\n\n"})) + "\n", "stdout")
     say(" ".join(map(str, ids)) + "\n", "stdout")
-    say(f"{bpe.plural(len(ids), 'token')}, {bpe.plural(n_bytes, 'byte')}, {per_token}\n", "stdout")
+    say(f"{plural(len(ids), 'token')}, {plural(n_bytes, 'byte')}, {per_token}\n", "stdout")
 
 
 def readable(tokens: Iterable[bytes], marks: Mapping[str, str]) -> list[str]:
@@ -70,7 +71,7 @@ def rounds_of(text: str) -> range:
     """Return the rounds of "5" (1 to 5) or "5-7", as indexes from 0."""
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)", text)
     first, last = (int(match[1] or 1), int(match[2])) if match else (0, 0)
-    bpe.require(0 < first <= last, f"--explain takes a positive number, or a range such as 5-7, not {text!r}")
+    require(0 < first <= last, f"--explain takes a positive number, or a range such as 5-7, not {text!r}")
     return range(first - 1, last)
 
 
@@ -91,12 +92,12 @@ def explain_round(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int],
     counts = collections.Counter(bpe.count_pairs(words))
     say(f"round {len(done) + 1}: {reasons(counts, best)}\n", "stdout")
     if other:
-        say(f"    in the file: {in_line(other)} ({bpe.plural(counts[other], 'time')})\n", "stdout")
+        say(f"    in the file: {in_line(other)} ({plural(counts[other], 'time')})\n", "stdout")
     changes = {word: (bpe.merge_pair(word, best), bpe.merge_pair(word, other) if other else word) for word in words}
     changed = [word for word in words if len(set(changes[word])) > 1]
     for word in heapq.nlargest(2, changed, key=lambda word: (words[word], word)):
         shown = ", in the file ".join(map(in_line, changes[word][: 2 if other else 1]))
-        say(f"    {in_line(word)} -> {shown} ({bpe.plural(words[word], 'time')})\n", "stdout")
+        say(f"    {in_line(word)} -> {shown} ({plural(words[word], 'time')})\n", "stdout")
     if other and (cause := usual_cause(done, words, counts, best, other)):
         say(f"    usual cause: {cause}\n", "stdout")
 
@@ -104,7 +105,7 @@ def explain_round(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int],
 def reasons(counts: Mapping[bpe.Pair, int], best: bpe.Pair) -> str:
     """Say which pairs are the most frequent, and why the best one wins."""
     first = heapq.nlargest(3, counts, key=lambda pair: (counts[pair], pair))
-    text = ", ".join(f"{in_line(pair)} ({bpe.plural(counts[pair], 'time')})" for pair in first)
+    text = ", ".join(f"{in_line(pair)} ({plural(counts[pair], 'time')})" for pair in first)
     text += f"\n    merge {in_line(best)}"
     ties = list(counts.values()).count(counts[best])
     if ties > 1:
@@ -159,24 +160,24 @@ def usual_cause(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int], counts:
 
 def read_pairs(path: str) -> tuple[str, list[bpe.Pair]]:
     """Return the kind of a file ("in JSON"), and its merges. JSON is [["t", "h"], ...]."""
-    with open(path, encoding="utf-8-sig") as file, bpe.error_prefix(path):
+    with open(path, encoding="utf-8-sig") as file, formats.error_prefix(path):
         text = file.read()
         reason = formats.pairs_of_ids(text)
-        bpe.require(not reason, "{}", reason)
+        require(not reason, "{}", reason)
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
             listed = json.loads(text)
             are_tokens = not any(isinstance(part, int) for pair in listed for part in pair)
-            bpe.require(are_tokens, "{}", formats.PAIRS_OF_IDS)  # also [[1, 2]], which could be tokens in a text
+            require(are_tokens, "{}", formats.PAIRS_OF_IDS)  # also [[1, 2]], which could be tokens in a text
             kind, text = "in JSON", "\n".join(map(" ".join, listed))
     # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
     # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.
     line = next((line for line in text.split("\n") if bpe.END_OF_WORD in line.replace(" ", "")), "")
     of_bytes = bpe.END_OF_WORD not in line
-    bpe.require(of_bytes, "{}: merges of characters, as subword-nmt makes: {!r:.99}", path, line)
-    with bpe.error_prefix(path):
-        pairs = bpe.read_merges(text)
-        bpe.require(pairs, "there are no merges in it")
+    require(of_bytes, "{}: merges of characters, as subword-nmt makes: {!r:.99}", path, line)
+    with formats.error_prefix(path):
+        pairs = formats.read_merges(text)
+        require(pairs, "there are no merges in it")
         # characters that stand for no byte are an error
         tokens = {name: codecs.charmap_encode(name, "strict", bpe.BYTE_OF)[0] for name in itertools.chain(*pairs)}
         return kind, [(tokens[left], tokens[right]) for left, right in pairs]

@@ -18,7 +18,8 @@ from typing import Any
 import regex
 
 import bpe
-from bpe_more import kinds, outputs
+from bpe_more import choices, kinds, outputs, signals, steps
+from bpe_more.checks import is_integer, require
 from bpe_more.steps import (
     NORMAL_FORMS,
     ONLY_MATCHES,
@@ -55,9 +56,9 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
     left_out = special_tokens_left_out(ids, own_ids)
     if not left_out:
-        bpe.check_special_names(name for name in own_ids if is_word_in_file(name, settings.get("ignore_merges")))
+        check_special_names(name for name in own_ids if is_word_in_file(name, settings.get("ignore_merges")))
     reasons = list(unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
-    bpe.require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
+    require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
     if left_out:  # merges use none of them
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     for_transformers, note = transformers_files(folder if source is None else source, special_ids, roles, ids)
@@ -71,13 +72,13 @@ BETWEEN, AFTER = "\ud800", "\ud801"  # the tokens of a merge, and a merge: lone 
 
 def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
               special_ids: Mapping[str, int]) -> tuple[dict[str, int], str]:
-    """Return what bpe.printable() does, but the merges as one text, in which BETWEEN and AFTER separate tokens."""
+    """Return {name of a token in files: id}, and the merges as one text, in which BETWEEN and AFTER separate names."""
     decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
     names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
     names |= {token_id: special for special, token_id in special_ids.items()}
     ids = dict(zip(names.values(), names))
     if len(ids) < len(names):
-        bpe.check_special_names(special_ids)
+        check_special_names(special_ids)
         raise ValueError("can't be saved: a special token is also another token in printable characters")
     if isinstance(merges, MergeIds):
         text_of: Mapping[Any, str] = names
@@ -90,12 +91,12 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
     def pairs() -> Iterator[tuple[str, str]]:
         return zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights))
 
-    bpe.check_names_in_merges(pairs(), special_ids)
+    check_names_in_merges(pairs(), special_ids)
     return ids, AFTER.join([f"{left}{BETWEEN}{right}" for left, right in pairs()])
 
 
 def model_texts(content: dict[str, Any], merges_text: str) -> dict[str, str]:
-    """Return the texts of bpe.model_texts(). The vocabulary is written once, and all merges at once."""
+    """Return the text of each file of a model. The vocabulary is written once, and all merges at once."""
     model, quoted = content["model"], json.encoder.encode_basestring  # which json.dumps() uses
     # without a list of (name, id), as json.dumps() makes
     vocab = "{" + ",\n".join([f"{quoted(name)}: {token_id}" for name, token_id in model["vocab"].items()]) + "}"
@@ -124,7 +125,7 @@ def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, in
     outside of "vocab" gets its id from its position. So first all special tokens from the first unclear
     one on are tried, then the unclear ones alone; the first set that gives the right ids is returned.
     """
-    unclear = {special for special in special_ids if not bpe.is_clear_name(special)}
+    unclear = {special for special in special_ids if not is_clear_name(special)}
     if not unclear:
         return unclear
     first = min(map(special_ids.__getitem__, unclear))
@@ -160,7 +161,7 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     new = {name: value for name, value in roles.items() if value is not None}
     for name, value in new.items():
         if name != "chat_template":
-            bpe.require(value in special_ids, "{}={!r:.99} must be one of the special tokens", name, value)
+            require(value in special_ids, "{}={!r:.99} must be one of the special tokens", name, value)
         elif not isinstance(value, str):
             raise TypeError(f"chat_template must be a str, not {value!r:.60}")
 
@@ -262,7 +263,8 @@ def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Ma
 
 def split_step(step: str) -> dict[str, Any]:
     """Return a step of a pattern as tokenizer.json has it."""
-    pattern = {"Regex": bpe.JSON_PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))}
+    expression = bpe.PUBLISHED_GPT2 if step == "gpt2" else bpe.PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))
+    pattern = {"Regex": expression}
     invert = step.startswith(ONLY_MATCHES)
     behavior = "Removed" if invert else "Isolated"
     return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
@@ -315,7 +317,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     # a file of T5 of before 2021 has no type
     model_type = json.dumps(model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram"))
     kind, added = kinds.kind_of(content), content.get("added_tokens") or []
-    bpe.require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
+    require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
 
@@ -330,7 +332,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if not unknown or not unk_token:
         model.pop("fuse_unk", None)  # which is for these bytes
     try:
-        specials = bpe.check_special_tokens(specials)
+        specials = steps.check_special_tokens(specials)
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")
     special_ids = ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
@@ -341,7 +343,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     for name, value in rest.items():  # save() could not write it, and other programs don't read it
         written = bpe.to_json(value)
         half = re.search("[\ud800-\udfff]", written)
-        bpe.require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
+        require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
     settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in FLAGS}
 
@@ -372,10 +374,10 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     tokens = tokens_at_once(vocab)
     by_id = dict(zip(vocab.values(), tokens))
     by_id |= zip(own_ids.values(), map(str.encode, own_ids))
-    bpe.require(len(by_id) == len(vocab) + len(own_ids), "two tokens have the same id")
+    require(len(by_id) == len(vocab) + len(own_ids), "two tokens have the same id")
     if not found:
         token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in own_ids}
-        found = tuple(bpe.to_bytes({}, pairs_of(merges), token_of)[1])
+        found = tuple(to_bytes({}, pairs_of(merges), token_of)[1])
     # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
     return (by_id, found, specials, pattern), {name: value for name, value in settings.items() if value}
 
@@ -388,7 +390,7 @@ def read_vocab(data: bytes, specials: Sequence[str]) -> tuple[dict[str, int], di
         if name in names:
             names[special] = names.pop(name)
     vocab = dict(zip(names.values(), tokens_at_once(names)))
-    bpe.require(len(vocab) == len(names), "two tokens have the same id")
+    require(len(vocab) == len(names), "two tokens have the same id")
     vocab |= {names[special]: special.encode("utf-8") for special in specials if special in names}
     return names, vocab
 
@@ -396,7 +398,7 @@ def read_vocab(data: bytes, specials: Sequence[str]) -> tuple[dict[str, int], di
 def entries_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
     entries = dict(pairs)
-    return entries if len(entries) == len(pairs) else bpe.without_duplicates(pairs)
+    return entries if len(entries) == len(pairs) else without_duplicates(pairs)
 
 
 def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, bytes]) -> Any:
@@ -409,7 +411,7 @@ def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, byte
     if all(len(vocab[part]) == 1 for part in {*lefts, *rights} - made) and [*joined] == [*map(token_of, new)] and made:
         return merges
     tokens = {name: vocab[token_id] for name, token_id in names.items()}
-    return bpe.to_bytes({}, bpe.read_merges(text, names), tokens)[1]
+    return to_bytes({}, read_merges(text, names), tokens)[1]
 
 
 def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str], ignore_merges: Any) -> dict[int, str]:
@@ -445,8 +447,8 @@ def pairs_of(merges: Iterable[Any]) -> list[Any]:
 
 def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
     """Return the ids of merges of printable tokens; none without C, or if Tokenizer has to say what is wrong."""
-    engine, _ = bpe.find_engine()
-    if not engine or engine.lacks:
+    engine, _ = choices.find_engine()
+    if not engine or engine.only_learns:
         return NO_MERGES
     try:
         types = set(map(type, merges))
@@ -682,7 +684,6 @@ def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], ke
     return ids.get(tree, tree) if key in ("ids", "pad_id", "cls", "sep") else tree
 
 
-
 # ------------------------------
 # Reading ranks of tiktoken
 # ------------------------------
@@ -754,10 +755,10 @@ def in_list(values: Mapping[int, Any]) -> Any:
 
 def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
     """Return all ways to make a token of two others, as ids: left, right, token; sorted by the token, then by left."""
-    engine, _ = bpe.find_engine()
-    if engine and not engine.lacks and max(vocab) <= bpe.MAX_ID:
+    engine, _ = choices.find_engine()
+    if engine and not engine.only_learns and max(vocab) <= bpe.MAX_ID:
         return engine.find_splits(vocab)  # type: ignore[no-any-return]
-    with outputs.all_delayed():
+    with signals.all_delayed():
         import bisect
 
     # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
@@ -775,12 +776,12 @@ def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
     """Return {rank: token} for that, or for {token: rank}."""
     pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
     for token, rank in pairs:
-        valid = isinstance(token, bytes) and bpe.is_integer(rank) and rank >= 0
-        bpe.require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
+        valid = isinstance(token, bytes) and is_integer(rank) and rank >= 0
+        require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
     vocab = {operator.index(rank): token for token, rank in pairs}
     unique = len(vocab) == len(set(vocab.values())) == len(ranks)
-    bpe.require(unique, "two tokens have the same rank, or a token has two ranks")
-    bpe.require(vocab, "there are no ranks")
+    require(unique, "two tokens have the same rank, or a token has two ranks")
+    require(vocab, "there are no ranks")
     return vocab
 
 
@@ -796,7 +797,7 @@ def ranks_of_file(path: bpe.FilePath) -> dict[int, bytes]:
         vocab = dict(zip(map(int, fields[1::2]), tokens))
         if other or not len(vocab) == len(set(tokens)) == len(tokens):
             check_lines(data.splitlines(), whole_line)
-        bpe.require(vocab, "the file is empty")
+        require(vocab, "the file is empty")
     return vocab
 
 
@@ -812,7 +813,7 @@ def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
             token, rank = binascii.a2b_base64(in_base64), int(digits)
             # of a file that ends too early, the last line may have 25 instead of 257
             fresh = token not in tokens and rank not in ranks
-            bpe.require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
+            require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
             tokens.add(token)
             ranks.add(rank)
 
@@ -879,3 +880,90 @@ def pairs_of_ids(text: str) -> str:
     if not ids or all(len(token) == 1 or token in made for token in ids.groups()):
         return ""
     return PAIRS_OF_IDS
+
+
+def check_special_names(special_tokens: Iterable[str]) -> None:
+    """Refuse special tokens that could not be told from other tokens in a file."""
+    for special in special_tokens:
+        text = "special token {!r:.99} can't be saved: it looks like bytes in printable characters"
+        require(is_clear_name(special), text, special)
+
+
+def is_clear_name(special: str) -> bool:
+    """Tell if a special token, which a file has as text, can't be another token in printable characters.
+
+    "Ġlow" could be the learned token " low", and "é" the byte E9. "<début>" is clear: with the byte E9 for
+    é, it can't occur in UTF-8, and training learns only bytes that do. "¡hola!" is clear, too: no word has
+    a letter and then "!".
+    """
+    token = bpe.to_token(special)
+    if token == special.encode("utf-8"):
+        return True
+    if len(token) == 1:  # all single bytes are tokens
+        return False
+    inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a token may begin inside a character
+    try:
+        text, _ = codecs.utf_8_decode(inner, "strict", False)  # False: it may end inside one
+    except UnicodeDecodeError:
+        return True
+    return regex.search(bpe.WORD_END, text) is not None
+
+
+def check_names_in_merges(pairs: Iterable[Sequence[str]], special_tokens: Iterable[str]) -> None:
+    """Refuse merges of special tokens whose names aren't their bytes in printable characters, such as "<a b>".
+
+    Other programs look for the token that such a merge makes under the joined names: "<a b>" and "x" would make
+    "<a b>x", but the vocabulary has "<aĠb>x".
+    """
+    others = {special for special in special_tokens if bpe.to_printable(special.encode("utf-8")) != special}
+    text = "can't be saved: the merge {} uses a special token, so it is never applied: leave it out"
+    for pair in pairs if others else ():
+        require(others.isdisjoint(pair), text, tuple(pair))
+
+
+def tokens_of(ids: Iterable[str], special_tokens: Iterable[str]) -> dict[str, bytes]:
+    """Return {text: token} for a vocabulary of printable tokens and of special tokens."""
+    tokens = {text: bpe.to_token(text) for text in ids}
+    return tokens | {text: text.encode("utf-8") for text in special_tokens if text in tokens}
+
+
+def without_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
+    entries: dict[str, Any] = {}
+    for key, value in pairs:
+        require(key not in entries, "{!r:.60} is there twice, with {} and {}", key, entries.get(key), value)
+        entries[key] = value
+    return entries
+
+
+def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> bpe.Model:
+    """Return (vocab, merges) for ids and merges of texts, which stand for these tokens."""
+    vocab = {token_id: tokens[text] for text, token_id in ids.items()}
+    require(len(vocab) == len(ids), "two tokens have the same id")
+    try:
+        return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
+    except KeyError as error:
+        raise ValueError(f"a merge uses {error!s:.99}, which is not in the vocabulary") from None
+    except ValueError:
+        wrong = next((number, pair) for number, pair in enumerate(pairs) if len(pair) != 2)
+        raise ValueError("merge {} (from 0) must be two tokens, not {!r:.99}".format(*wrong)) from None
+
+
+def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
+    """Return the pairs of printable tokens in a merges.txt; vocab, if given, must have them."""
+    require(text.strip(), "the file is empty")
+    lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
+    pairs = {number: line.split(" ") for number, line in enumerate(lines, 1) if line}
+    made = set(map("".join, pairs.values()))
+    for number, pair in pairs.items():
+        if len(pair) != 2:
+            raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r}")
+        if vocab is None:
+            continue
+        for token in (*pair, "".join(pair)):
+            if token not in vocab:
+                raise ValueError(f"line {number}: {token!r} is not in vocab.json")
+            if token not in made and len(bpe.to_token(token)) > 1:
+                hint = "these are not merges of bytes (CLIP's have </w> at the end of words, others @@ inside)"
+                raise ValueError(f"line {number}: no merge makes {token!r}; {hint}")
+    return list(pairs.values())

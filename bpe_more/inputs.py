@@ -9,19 +9,21 @@ import os
 import re
 from typing import Any
 
-import bpe
+from bpe_more import slicing
+from bpe_more.checks import require
 
+STDIN = ("-", "-.jsonl")  # names of standard input; the second one is JSON Lines
 WAYS = {
-    "gzip": "save it under a name that ends in .gz, or decompress it: gzip -dc FILE | bpe.py - ...",
-    "zstd": "save it under a name that ends in .zst, or decompress it: zstd -dc FILE | bpe.py - ...",
+    "gzip": "save it under a name that ends in .gz, or decompress it: gzip -dc FILE | bpe-py - ...",
+    "zstd": "save it under a name that ends in .zst, or decompress it: zstd -dc FILE | bpe-py - ...",
     "Parquet": "save it under a name that ends in .parquet",
     "Arrow": "save it under a name that ends in .arrow",
-    "xz": "decompress it: xz -dc FILE | bpe.py - ...",
-    "bzip2": "decompress it: bzip2 -dc FILE | bpe.py - ...",
+    "xz": "decompress it: xz -dc FILE | bpe-py - ...",
+    "bzip2": "decompress it: bzip2 -dc FILE | bpe-py - ...",
     "a zip archive": "extract it, and name its files",
     "a tar archive": "extract it (tar -xf), and name its files",
     "a pointer of Git LFS": "get the file itself: git lfs pull",
-    "JSON Lines": "read it with bpe.py - ... --as jsonl (in Python, the path '-.jsonl'), or as plain text: --as text",
+    "JSON Lines": "read it with bpe-py - ... --as jsonl (in Python, the path '-.jsonl'), or as plain text: --as text",
 }
 ENDINGS = {
     **dict.fromkeys((".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.xz", ".tar.bz2"), "a tar archive"),
@@ -65,8 +67,8 @@ def error(path: str, what: str) -> ValueError:
     """Return the error for an input in a format that can't be read there."""
     way = WAYS[what]
     if re.search(r"\.(jsonl|ndjson|json)\b", path.lower()):
-        way = way.replace("| bpe.py - ...", "| bpe.py - ... --as jsonl")
-    return ValueError(f"{'standard input' if path in bpe.STDIN else path} is {what}; {way}")
+        way = way.replace("| bpe-py - ...", "| bpe-py - ... --as jsonl")
+    return ValueError(f"{'standard input' if path in STDIN else path} is {what}; {way}")
 
 
 def check_path(path: str) -> None:
@@ -78,7 +80,7 @@ def check_path(path: str) -> None:
     if os.path.isdir(path):
         for saved, files in SAVED.items():
             text = "{} is a folder from save_to_disk; name its files ({})"
-            bpe.require(not os.path.exists(os.path.join(path, saved)), text, path, os.path.join(path, files))
+            require(not os.path.exists(os.path.join(path, saved)), text, path, os.path.join(path, files))
     if "://" in path and not os.path.exists(path):
         raise ValueError(f"{path} is a URL, which is read with --cluster, or by bpe_more.cluster")
 
@@ -111,5 +113,5 @@ def check_texts(texts: Any) -> None:
     if {"datasets.DatasetDict", "datasets.IterableDatasetDict"} & set(names):
         keys = ", ".join(map(repr, texts))
         call = f"one of its parts ({keys:.200}), as in texts[{next(iter(texts), None)!r}].{ARROW}"
-    if call and not formatted and not bpe.is_arrow(texts):
+    if call and not formatted and not slicing.is_arrow(texts):
         raise TypeError(f"texts must be a column of strings, not a {type(texts).__name__}; pass {call}")

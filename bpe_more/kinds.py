@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import bpe
+from bpe_more.checks import require
 from bpe_more.steps import ONLY_MATCHES, differs_in_oniguruma
 
 # ------------------------------
@@ -27,14 +27,14 @@ def read_tekken(content: Mapping[str, Any]) -> tuple[list[tuple[bytes, int]], di
     """Return (ranks of tiktoken, {special token: id}, expression) of a tekken.json, whose special tokens come first."""
     config, vocab = content["config"], content["vocab"]
     n, expression = config["default_num_special_tokens"], config["pattern"]
-    bpe.require(n <= len(vocab), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
+    require(n <= len(vocab), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
     unclear = differs_in_oniguruma(expression)
-    bpe.require(not unclear, "programs may read {!r} in config.pattern differently", unclear)
+    require(not unclear, "programs may read {!r} in config.pattern differently", unclear)
     names = {number: f"<SPECIAL_{number}>" for number in range(n)}
     given = content.get("special_tokens") or []
     names |= {each["rank"]: each["token_str"] for each in given} if given else dict(enumerate(TEKKEN[:n]))
     special_ids = {text: token_id for token_id, text in names.items()}
-    bpe.require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
+    require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
     tokens = vocab[: config["default_vocab_size"] - n]  # the file has more, which no model uses
     return [(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in tokens], special_ids, expression
 
@@ -43,7 +43,7 @@ def read_minbpe(text: str) -> tuple[Any, ...]:
     """Return the arguments of Tokenizer for a .model of minbpe: a pattern, special tokens, and merges of ids."""
     _, expression, n, *lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     unclear = re.search(r"\[[^]]*(\[|--|&&|~~|\|\|)", expression)  # in a set, which minbpe reads as version 0 of regex
-    bpe.require(not unclear, "regex reads the pattern in two ways: {!r:.99}", expression)
+    require(not unclear, "regex reads the pattern in two ways: {!r:.99}", expression)
     specials = dict(line.rsplit(" ", 1) for line in lines[: int(n)])
     vocab = {byte: bytes([byte]) for byte in range(256)}
     merges = []

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import functools
 import itertools
+import operator
 import os
-import re
+import types
 import warnings
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import bpe
-from bpe_more import corpora, formats
+from bpe_more import changes, choices, corpora, encoders, formats, slicing, steps, training, workers
+from bpe_more.checks import is_integer, plural, require, warn
 from bpe_more.formats import MergeIds, WordsFirst
-from bpe_more.steps import WHITESPACE, SpecialTokens, normalize_text, steps_of
+from bpe_more.steps import SpecialTokens, steps_of
 
 
-class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only by assignment
-    __doc__ = f"""{bpe.Tokenizer.__doc__}
+class Tokenizer:
+    """Encode text with a trained vocabulary, and decode token ids.
+
+    vocab           {token id: token}; a byte without an id can't be encoded
+    merges          [(left, right), ...] in the order of their ranks
+    special_tokens  the longest match wins; tokens that vocab lacks get ids after the greatest one
+    pattern         the pattern that the vocabulary was trained with
+
+    >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
+    >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
+    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
+    ([3, 2, 4], 'ababab<end>')
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Tokenizer.train(texts=["low lower lowest"], vocab_size=258).save(folder)
+    ...     Tokenizer.load(folder).encode("lowest")
+    [257, 101, 115, 116]
+
+    encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
+    none may come twice. Raises ValueError if vocabulary and merges contradict each other.
+
     Models of other programs have more:
 
     pattern         may be a tuple of steps, the first of which may be "NFC" or "NFKC"
@@ -34,10 +57,10 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     ignore_merges   a word that is a token stays whole; it has this name in tokenizer.json. Merges that
                     read_tiktoken returns (WordsFirst) set it, since tiktoken does so
 
-    unreachable     {{id: name}} of tokens of the file with the bytes of another token, whose names have
+    unreachable     {id: name} of tokens of the file with the bytes of another token, whose names have
                     characters that stand for no byte, so that no program finds them in text
 
-    shared          {{id: special token}}: special tokens that are another token, too. Other programs know a
+    shared          {id: special token}: special tokens that are another token, too. Other programs know a
                     token by its name in tokenizer.json, so "é" is also the byte E9, and a token that was
                     added as "ferry" is also the one that merges make
 
@@ -54,18 +77,22 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
                  unreachable: Mapping[int, str] | None = None, lstrip: Iterable[str] = (),
                  rstrip: Iterable[str] = (), shared: Mapping[int, str] | None = None) -> None:
         self._unreachable = {token_id: name for token_id, name in (unreachable or {}).items() if token_id in vocab}
-        self._kept, self._normalized = bpe.check_special_tokens(kept), bpe.check_special_tokens(normalized)
-        self._lstrip, self._rstrip = bpe.check_special_tokens(lstrip), bpe.check_special_tokens(rstrip)
+        self._kept, self._normalized = steps.check_special_tokens(kept), steps.check_special_tokens(normalized)
+        self._lstrip, self._rstrip = steps.check_special_tokens(lstrip), steps.check_special_tokens(rstrip)
         self._rest = dict(rest or {})
         self._shared = dict(shared or {})
         self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
-        specials = bpe.check_special_tokens(special_tokens)
+        specials = steps.check_special_tokens(special_tokens)
         others = set(self._shared.values())
         own = [special for special in specials if special not in others] if others else specials
         vocab, second_ids = without_second_ids(vocab, own, self._unreachable)
         known: Any = merges.ids_for(vocab) if isinstance(merges, WordsFirst) else ()
         first = [special for special in own if special not in second_ids] if second_ids else own
-        super().__init__(vocab, known or merges, first, pattern)
+        self._ids: dict[bytes, int]
+        self._vocab: dict[int, bytes]
+        self._special_ids: dict[str, int]
+        self._options: choices.Options
+        self.set_vocabulary(vocab, known or merges, first, pattern)
         if second_ids or others:
             self._special_ids |= second_ids | {special: token_id for token_id, special in self._shared.items()}
             self._special_ids = {special: self._special_ids[special] for special in specials}
@@ -74,38 +101,114 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         with_kinds = SpecialTokens(specials)
         with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self._normalized, self._lstrip, self._rstrip
         self._options = self._options._replace(special_tokens=with_kinds)
-        self._whole_words: dict[bytes, int] = {}  # words that stay whole, and their ids
+        self.whole_words: dict[bytes, int] = {}  # words that stay whole, and their ids
         if self._ignore_merges:
-            self._whole_words = self._ids.copy()
-            self._whole_words.pop(b"", None)  # the empty token, which Whisper has, isn't a word
+            self.whole_words = self._ids.copy()
+            self.whole_words.pop(b"", None)  # the empty token, which Whisper has, isn't a word
             for token_id in set(self._special_ids.values()).difference(self._shared):
                 if self._ids.get(self._vocab[token_id]) == token_id:
-                    del self._whole_words[self._vocab[token_id]]
+                    del self.whole_words[self._vocab[token_id]]
         elif not isinstance(merges, (tuple, MergeIds)):
             self._warn_of_unreachable_tokens()
 
-    def _find_merge_ids(self, merges: Any) -> Collection[tuple[int, int, int]]:
-        return merges if isinstance(merges, MergeIds) else super()._find_merge_ids(merges)
+    def set_vocabulary(self, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_tokens: bpe.Strings,
+                       pattern: Any) -> None:
+        """Number special tokens, find the ids of merges, and check that all of them fit together."""
+        self._options = choices.Options(special_tokens, pattern).checked()
+        ids = ids_of(vocab)
+        free_ids = itertools.count(max(ids.values(), default=-1) + 1)
+        self._special_ids = {}
+        for special in self.special_tokens:
+            token = special.encode("utf-8")
+            if token not in ids:
+                ids[token] = next(free_ids)
+                require(ids[token] <= bpe.MAX_ID, "no id is left for {!r}: the greatest id is {}", special, bpe.MAX_ID)
+            self._special_ids[special] = ids[token]
+        self._ids = ids
+        self._vocab = {token_id: token for token, token_id in ids.items()}
+        self.merge_ids = self.find_merge_ids(merges)
+        made = set(self._special_ids.values()).intersection(new_id for _, _, new_id in self.merge_ids)
+        wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
+        way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
+        require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
+        # These are made when they are needed. (cached_property would do it, but has a lock until Python 3.12,
+        # which stops a process that was forked while another thread had it.)
+        self._made_encoder: Any = None
+        self._made_ordinary: Tokenizer | None = None
+
+    def find_merge_ids(self, merges: Any) -> Collection[tuple[int, int, int]]:
+        """Return the ids of each merge, which a file may already have given: left, right, new."""
+        return merges if isinstance(merges, MergeIds) else self.ids_of_pairs(merges)
+
+    def ids_of_pairs(self, merges: Iterable[bpe.Pair]) -> Collection[tuple[int, int, int]]:
+        """Return the ids of each merge: left, right, new. Raises ValueError for unknown tokens and repeated merges."""
+        ids, pairs = self._ids, [(left, right) for left, right in merges]
+        try:
+            merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
+        except KeyError as error:
+            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
+        if len(set(merge_ids)) < len(merge_ids):
+            seen: set[bpe.Pair] = set()
+            for number, pair in enumerate(pairs):
+                require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
+                seen.add(pair)
+        return merge_ids
+
+    # The parts of a tokenizer are read-only.
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """The vocabulary: {token id: token}."""
+        return types.MappingProxyType(self._vocab)
+
+    @property
+    def ids(self) -> Mapping[bytes, int]:
+        """The vocabulary the other way round: {token: token id}."""
+        return types.MappingProxyType(self._ids)
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """The ids of the special tokens, in a new dict."""
+        return self._special_ids.copy()
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens, in the order given."""
+        return tuple(self._options.special_tokens)
+
+    @property
+    def pattern(self) -> str:
+        """The name of the pattern, or its expression."""
+        return self._options.pattern
+
+    def __len__(self) -> int:
+        return len(self._vocab)
+
+    def __repr__(self) -> str:
+        specials = plural(len(self.special_tokens), "special token")
+        return f"{type(self).__name__}({len(self):,} tokens, pattern {self.pattern!r}, {specials})"
 
     def _warn_of_unreachable_tokens(self) -> None:
         """Warn if tokens of several bytes are neither made by a merge nor special."""
-        reachable = {new_id for _, _, new_id in self._merge_ids} | set(self._special_ids.values())
+        reachable = {new_id for _, _, new_id in self.merge_ids} | set(self._special_ids.values())
         others = [token for token, token_id in self._ids.items() if len(token) > 1 and token_id not in reachable]
         if others:
-            tokens = bpe.plural(len(others), "token")
+            tokens = plural(len(others), "token")
             text = f"encode() can't give {tokens} that no merge makes, such as {others[0]!r:.60}"
             ways = "special tokens are passed as special_tokens, ranks of tiktoken through read_tiktoken"
-            bpe.warn(f"{text}; {ways}")
+            warn(f"{text}; {ways}")
 
     @property
     def merges(self) -> list[bpe.Pair]:
         """A new list of the merges, in the order of their ranks."""
-        return (WordsFirst if self._ignore_merges else list)(super().merges)
+        return (WordsFirst if self._ignore_merges else list)(
+            (self._vocab[left], self._vocab[right]) for left, right, _ in self.merge_ids
+        )
 
     @property
     def _known_merges(self) -> Any:
         """The merges as ids, for a copy of this tokenizer and for its files."""
-        ids = self._merge_ids
+        ids = self.merge_ids
         return ids if isinstance(ids, MergeIds) else MergeIds(array("I", itertools.chain.from_iterable(ids)))
 
     @property
@@ -147,8 +250,23 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
     def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
         """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
-        specials = *self.special_tokens, *bpe.check_special_tokens(special_tokens)
+        specials = *self.special_tokens, *steps.check_special_tokens(special_tokens)
         return type(self)(self._vocab, self._known_merges, specials, self.pattern, **self._settings())
+
+    @classmethod
+    def train(cls, input_path: bpe.Paths = None, vocab_size: int | None = None, special_tokens: bpe.Strings = None, *,
+              texts: bpe.Strings = None, pattern: str = "gpt2", errors: choices.Errors = "strict",
+              min_word_count: int = 1, min_frequency: int = 1, workers: int | None = None,
+              engine: bpe.EngineName = "auto", progress: bool = False, column: str | None = "text") -> Tokenizer:
+        """Train a tokenizer. The docstring of training.train_bpe explains all arguments, and errors."""
+        specials = steps.check_special_tokens(special_tokens)
+        formats.check_special_names(specials)  # save() will be able to write them
+        vocab, merges = training.train_bpe(
+            input_path, vocab_size, specials, texts=texts, pattern=pattern, errors=errors,
+            min_word_count=min_word_count, min_frequency=min_frequency, workers=workers, engine=engine,
+            progress=progress, column=column,
+        )  # fmt: skip
+        return cls(vocab, merges, specials, pattern)
 
     @classmethod
     def load(cls, path: bpe.FilePath) -> Tokenizer:
@@ -172,7 +290,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         A special token is looked up as text, then as to_printable() writes it. If it isn't there, it
         gets a new id. It may have the bytes of another token, as "  " beside "ĠĠ".
         """
-        specials = bpe.check_special_tokens(special_tokens)
+        specials = steps.check_special_tokens(special_tokens)
         with open(vocab_filepath, "rb") as file, formats.error_prefix(vocab_filepath), formats.paused_collector():
             names, vocab = formats.read_vocab(file.read(), specials)
             ids_of(without_second_ids(vocab, specials, ())[0])  # called for its errors, which should name this file
@@ -183,7 +301,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             tokenizer._warn_of_unreachable_tokens()
         return tokenizer
 
-    def save(self, folder: bpe.FilePath, *, bos_token: str | None = None,  # type: ignore[override]
+    def save(self, folder: bpe.FilePath, *, bos_token: str | None = None,
              eos_token: str | None = None, pad_token: str | None = None, chat_template: str | None = None) -> None:
         """Save the model in a folder: tokenizer.json, and files for other programs.
 
@@ -199,6 +317,23 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         if note := formats.save_model(*model, folder, self._settings(), roles):
             warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
 
+    @property
+    def _encoder(self) -> Any:
+        if self._made_encoder is None:
+            self._made_encoder = self._new_encoder()
+        return self._made_encoder
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Encode untrusted text, in which special tokens are plain text."""
+        return self.ordinary.encode(text)
+
+    @property
+    def ordinary(self) -> Tokenizer:
+        """The same tokenizer without special tokens."""
+        if self._made_ordinary is None:
+            self._made_ordinary = self._without_special_tokens()
+        return self._made_ordinary
+
     def _new_encoder(self) -> Any:
         """Return an encoder of the C engine, or one in Python if C can't be used for this model."""
         engine = corpora.scanning_engine(self._options)  # None: not wanted, not built, or without the pattern
@@ -209,9 +344,9 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
     def _is_prepared(self) -> bool:
         return bool(steps_of(self.pattern)[0] or self._lstrip or self._rstrip)
 
-    def _python_encoder(self, engine: bpe.EngineName = "python") -> Encoder:
-        """Return an encoder in Python; `engine` is for what comes after a PreparingEncoder."""
-        return PreparingEncoder(self, engine) if self._is_prepared else Encoder(self)
+    def _python_encoder(self, engine: bpe.EngineName = "python") -> encoders.Encoder:
+        """Return an encoder in Python; `engine` is for what comes after a encoders.PreparingEncoder."""
+        return encoders.PreparingEncoder(self, engine) if self._is_prepared else encoders.Encoder(self)
 
     @property
     def _id_bytes(self) -> int:
@@ -224,11 +359,11 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         Raises ValueError for a lone surrogate, or a byte without a token.
         """
         if not isinstance(text, str):
-            bpe.to_utf8(text)  # raises the error
-        if len(text) >= corpora.LONG_TEXT and most_threads(self._encoder) > 1 and corpora.count_cores() > 1:
+            slicing.to_utf8(text)  # raises the error
+        if len(text) >= corpora.LONG_TEXT and self._encoder.most_threads > 1 and workers.count_cores() > 1:
             with contextlib.suppress(ValueError):  # encode() below raises it, with its place in the text
                 return self._encode_parts(text)
-        return self._encoder.encode(text.encode("utf-8"))  # type: ignore[no-any-return]
+        return self._encoder.encode_utf8(text.encode("utf-8"))  # type: ignore[no-any-return]
 
     def _encode_parts(self, text: str) -> list[int]:
         """Encode a long text in parts, in threads."""
@@ -241,13 +376,12 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
 
         parts: Any = corpora.parts_of_text(text, self.pattern, self._options.special_tokens)
         task: Any = encode_part
-        results: Any = corpora.run_tasks(task, parts, True, bpe.MOST_WORKERS)
+        results: Any = workers.run_tasks(task, parts, True, workers.MOST_WORKERS)
         with contextlib.closing(results):
-            in_c = getattr(encoder, "inner", encoder)  # after a normal form
-            return in_c.list_of(((end, ids) for (_, end), ids in results), len(text))  # type: ignore[no-any-return]
+            return encoder.list_of(((end, ids) for (_, end), ids in results), len(text))  # type: ignore[no-any-return]
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None,
-                     errors: bpe.Errors = "strict") -> list[list[int]]:
+                     errors: choices.Errors = "strict") -> list[list[int]]:
         """Encode several texts, with C on all cores. An error names the text.
 
         errors="replace": lone surrogates become U+FFFD, and bytes without a token are left out.
@@ -260,7 +394,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         # time. It stays off until `pause` is freed.
         pause = self._encoder.pause_collector()
         try:
-            slice_bytes, n_threads = corpora.BATCH_BYTES, most_threads(self._encoder)
+            slice_bytes, n_threads = corpora.BATCH_BYTES, self._encoder.most_threads
             results = corpus.run(self._encode_texts(errors), True, "", slice_bytes, n_threads)
             with contextlib.closing(results):
                 return list(itertools.chain.from_iterable(lists for _, lists in results))
@@ -268,7 +402,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             del pause
 
     def encode_arrays(self, texts: Iterable[str], workers: int | None = None,
-                      errors: bpe.Errors = "strict") -> tuple[memoryview, memoryview]:
+                      errors: choices.Errors = "strict") -> tuple[memoryview, memoryview]:
         """Encode several texts as one array; return (ids, offsets).
 
         Text i has ids[offsets[i] : offsets[i + 1]]. ids is a memoryview of uint16 if the whole
@@ -279,31 +413,63 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         encode_texts = functools.partial(self._encode_texts(errors), kind=f"u{id_bytes}")
         ids, offsets = bytearray(), array("Q", [0])
         corpus = self._corpus(None, texts, workers=workers, errors=errors)
-        results = corpus.run(encode_texts, True, "", bpe.SLICE_BYTES, most_threads(self._encoder))
+        results = corpus.run(encode_texts, True, "", slicing.SLICE_BYTES, self._encoder.most_threads)
         with contextlib.closing(results):
             for _, (more_ids, ends) in results:
                 ids += more_ids
                 offsets.extend(map(offsets[-1].__add__, ends))
         return memoryview(ids).cast("H" if id_bytes == 2 else "I"), memoryview(offsets)
 
-    def _encode_texts(self, errors: bpe.Errors) -> Any:
+    def _encode_texts(self, errors: choices.Errors) -> Any:
         """Return the function of the encoder that encodes texts, and leaves bytes without a token out if asked."""
         encode_texts = self._encoder.encode_texts
         return functools.partial(encode_texts, left_out=[]) if errors == "replace" else encode_texts
 
-    def encode_iterable(self, iterable: Iterable[str], errors: bpe.Errors = "strict") -> Iterator[int]:
+    def encode_iterable(self, iterable: Iterable[str], errors: choices.Errors = "strict") -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
         It keeps some 64 KB of text in memory, or more if there is no place to cut (see bpe.WORD_END).
         """
-        if errors != "replace":
-            return super().encode_iterable(iterable, errors)
-        other = same_object(self)
-        other._made_encoder = LeavingOut(self._encoder, [])
-        return super(Tokenizer, other).encode_iterable(iterable, errors)
+        options = self._options._replace(errors=errors).checked()
+        strings = slicing.join_surrogates(iterable) if errors == "replace" else iterable
+        # "strict": join_surrogates has replaced all surrogates, or they are an error
+        blocks = (b"".join(part.texts) for part in corpora.slices_of_texts(strings, 1 << 10, "strict"))
+        pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
+        encoder: Any = encoders.LeavingOut(self._encoder, []) if errors == "replace" else self._encoder
+        return itertools.chain.from_iterable(map(encoder.encode_utf8, pieces))
+
+    def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:
+        """Return a tokenizer in which special tokens have other names: {old name: new name}; ids stay."""
+        return changes.rename_special_tokens(self, names)  # type: ignore[no-any-return]
+
+    def extend(self, input_path: bpe.Paths = None, n_tokens: int | None = None, *, texts: bpe.Strings = None,
+               words: bpe.Counts | Iterable[tuple[bytes, int]] | None = None, **options: Any) -> Tokenizer:
+        """Return a tokenizer that has learned n_tokens more from new text; old ids stay.
+
+        Text is split and encoded as by this tokenizer, and its tokens are merged further, by the rule of
+        training; a pair with the bytes of an old token is never merged. Instead of text, `words` has
+        counts, as train_from_counts takes them; then n_tokens may be None: learn until each word is one
+        token. Other options are those of train_bpe: min_word_count, min_frequency, errors, workers, engine,
+        progress.
+        """
+        return changes.extend(self, input_path, n_tokens, texts=texts, words=words, **options)  # type: ignore[no-any-return]
+
+    def prune(self, vocab_size: int | None = None, input_path: bpe.Paths = None, *, texts: bpe.Strings = None,
+              errors: choices.Errors = "strict") -> Tokenizer:
+        """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
+
+        Without a text, the tokens with the greatest ids go first; without a size, those go that the text
+        never uses. Single bytes, special tokens and tokens that merges use stay, so words without the others
+        keep their tokens.
+        """
+        return changes.prune(self, vocab_size, input_path, texts=texts, errors=errors)  # type: ignore[no-any-return]
+
+    def sources(self, old: Tokenizer) -> dict[int, list[int]]:
+        """Return, for each id, the ids of a tokenizer that became this one: embeddings to copy or average."""
+        return changes.sources(self, old)
 
     def encode_files(self, paths: bpe.Paths = None, output: bpe.FilePath = "", *, texts: bpe.Strings = None,
-                     errors: bpe.Errors = "strict", workers: int | None = None, engine: bpe.EngineName = "auto",
+                     errors: choices.Errors = "strict", workers: int | None = None, engine: bpe.EngineName = "auto",
                      progress: bool = False, begin: str | None = None, end: str | None = None,
                      column: str | None = "text") -> int:
         """Encode files, or texts, as one array of token ids in the file `output`; return how many there are.
@@ -312,13 +478,13 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
         array alone, always of uint16, as nanoGPT reads it. With end="<|endoftext|>", or another special
         token, its id follows each file or text, in which special tokens are plain text; that of begin= comes
         before each one. By default no id is added. The folder of the output must exist. The docstring of
-        bpe.train_bpe explains the options, and errors.
+        training.train_bpe explains the options, and errors.
         """
         corpus = self._corpus(paths, texts, begin, end, errors=errors, workers=workers, engine=engine,
                               progress=progress, column=column)
         n_ids = corpora.encode_corpus(self, corpus, output)
         if not corpus.n_documents:
-            bpe.warn("no text: the input has no rows")
+            warn("no text: the input has no rows")
         return n_ids
 
     def _corpus(self, paths: bpe.Paths, texts: bpe.Strings, begin: str | None = None, end: str | None = None,
@@ -334,6 +500,30 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
             options = options._replace(**given).checked()
         return corpora.Corpus(paths, texts, options, begin, end)
 
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
+        data = b"".join(self._tokens(ids, True)) if skip_special_tokens else self.decode_bytes(ids)
+        return data.decode("utf-8", "replace")
+
+    def decode_iterable(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[str]:
+        """Decode ids as they come: a token with half of an "é" waits for the other half.
+
+        Joined, the texts are decode(ids).
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for token in self._tokens(ids, skip_special_tokens):
+            if text := decoder.decode(token):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Decode token ids to bytes. Raises ValueError for an id that is not in the vocabulary."""
+        if isinstance(ids, Sequence) and set(map(type, ids)) <= {int}:  # faster; _tokens() raises the error
+            with contextlib.suppress(KeyError, TypeError):
+                return b"".join(map(self._vocab.__getitem__, ids))
+        return b"".join(self._tokens(ids))
+
     def _tokens(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
         """Yield the token of each id, and b"" for special tokens that are skipped."""
         specials = set(self._special_ids).difference(self._kept) if skip_special_tokens else ()
@@ -345,7 +535,7 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
                 token = self._vocab[token_id]
             except (KeyError, TypeError):
                 token = None
-            if token is None or not bpe.is_integer(token_id):
+            if token is None or not is_integer(token_id):
                 import numbers
 
                 # a number in a tensor isn't equal to an integer, nor is a row of an array
@@ -353,9 +543,6 @@ class Tokenizer(bpe.Tokenizer):  # noqa: D101  # an f-string is a docstring only
                 way = "; pass integers, as ids.tolist() gives them" if is_array else ""
                 raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}")
             yield b"" if token_id in skipped else token
-
-
-plain_ids_of = bpe.ids_of
 
 
 def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
@@ -397,187 +584,6 @@ def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str]
     return {token_id: token for token_id, token in vocab.items() if token_id not in hidden} | more, second_ids
 
 
-class Encoder(bpe.PythonEncoder):
-    """Encode in Python, with the methods of the encoder in C. Words that are tokens may stay whole."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        super().__init__(tokenizer)
-        self.whole_words = tokenizer._whole_words
-
-    def encode_word(self, word: str) -> tuple[int, ...]:
-        """Encode one word. Raises ValueError if one of its bytes has no token."""
-        whole = self.whole_words.get(word.encode("utf-8")) if self.whole_words else None
-        try:
-            return super().encode_word(word) if whole is None else (whole,)
-        except ValueError as error:
-            raise ValueError(f"{error}; errors='replace' leaves it out") from None
-
-    def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
-        """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
-
-        An array is returned as (its bytes, [the number of ids up to the end of each text]). A byte without a
-        token is an error, or with left_out, to which the number of such bytes is added, it is left out. A
-        ValueError has the number of its text.
-        """
-        lists = (self if left_out is None else self.leaving_out(left_out)).lists_of(texts)
-        if not kind:
-            return lists
-        ids = array("H" if kind == "u2" else "I", itertools.chain.from_iterable(lists))
-        return ids.tobytes(), array("Q", itertools.accumulate(map(len, lists)))
-
-    def lists_of(self, texts: Sequence[bytes]) -> list[list[int]]:
-        """Encode texts as lists."""
-        return super().encode_texts(texts)
-
-    def leaving_out(self, left_out: list[int]) -> Encoder:
-        """Return an encoder that leaves bytes without a token out, and adds their number to left_out."""
-        return EncoderLeavingOut(self, left_out)
-
-    def pause_collector(self) -> Any:
-        """Do nothing. The encoder in C pauses the garbage collector until the result is freed."""
-
-
-class EncoderLeavingOut(Encoder):
-    """Encode in Python without the bytes that have no token."""
-
-    def __init__(self, encoder: Encoder, left_out: list[int]) -> None:
-        self.__dict__.update(encoder.__dict__)
-        self.left_out = left_out
-        self.cached: Any = self.encode_word  # each time, since each byte is counted
-
-    def encode_word(self, word: str) -> tuple[int, ...]:
-        """Encode one word; other bytes are side by side where one was left out."""
-        utf8 = word.encode("utf-8")
-        if utf8 in self.whole_words:
-            return (self.whole_words[utf8],)
-        ids = [self.id_of_byte[byte] for byte in utf8 if byte in self.id_of_byte]
-        self.left_out.append(len(utf8) - len(ids))
-        return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
-
-
-def same_object(original: Any) -> Any:
-    """Return a copy with the same attributes; copy.copy() makes a tokenizer or an encoder anew, as pickle does."""
-    other = object.__new__(type(original))
-    other.__dict__.update(original.__dict__)
-    return other
-
-
-class LeavingOut:
-    """An encoder of either engine with left_out."""
-
-    def __init__(self, encoder: Any, left_out: list[int]) -> None:
-        self.encode_texts = functools.partial(encoder.encode_texts, left_out=left_out)
-
-    def encode(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
-        return self.encode_texts([utf8])[0]  # type: ignore[no-any-return]
-
-
-class PreparingEncoder(Encoder):
-    """Prepare text: normalize it, and remove whitespace beside special tokens. `inner` encodes the result."""
-
-    def __init__(self, tokenizer: Tokenizer, engine: bpe.EngineName) -> None:
-        self.tokenizer = tokenizer
-        self.engine = engine
-        self.form, self.steps = steps_of(tokenizer.pattern)
-        # found before text is normalized, and after it
-        normalized = set(tokenizer._normalized)
-        specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
-        of_pieces = tuple(text for text in tokenizer.special_tokens if text in normalized)
-        self.finders = [bpe.special_token_finder(tokens) for tokens in (specials, of_pieces, tokenizer.special_tokens)]
-        self.overlap = any(formats.overlapping(of_pieces, specials))
-        self.lstrip, self.rstrip = set(tokenizer._lstrip), set(tokenizer._rstrip)
-        stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
-        # an expression, since there may be 100 of them; None if there is none, so that no text is searched
-        self.stripping = re.compile(b"|".join(stripping)) if stripping else None
-        self.inner = self.encoder_with(tokenizer.special_tokens)
-        self.ordinary: Any = None  # the same encoder without special tokens; rarely needed
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.tokenizer, self.engine)  # for worker processes, without the cache of `inner`
-
-    def encoder_with(self, special_tokens: Sequence[str]) -> Any:
-        """Return an encoder of prepared text that knows these special tokens."""
-        whole: Any = self.tokenizer
-        tokenizer = whole._with_only(special_tokens, self.steps)
-        tokenizer._options = tokenizer._options._replace(engine=self.engine)
-        return tokenizer._encoder
-
-    def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
-        """Return prepared text, a special token, prepared text, and so on; `normal` is all text, normalized."""
-        first, second, _ = self.finders
-        pieces = self.split(text, first)
-        if normal is not None and len(pieces) == 1:
-            return self.split(normal, second)
-        parts = [self.split(normalize_text(self.form, piece), second) for piece in pieces[::2]]
-        for number, token in enumerate(pieces[1::2]):
-            parts[number].append(token)
-        return list(itertools.chain.from_iterable(parts))
-
-    def split(self, text: str, finder: re.Pattern[str]) -> list[str]:
-        """Split text at special tokens, and remove the whitespace that they remove."""
-        pieces = finder.split(text)
-        for number in range(1, len(pieces), 2):
-            if pieces[number] in self.lstrip:
-                pieces[number - 1] = pieces[number - 1].rstrip(WHITESPACE)
-            if pieces[number] in self.rstrip:
-                pieces[number + 1] = pieces[number + 1].lstrip(WHITESPACE)
-        return pieces
-
-    def prepared(self, utf8: bytes) -> bytes | None:
-        """Prepare text; return None if `inner` would find other special tokens in the result.
-
-        Most text is prepared already: in the normal form, in which each part of it is then, too.
-        """
-        special = self.overlap or bool(self.stripping and self.stripping.search(utf8))
-        if not special and utf8.isascii():
-            return utf8
-        text = utf8.decode("utf-8")
-        normal = None if special else normalize_text(self.form, text)
-        if normal == text:
-            return utf8
-        pieces = self.pieces_of(text, normal)
-        result = "".join(pieces)
-        # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
-        return result.encode("utf-8") if self.finders[2].split(result) == pieces else None
-
-    def encode(self, utf8: bytes) -> list[int]:
-        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
-        text = self.prepared(utf8)
-        if text is not None:
-            return self.inner.encode(text)  # type: ignore[no-any-return]
-        self.ordinary = self.ordinary or self.encoder_with(())
-        ids: list[int] = []
-        for number, piece in enumerate(self.pieces_of(utf8.decode("utf-8"))):
-            ids += [self.tokenizer._special_ids[piece]] if number % 2 else self.ordinary.encode(piece.encode("utf-8"))
-        return ids
-
-    def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
-        """Do the same as the method of Encoder, in one call of `inner` if possible."""
-        with contextlib.suppress(UnicodeDecodeError):  # the method of Encoder raises it, with the number of its text
-            prepared = list(map(self.prepared, texts))
-            if None not in prepared:
-                return self.inner.encode_texts(prepared, kind, left_out)
-        return super().encode_texts(texts, kind, left_out)
-
-    def leaving_out(self, left_out: list[int]) -> Encoder:
-        """Return an encoder of prepared text that leaves bytes without a token out."""
-        encoder: PreparingEncoder = same_object(self)
-        self.ordinary = self.ordinary or self.encoder_with(())
-        encoder.inner, encoder.ordinary = (LeavingOut(each, left_out) for each in (self.inner, self.ordinary))
-        return encoder
-
-    def pause_collector(self) -> Any:
-        """Pause the garbage collector if `inner` does."""
-        return self.inner.pause_collector()
-
-
-def most_threads(encoder: object) -> int:
-    """Return 1 for an encoder in Python, whose threads would only fight for Python's lock."""
-    in_python = isinstance(getattr(encoder, "inner", encoder), bpe.PythonEncoder)
-    return 1 if in_python else bpe.MOST_WORKERS
-
-
 RANKS = "{name} has ranks of tiktoken: vocab, merges = read_tiktoken(path)"
 PACKED = "{name} is compressed: decompress it first"
 TWO_FILES = 'Tokenizer.from_files("{other}", "{name}").save(folder) makes it from these two'
@@ -608,3 +614,17 @@ def model_path(path: bpe.FilePath) -> bpe.FilePath:
     if is_folder:
         reason = "No tokenizer.json in this folder" + way_to_load(path)
     raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))
+
+
+def plain_ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+    """Return {token: id}. Each token has one id, from 0 to MAX_ID."""
+    ids: dict[bytes, int] = {}
+    for token_id, token in vocab.items():
+        if not isinstance(token, bytes) or not is_integer(token_id) or not 0 <= token_id <= bpe.MAX_ID:
+            hint = "" if isinstance(token, bytes) else "; for files, use from_files"
+            entry = f"{token_id!r:.40} to {token!r:.40}"
+            raise ValueError(f"vocab maps ids from 0 to {bpe.MAX_ID} to bytes, not {entry}{hint}")
+        if token in ids:
+            raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
+        ids[token] = operator.index(token_id)
+    return ids

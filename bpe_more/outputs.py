@@ -9,14 +9,15 @@ import contextlib
 import errno
 import itertools
 import os
-import signal
 import stat
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import bpe
+from bpe_more.checks import require
+from bpe_more.inputs import STDIN
+from bpe_more.signals import all_delayed
 
 LOCK_SECONDS = 5  # how long a run waits for another one that saves in the same folder
 
@@ -57,12 +58,12 @@ def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePat
     seen: dict[object, bpe.FilePath] = {}
     for number, path in enumerate([*inputs, *outputs]):
         try:
-            key: object = os.stat(0 if path in bpe.STDIN else path)[1:3]  # inode and device
+            key: object = os.stat(0 if path in STDIN else path)[1:3]  # inode and device
         except FileNotFoundError:
             key = os.path.realpath(path)
         same = key in seen and number >= len(inputs)  # an input may be named twice
         text = "the output {} is the same file as {}, which is needed, too"
-        bpe.require(not same, text, os.fspath(path), seen.get(key))
+        require(not same, text, os.fspath(path), seen.get(key))
         seen[key] = path
 
 
@@ -72,7 +73,7 @@ def check_replaceable(path: str) -> None:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         return
-    bpe.require(stat.S_ISREG(mode), "refusing to overwrite {}: not a regular file", path)
+    require(stat.S_ISREG(mode), "refusing to overwrite {}: not a regular file", path)
     try:
         os.rmdir(path)  # fails for any file, but differently if this one may not be removed
     except PermissionError as error:
@@ -217,56 +218,3 @@ def sync(file: BinaryIO) -> None:
     except OSError as error:
         if error.errno not in NO_FSYNC:
             raise
-
-
-@contextlib.contextmanager
-def delayed(number: int) -> Iterator[None]:
-    """Let a signal, such as SIGINT, which is Ctrl-C, wait until a block is done."""
-    arrived: list[Any] = []
-    handler: Any = signal.getsignal(number)
-    # signals interrupt no other thread
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    if not callable(handler) or not in_main_thread:
-        yield
-        return
-
-    signal.signal(number, lambda *arguments: arrived.append(arguments))
-    try:
-        yield
-    finally:
-        signal.signal(number, handler)
-        for arguments in arrived:
-            handler(*arguments)
-
-
-# those whose handlers may raise an exception
-SIGNALS = [getattr(signal, name) for name in (
-    "SIGINT", "SIGTERM", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGBREAK",
-) if hasattr(signal, name)]  # fmt: skip
-
-
-@contextlib.contextmanager
-def all_delayed() -> Iterator[None]:
-    """Let signals wait until a block is done: an exception inside an import may leave its lock, or half a module."""
-    with contextlib.ExitStack() as stack:
-        for number in SIGNALS:
-            stack.enter_context(delayed(number))
-        yield
-
-
-@contextlib.contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Let `kill PID` end a run as Ctrl-C does, with an exception that removes temporary files."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt("terminated")
-
-    try:
-        previous = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # this isn't the main thread, which alone has handlers
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)

@@ -1,6 +1,6 @@
 """Patterns of other programs: in several steps, with a normal form, from strangers, and written for Oniguruma.
 
-Five functions, from check_special_tokens() to places_to_cut(), take the places of those in bpe.py.
+A pattern of bpe.py is one step without a normal form.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import functools
 import itertools
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from unicodedata import combining, normalize
 
 import regex
 
 import bpe
+from bpe_more.checks import require
 
 # Models of other programs may split text in several steps, and normalize it first: such a pattern is a
 # tuple. Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), the first
@@ -26,10 +27,74 @@ NORMAL_FORMS = ("NFC", "NFKC")
 WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
 
-# The functions of bpe.py of which those below take the places, and which they call
-check_one_pattern, find_words_of_step, places_for_step = bpe.check_pattern, bpe.find_words, bpe.places_to_cut
-compile_any_size: Any = bpe.compile_pattern
-check_each_token = bpe.check_special_tokens
+SPELLINGS = dict(bpe.PATTERN_NAMES)
+
+
+def check_one_pattern(pattern: str) -> str:
+    """Check a pattern: a name, or an expression. The expression of a named pattern becomes its name."""
+    require(isinstance(pattern, str), "pattern must be a str, not {!r:.200}", pattern)
+    pattern = SPELLINGS.get(pattern, pattern)
+    if pattern not in bpe.PATTERNS:
+        compile_pattern(pattern)  # may raise an error
+    return pattern
+
+
+@functools.lru_cache(maxsize=256)
+def compile_any_size(pattern: str) -> Any:
+    r"""Compile a named pattern, or an expression.
+
+    regex reads two dialects. V1 has operations on sets, such as [\w--\d], [\p{L}&&[^\p{Han}]] and
+    [a-d~~c-f], as tiktoken has them; but (?i:ss) also finds "ß" there, which (?-f) turns off. V0 has
+    neither, and reads [[a] as a set of "[" and "a". An expression is read as V1 if it can be.
+    """
+    is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
+    names = ", ".join(bpe.PATTERNS)
+    require(pattern in bpe.PATTERNS or is_expression, "unknown pattern {!r:.150}; the names are {}", pattern, names)
+    expression = bpe.PATTERNS.get(pattern, pattern)
+    expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
+    bad_expression = regex.error, ArithmeticError, LookupError, ValueError  # all come from compile()
+    try:
+        try:
+            compiled = regex.compile("(?-f)" + expression, regex.V1)
+        except bad_expression:
+            if re.search("&&|--|~~", expression):
+                raise
+            compiled = regex.compile(expression, regex.V0)
+    except bad_expression as error:
+        text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
+        raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
+    backward = "searches backward, so its matches are not in the order of the text: leave out (?r)"
+    require(not compiled.flags & regex.REVERSE, "pattern {!r:.150} {}", pattern, backward)
+    return compiled
+
+
+def check_each_token(special_tokens: bpe.Strings) -> tuple[str, ...]:
+    """Check special tokens; return a tuple.
+
+    "a" can't be one, since all single bytes have ids already; nor can text with U+FFFD, which is what
+    errors="replace" makes of invalid bytes.
+    """
+    if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
+        raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
+    tokens = () if special_tokens is None else tuple(special_tokens)
+    for number, token in enumerate(tokens, 1):
+        try:
+            good = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
+        except UnicodeEncodeError:  # a lone surrogate
+            good = False
+        if not good:  # faster than a call of require() for each token
+            rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
+            raise ValueError(f"special token {number} ({token!r}) must be {rule}")
+    require(len(set(tokens)) == len(tokens), "duplicate special token among {!s:.200}", tokens)
+    return tuple(map(str.__str__, tokens))  # of an array of numpy, plain strings
+
+
+def places_for_step(text: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[int]:
+    """Yield the indexes of text at which a cut changes no word, in descending order."""
+    # special_token_finder matches nothing if there are no special tokens
+    finder = bpe.WORD_END if pattern in bpe.PATTERNS else "(?r)" + bpe.special_token_finder(special_tokens).pattern
+    return (match.start() for match in regex.finditer(finder, text, regex.V0))
+
 
 
 class SpecialTokens(tuple[str, ...]):
@@ -65,7 +130,7 @@ def after_form(pattern: Pattern) -> tuple[Any, Pattern]:
 # its matches are the same. Before version 0.5.0, our files had it with {1,3} instead of {1,3}+.
 TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
 TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
-bpe.SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
+SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
 
 
 def check_pattern(pattern: Pattern) -> Pattern:
@@ -98,7 +163,7 @@ def check_size(expression: str) -> None:
     """Refuse an expression that would take seconds and gigabytes to compile, such as (?:x{10000}){10000}."""
     shown = f"pattern {expression!r:.100}"
     length = len(expression)
-    bpe.require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
+    require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
     readings = [expression]
     if re.search(r"\(\?[a-zA-Z0-9]*x", expression):  # (?x): # begins a comment
         readings.append(re.sub("#[^\n]*", "", expression))
@@ -125,7 +190,7 @@ def check_repetitions(expression: str, shown: str, nested: bool) -> None:
             depth += 1 if part[0] == "[" else -1
             last = 1
         elif depth:
-            bpe.require(part != "||", f"{shown}: programs differ in what || means in a set; write |, or \\|\\|")
+            require(part != "||", f"{shown}: programs differ in what || means in a set; write |, or \\|\\|")
             continue
         elif part == "(":
             sizes.append(0)
@@ -139,8 +204,8 @@ def check_repetitions(expression: str, shown: str, nested: bool) -> None:
         else:
             last = 1
         sizes[-1] += last
-        bpe.require(len(sizes) + depth <= MOST_NESTED, f"{shown} has more than {MOST_NESTED} nested groups and sets")
-        bpe.require(sizes[-1] <= MOST_REPEATED, f"{shown} repeats more than {MOST_REPEATED:,} characters")
+        require(len(sizes) + depth <= MOST_NESTED, f"{shown} has more than {MOST_NESTED} nested groups and sets")
+        require(sizes[-1] <= MOST_REPEATED, f"{shown} repeats more than {MOST_REPEATED:,} characters")
 
 
 # How much time an expression has to split a text. Most take 1 us per character or less; (a|a)*b takes twice as long
@@ -154,7 +219,7 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
     Raises ValueError if an expression takes too long.
     """
     if isinstance(pattern, str) and pattern in bpe.PATTERNS:
-        return find_words_of_step(text, pattern)
+        return bpe.find_words(text, pattern)
     form, steps = steps_of(check_pattern(pattern))
     words = [normalize_text(form, text)]
     end = time.thread_time() + SECONDS + SECONDS_PER_CHARACTER * len(text)
@@ -166,7 +231,7 @@ def find_words(text: str, pattern: Pattern) -> list[str]:
 def words_of_step(text: str, step: str, end: float) -> list[str]:
     """Split text by one step. Raises ValueError when this thread has used time up to `end`."""
     if step in bpe.PATTERNS:  # whose time is in proportion to the text
-        return find_words_of_step(text, step)
+        return bpe.find_words(text, step)
     compiled = compile_pattern(step.removeprefix(ONLY_MATCHES))
     seconds = max(end - time.thread_time(), 1e-3)
     while True:
@@ -263,7 +328,7 @@ def places_between_words(text: str, pattern: Pattern, special_tokens: SpecialTok
         return bool(form and normalized) and not text[max(place - margin, 0) : place + margin].isascii()
 
     engine, lacks = bpe.find_engine()
-    if engine and not lacks and not named and not engine.pattern(own)[1]:
+    if engine and not lacks and not named and not engine.declines(own):
         for place in engine.cuts(own, text.encode("utf-8", "surrogateescape")):
             around = text[place - 1 : place + 2]
             settled = regex.fullmatch(NEVER_JOINED, around) and normalize(form, around) == around if form else True

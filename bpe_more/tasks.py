@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 import regex
 
 import bpe
-from bpe_more import corpora, outputs
+from bpe_more import choices, corpora, signals, workers
+from bpe_more.checks import require
 from bpe_more.data import package
 from bpe_more.urls import errors_of
 
@@ -69,10 +70,10 @@ def attempt(work: Work, item: Any, job: Any) -> Report:
     worker = f"{socket.gethostname()}, process {os.getpid()}"
     try:
         for ours, theirs in zip(versions(), job.versions):
-            bpe.require(ours == theirs, "this worker has {}, the driver {}; use the same everywhere", ours, theirs)
+            require(ours == theirs, "this worker has {}, the driver {}; use the same everywhere", ours, theirs)
         with memory_hint(job.stage):
             report = work(job, item)
-        return report._replace(stage=job.stage, worker=worker, lacks=bpe.find_engine()[1])
+        return report._replace(stage=job.stage, worker=worker, lacks=choices.find_engine()[1])
     except Exception as error:
         kind = next((name for name, kind in ERRORS.items() if isinstance(error, kind)), "RuntimeError")
         text = re.sub(r"^\[Errno \d+\] ", "", str(error)) or repr(error)
@@ -111,7 +112,7 @@ def lost_workers(stage: str) -> Iterator[None]:
         raise LostWorkerError(stage, missing[0] if missing else text[:300] or repr(error)) from None
 
 
-def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], options: bpe.Options) -> Iterator[Any]:
+def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], options: choices.Options) -> Iterator[Any]:
     """Yield the results of tasks; show progress, raise their errors, and warn of workers without C."""
     stage = next(iter(n_tasks))
     done = dict.fromkeys(n_tasks, 0)
@@ -160,10 +161,10 @@ def memory_of_driver() -> str:
 # Engines
 # ------------------------------
 
-def engine_of(client: Any, options: bpe.Options) -> Any:
+def engine_of(client: Any, options: choices.Options) -> Any:
     """Return the engine of a client."""
     if client is None:
-        return Local(options.workers or corpora.count_cores())
+        return Local(options.workers or workers.count_cores())
     name = getattr(client, "__name__", type(client).__module__)
     engine = ENGINES.get(name.partition(".")[0])
     if engine is None or not hasattr(getattr(client, "sparkContext", client), engine.ability):
@@ -179,7 +180,7 @@ def connected(url: str) -> Iterator[Any]:
     kind, _, address = url.partition("://")
     kinds = "dask://HOST:PORT, ray://HOST:PORT, spark://HOST:PORT or local"
     known = url == "local" or (address and kind in ("dask", "ray", "spark"))
-    bpe.require(known, "--cluster must be {}, not {!r}", kinds, url)
+    require(known, "--cluster must be {}, not {!r}", kinds, url)
     with contextlib.ExitStack() as stack:
         client = None
         with errors_of(url):
@@ -204,20 +205,20 @@ class Local:
 
     def run(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
-        with outputs.all_delayed():
+        with signals.all_delayed():
             from concurrent.futures import BrokenExecutor
         task: Any = functools.partial(attempt, work, job=job)
         left: list[Any] = list(items)
         for number in range(ATTEMPTS):
             if not left:
                 return
-            with outputs.all_delayed():
-                pool = corpora.start_processes(min(self.n_workers, len(left)), task)
+            with signals.all_delayed():
+                pool = workers.start_processes(min(self.n_workers, len(left)), task)
             if pool is None:  # the system has no room for one, or this is a daemon process
                 yield from map(task, left)
                 return
             try:
-                for result in [corpora.submitted(pool, task, item, False)[1] for item in left]:
+                for result in [workers.submitted(pool, task, item, False)[1] for item in left]:
                     report = result()
                     del left[0]
                     yield report
@@ -225,7 +226,7 @@ class Local:
                 if number == ATTEMPTS - 1:
                     raise LostWorkerError(job.stage, str(error)) from None
             finally:
-                corpora.shut_down(pool)
+                workers.shut_down(pool)
 
 
 class Dask:
@@ -234,7 +235,7 @@ class Dask:
     ability = "submit"  # which a LocalCluster lacks
 
     def __init__(self, client: Any) -> None:
-        bpe.require(client.status != "closed", "the Dask client is closed; connect a new one: Client(address)")
+        require(client.status != "closed", "the Dask client is closed; connect a new one: Client(address)")
         self.client = client
         self.n_workers = sum(client.nthreads().values()) or 1
 

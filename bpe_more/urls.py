@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import bpe
 from bpe_more import outputs
+from bpe_more.checks import require
 from bpe_more.data import package
 
 # where stores tell that a file has changed
@@ -55,9 +56,9 @@ def files_of(paths: bpe.Paths) -> list[File]:
     for path in map(os.fsdecode, [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths or ()):
         with errors_of(path):
             found = [file for file in named_by(path) if file.path]
-            bpe.require(found, "{}: no file has such a name", path)
+            require(found, "{}: no file has such a name", path)
             files += found
-    bpe.require(files, "no file: the list of paths is empty")
+    require(files, "no file: the list of paths is empty")
     return files
 
 
@@ -69,14 +70,14 @@ def named_by(path: str) -> Iterator[File]:
         is_pattern = glob.has_magic(path) and not os.path.exists(path)
         for name in sorted(glob.glob(path, recursive=True)) if is_pattern else [path]:
             about = os.stat(name)
-            bpe.require(is_pattern or not os.path.isdir(name), folder, path, path)
+            require(is_pattern or not os.path.isdir(name), folder, path, path)
             if not os.path.isdir(name):
                 yield File(absolute(name), about.st_size, str(about.st_mtime_ns))
         return
     is_pattern = bool(re.search(r"[*[]", inner))  # "?" begins the query of a URL
     for name in sorted(system.glob(inner)) if is_pattern else [inner]:
         info = system.info(name)
-        bpe.require(is_pattern or info["type"] != "directory", folder, path, path)
+        require(is_pattern or info["type"] != "directory", folder, path, path)
         if info["type"] != "directory":
             stamp = next(filter(None, map(info.get, STAMPS)), "")
             yield File(system.unstrip_protocol(name), info["size"] or 0, str(stamp))
@@ -167,9 +168,9 @@ def read_json(path: str, keys: Collection[str]) -> dict[str, Any]:
         found = json.loads(data)
     except (ValueError, RecursionError):
         raise ValueError(text) from None
-    bpe.require(isinstance(found, dict) and found.keys() >= set(keys), text)
+    require(isinstance(found, dict) and found.keys() >= set(keys), text)
     digest = found.pop("digest", None)  # earlier versions wrote none
-    bpe.require(digest in (None, checksum(json.dumps(found).encode()).hex()), text)
+    require(digest in (None, checksum(json.dumps(found).encode()).hex()), text)
     return found  # type: ignore[no-any-return]
 
 

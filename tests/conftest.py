@@ -1,4 +1,4 @@
-"""Fixtures for the tests in this folder: those of test_bpe.py, and two that several files use."""
+"""Fixtures for the tests in this folder: those of shared.py, and two that several files use."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-# this module first: it looks for the C engine, or builds one, before bpe is imported
-from test_bpe import ENGINES, PART, choose_engine, cut, main, train, words_txt  # noqa: F401 (fixtures)
+from shared import ENGINES, choose_engine, cut, main, train, words_txt  # noqa: F401 (fixtures)
+from test_bpe import PART
 
 
 @pytest.fixture(params=ENGINES)

@@ -26,7 +26,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(HERE))
 
 import bpe  # noqa: E402
-from bpe_more import changes, models, steps  # noqa: E402
+from bpe_more import changes, choices, corpora, models, steps, training  # noqa: E402
 
 LETTERS = ["ab", "abc", "aé字", "ab\u0301e", "ﬁa①b", "the low"]
 SPECIALS = [[], ["<|end|>"], ["ab", "<a>"], ["abab", "ba"], ["字a"]]
@@ -99,8 +99,8 @@ def random_model(rng):
     merges = []
     if kind in ("trained", "shuffled", "all splits"):
         text = random_text(rng, letters, rng.randint(20, 400))
-        words = bpe.count_words(texts=[text], pattern=rng.choice(["gpt2", r"[\s\S]+"]), engine="python")
-        merges = bpe.train_from_counts(words, 256 + rng.randint(0, 40), engine="python")[1]
+        words = training.count_words(texts=[text], pattern=rng.choice(["gpt2", r"[\s\S]+"]), engine="python")
+        merges = training.train_from_counts(words, 256 + rng.randint(0, 40), engine="python")[1]
     elif kind == "random":
         tokens = sorted({bytes([byte]) for byte in letters.encode()})
         for _ in range(rng.randint(1, 25)):
@@ -161,7 +161,7 @@ def check_extension(rng, engines=("python", "c")):
     news = []
     for engine in engines:
         options = old._options._replace(engine=engine, min_frequency=least)
-        encoded = changes.encode_words(old, bpe.WordTable(words), options)
+        encoded = changes.encode_words(old, corpora.WordTable(words), options)
         assert list(changes.learn(encoded, n, options)) == expected, f"{engine}: other merges, or counts"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -204,7 +204,7 @@ def without_the_rule(old, stays_whole, words, n, least):
     following = itertools.count(max(old.vocab) + 1)
     new = {left + right: next(following) for left, right, _, _ in learned if left + right not in old.ids}
     try:
-        bpe.Tokenizer({**old.vocab, **{i: token for token, i in new.items()}}, tuple(merges), old.special_tokens)
+        models.Tokenizer({**old.vocab, **{i: token for token, i in new.items()}}, tuple(merges), old.special_tokens)
     except ValueError:
         return "refused"
     same = all(stays_whole(word) or encode_by_rank(word, merges) == parts for word, parts in state.items())
@@ -221,7 +221,7 @@ def compare_with_tokenizers(rng, new):
         except ValueError:  # special tokens that look like bytes
             return None
         theirs = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
-        again = bpe.Tokenizer.load(folder)
+        again = models.Tokenizer.load(folder)
     texts = [random_text(rng, "abcé字 e\u0301ﬁthlow", 40) for _ in range(10)]
     assert again.encode_batch(texts) == new.encode_batch(texts)
     return sum(theirs.encode(text, add_special_tokens=False).ids != new.encode(text) for text in texts)
@@ -230,7 +230,7 @@ def compare_with_tokenizers(rng, new):
 def main():
     warnings.simplefilter("ignore")  # few words give few merges
     n, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 10**9
-    engines = ["python", "c"] if bpe.find_engine()[0] else ["python"]
+    engines = ["python", "c"] if choices.find_engine()[0] else ["python"]
     start, cases, n_loaded = time.monotonic(), collections.Counter(), 0
     for number in range(n):
         rng = random.Random(seed + number)

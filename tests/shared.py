@@ -1,17 +1,144 @@
-"""What several files of this folder need, and test_bpe.py doesn't."""
+"""What several files of this folder need: engines, training, the command line; and helpers that test_bpe.py doesn't need."""
 
 import array
 import ast
 import contextlib
+import functools
+import io
 import os
 import sys
 import time
+import unicodedata
+import warnings
 from collections import Counter
 from pathlib import Path
 
-from test_bpe import number_counts
+import pytest
+import regex
+
+# this module first: it looks for the C engine, or builds one, before bpe is imported
+from test_bpe import BUILD_ERRORS, CORPUS, END, ROOT, TEXTBOOK, WHY_NO_C, C, need, number_counts
+
+# isort: split
+import bpe
+import bpe_more
+from bpe_more import choices, command, corpora, slicing
+
+# `python -m bpe_more` works in any folder
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 MANY = int(os.environ.get("BPE_TEXTS", 100))  # texts for each kind of model of other programs; CI takes 2000
+CORPORA = os.environ.get("BPE_CORPORA")  # a folder with novels.txt, tinystories_2M.txt, ...: large real texts
+ENGINES = ["python", "c"] if C or os.environ.get("BPE_REQUIRE_C") else ["python"]
+NOT_IN_C = r"(\w+)|\s"  # C scans no groups
+only_python = pytest.mark.parametrize("engine", ["python"], indirect=True)
+only_c = pytest.mark.parametrize("engine", ["c"], indirect=True)
+
+# `regex` follows Unicode faster than the packages it is compared with, so random text for them consists of characters
+# in this Python's older Unicode.
+KNOWN = [c for c in map(chr, range(0x110000)) if unicodedata.category(c) not in ("Cn", "Cs")]
+
+
+def without_engine(monkeypatch, why="not built"):
+    """Let all of bpe_more work as if the C engine were not built."""
+    for module in (bpe, choices):
+        monkeypatch.setattr(module, "find_engine", lambda: (None, why))
+
+
+def choose_engine(name, monkeypatch):
+    """Run a test with the C engine, or as if it were not built."""
+    if name == "python":
+        why = "the C engine is not built: python build_ffi.py builds one"
+        without_engine(monkeypatch, why)
+    elif C is None:
+        reason = (BUILD_ERRORS.strip().splitlines() or [WHY_NO_C])[-1]
+        if os.environ.get("BPE_REQUIRE_C"):
+            pytest.fail(f"BPE_REQUIRE_C is set, but the C engine is missing: {reason}")
+        pytest.skip(f"no C engine: {reason}")
+    return name
+
+
+@pytest.fixture
+def train(tmp_path):
+    """train(text or bytes, vocab_size, special_tokens, **options) -> (vocab, merges), through a file."""
+
+    def call(text, vocab_size, special_tokens=(), **options):
+        path = tmp_path / "text.txt"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return bpe_more.train_bpe(path, vocab_size, list(special_tokens), **options)
+
+    return call
+
+
+@functools.cache
+def trained(size, pattern="gpt2"):
+    """(vocab, merges) of the fixture, or of a larger corpus; with GPT-2's pattern in place of a custom one."""
+    path = Path(CORPORA) / "languages.txt" if CORPORA and size > 5000 else CORPUS
+    return bpe_more.train_bpe(path, size, [END], pattern=pattern if pattern in bpe.PATTERNS else "gpt2")
+
+
+@pytest.fixture
+def cut(monkeypatch):
+    """cut(slice_bytes, window_bytes): read in slices of this size, each cut in its last window."""
+
+    def call(slice_bytes, window_bytes=None):
+        monkeypatch.setattr(slicing, "SLICE_BYTES", slice_bytes)
+        monkeypatch.setattr(corpora, "SLICE_BYTES_IN_C", slice_bytes)
+        monkeypatch.setattr(slicing, "WINDOW_BYTES", window_bytes or min(max(slice_bytes, 50), 64 << 10))
+
+    return call
+
+
+def words_in(text, special_tokens=(), pattern="gpt2"):
+    """{word: count} for text, with words as str."""
+    counts = bpe_more.count_words(None, list(special_tokens), texts=[text], pattern=pattern)
+    return {word.decode(): count for word, count in counts.items()}
+
+
+def summary(output):
+    """{"read": "95 bytes", ...}, for lines of the time since the beginning, a name in 14 columns, and a text."""
+    return {name.strip(): text for name, text in regex.findall(r"(?m)^ *[\d.]+ s  (.{14}) (.*)$", output)}
+
+
+def train_and_save(folder, *arguments, **options):
+    """Train a tokenizer, save it in a folder, and return (vocab, merges)."""
+    tokenizer = bpe_more.Tokenizer.train(*arguments, **options)
+    tokenizer.save(folder)
+    return tokenizer.vocab, tokenizer.merges
+
+
+def contents(tokenizer):
+    """What a Tokenizer is made from."""
+    return tokenizer.vocab, tokenizer.merges, tokenizer.special_ids, tokenizer.pattern
+
+
+def model_in(folder):
+    """(vocab, merges) of the model in a folder."""
+    return contents(bpe_more.Tokenizer.load(folder))[:2]
+
+
+@pytest.fixture
+def words_txt(tmp_path, monkeypatch):
+    """Make a temporary folder with the README's words.txt the current folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.txt").write_text(TEXTBOOK)
+    return tmp_path
+
+
+@pytest.fixture
+def main(words_txt, monkeypatch):
+    """main(*arguments) -> (exit status, standard output, standard error), in the folder of words.txt."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # main replaces it
+
+    def call(*arguments):
+        with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+            try:
+                status = command.main([str(argument) for argument in arguments])
+            except SystemExit as stop:  # --help
+                status = stop.code
+        return status, output.getvalue(), errors.getvalue()
+
+    return call
 
 
 def naive_counts(words):
@@ -76,3 +203,13 @@ FORMS = [  # what NFC and NFKC change, and what only looks like it
     "e\u0301", "\u00e9", "\u0301", "\u0958", "\u0958.", "\u1112\u1161\u11ab", "\uac00\u11a8", "\u2126", "\u212b", "ﬁ", "™", "①",
     "か\u3099", "か゛", "ｶﾞ", "\uff9e", "=\u0338", "a\u0323\u0307", "a\u0307\u0323", "Ａ１", "＜EOT＞", "<EOT", "…", "½", "\u037e", "\u00a0",
 ]  # fmt: skip
+
+
+def load_elsewhere(folder):
+    """Load a folder in tokenizers, and in tiktoken by the recipe in docs/recipes.md."""
+    tokenizers, tiktoken = need("tokenizers"), need("tiktoken")
+    tokenizer = bpe.Tokenizer.load(folder)
+    special_ids, pattern = tokenizer.special_ids, bpe.PATTERNS[tokenizer.pattern]
+    ranks = {token: token_id for token_id, token in tokenizer.vocab.items() if token_id not in special_ids.values()}
+    encoding = tiktoken.Encoding("mine", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_ids)
+    return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")), encoding

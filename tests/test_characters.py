@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 import bpe
-from test_bpe import END, FIXTURE, WIDE, naive_merge, naive_train, need, only_python, random_text
+from shared import only_python
+from test_bpe import END, FIXTURE, WIDE, naive_merge, naive_train, need, random_text
 
 
 def naive_characters(words, merges_wanted):

@@ -22,28 +22,22 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import cluster, corpora, explain
-from shared import naive_counts, one_line, read_ids, wait_for
-from test_bpe import (
-    CORPUS,
-    CUSTOM,
-    END,
-    HERE,
+from bpe_more import choices, cluster, command, corpora, explain, models, training
+from shared import (
     NOT_IN_C,
-    ROOT,
-    TEXTBOOK,
     contents,
-    files_of,
     model_in,
-    naive_merge,
-    naive_words,
-    need,
+    naive_counts,
+    one_line,
     only_c,
     only_python,
+    read_ids,
     summary,
     train_and_save,
     trained,
+    wait_for,
 )
+from test_bpe import CORPUS, CUSTOM, END, HERE, ROOT, TEXTBOOK, files_of, naive_merge, naive_words, need
 
 # --- training --------------------------------------------------------------------------------------------------------
 
@@ -64,7 +58,7 @@ def test_a_corpus_without_a_word_is_an_error_on_the_command_line(main, data):
 def test_end_puts_a_token_after_each_file_and_is_only_for_encoding(main, words_txt):
     """Special tokens in the files are plain text then: no document can forge an end."""
     assert main("words.txt", 300, "--model", "model", "--quiet")[0] == 0
-    tokenizer = bpe.Tokenizer.load("model")
+    tokenizer = models.Tokenizer.load("model")
     Path("a.txt").write_text(f"low{END}er")
     Path("b.txt").write_text("low")
     assert main("a.txt", "b.txt", "--encode", "ids.npy", "--model", "model", "--end", END, "--quiet")[0] == 0
@@ -127,7 +121,7 @@ def test_the_command_line_has_the_options_of_the_library(main, typed, corpus, si
     for name in ("-.txt", "two\nlines.txt", "\udcff.txt"):
         shutil.copy("words.txt", name)
     assert main(*shlex.split(typed), "--model", "\udcff.model")[0] == 0
-    assert model_in("\udcff.model") == bpe.train_bpe(corpus, size, special_tokens, **options)
+    assert model_in("\udcff.model") == training.train_bpe(corpus, size, special_tokens, **options)
 
 
 @pytest.mark.parametrize("arguments, made_of, why_smaller", [
@@ -153,7 +147,7 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
 def test_the_summary_lists_each_special_token_with_its_id(main, arguments, listed):
     status, _, stderr = main("words.txt", 262, *arguments.split())
     assert status == 0 and summary(stderr).get("special tokens") == listed
-    ids = bpe.Tokenizer.load("bpeModel").special_ids
+    ids = models.Tokenizer.load("bpeModel").special_ids
     assert ", ".join(f"{token} {token_id}" for token, token_id in ids.items()) == (listed or "")
 
 
@@ -169,7 +163,7 @@ def test_a_special_token_that_was_learned_as_text_is_a_note(main, recwarn, patte
     assert told.startswith(f"<| was learned as text ({n} times), and so was |> ({n})") and "--special-token" in told
     named = ["--special-token", "<|user|>", "--special-token", "<|bot|>"]
     assert "note" not in summary(main(*arguments, *named)[2]) and not main(*arguments, "--quiet")[2]
-    bpe.train_bpe("chat.txt", 270, pattern=pattern)
+    training.train_bpe("chat.txt", 270, pattern=pattern)
     assert not recwarn.list
     Path("chat.txt").write_text("f <| x <| y <|z" * 3)
     assert "note" not in summary(main(*arguments)[2])
@@ -232,7 +226,7 @@ def test_any_range_of_rounds_is_explained_as_if_from_the_first(main, seed):
     text = " ".join("".join(rng.choices("ab é", k=rng.randrange(1, 9))) for _ in range(60))
     Path("text.txt").write_text(text)
     options = ["text.txt", 300, "--quiet", "--no-special-tokens"]
-    n_merges = len(bpe.train_bpe("text.txt", 300)[1])
+    n_merges = len(training.train_bpe("text.txt", 300)[1])
     rounds = main(*options, "--explain", n_merges)[1].split("round ")[1:]
     assert len(rounds) == n_merges and not os.path.exists("bpeModel")
     first = rng.randrange(n_merges)
@@ -266,7 +260,7 @@ def test_compare_explains_the_first_merge_that_differs(main, seed):
     """Counts are those of the oracle, and so are the two most frequent words that the two pairs change differently."""
     rng = random.Random(seed)
     Path("text.txt").write_text(" ".join("".join(rng.choices("abc", k=rng.randrange(1, 9))) for _ in range(60)))
-    merges = bpe.train_bpe("text.txt", 280)[1]
+    merges = training.train_bpe("text.txt", 280)[1]
     n = rng.randrange(len(merges))
     words = naive_words(Path("text.txt").read_text())
     for merge in merges[:n]:
@@ -333,7 +327,7 @@ def test_compare_names_a_cause_if_the_counts_show_it(main, text, n, theirs, caus
 @pytest.mark.parametrize("n_theirs, n_ours", [(6, 6), (3, 6), (6, 3)])
 def test_compare_ends_with_status_0_if_all_compared_merges_are_the_same(main, n_theirs, n_ours):
     """The textbook example, in words.txt."""
-    merges = bpe.train_bpe("words.txt", 263, [END])[1]
+    merges = training.train_bpe("words.txt", 263, [END])[1]
     write_merges("mine.txt", merges[:n_theirs])
     status, stdout, stderr = main("words.txt", 257 + n_ours, "--compare", "mine.txt", "--model", "kept")
     both = min(n_theirs, n_ours)
@@ -344,7 +338,7 @@ def test_compare_ends_with_status_0_if_all_compared_merges_are_the_same(main, n_
 @only_python
 def test_compare_says_what_kind_of_file_it_reads(main, error):
     """Each is the file that another program writes, or a test keeps; those in `bad` are of other kinds, or damaged."""
-    merges = bpe.train_bpe("words.txt", 263, [END])[1]
+    merges = training.train_bpe("words.txt", 263, [END])[1]
     pairs_in_json = [[token.decode().replace(" ", "Ġ") for token in pair] for pair in merges]
     Path("pairs.json").write_text(json.dumps(pairs_in_json, indent=1), encoding="utf-8")
     Path("windows.txt").write_bytes("".join(f"{left} {right}\r\n" for left, right in pairs_in_json).encode())
@@ -388,16 +382,16 @@ def test_compare_reads_what_subword_nmt_writes(tmp_path):
 # --- show and encode -------------------------------------------------------------------------------------------------
 
 
-def command(*arguments):
-    """The command line of bpe.py, for another process."""
-    return [sys.executable, str(ROOT / "bpe.py"), *map(str, arguments)]
+def command_line(*arguments):
+    """The command line, for another process."""
+    return [sys.executable, "-m", "bpe_more", *map(str, arguments)]
 
 
 def run(*arguments, stdin=None, **options):
     """Run the command line in another process, with the engine that is tested; stdin is bytes or a file."""
-    arguments += "--engine", "c" if bpe.find_engine()[0] else "python"
+    arguments += "--engine", "c" if choices.find_engine()[0] else "python"
     options["input" if isinstance(stdin, bytes) else "stdin"] = stdin
-    return subprocess.run(command(*arguments), capture_output=True, timeout=60, **options)
+    return subprocess.run(command_line(*arguments), capture_output=True, timeout=60, **options)
 
 
 @pytest.mark.parametrize("special_token, pattern", [("a b", "o200k"), ("<x>", CUSTOM)])
@@ -406,7 +400,7 @@ def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part,
     vocab, merges = train_and_save("model", part, 500, [special_token, END], pattern=pattern)
     text, path = f"Some 12345 xa bx a b words'LL{special_token}{END}x" * 20, Path("text.txt")
     path.write_text(text)
-    expected = bpe.Tokenizer(vocab, merges, [special_token, END], pattern).encode(text)
+    expected = models.Tokenizer(vocab, merges, [special_token, END], pattern).encode(text)
     cut(10, 8)
     status, _, stderr = main(path, "--encode", "ids.npy", "--model", "model", "--workers", "1")
     assert status == 0 and read_ids("ids.npy") == ("u2", expected)
@@ -419,17 +413,17 @@ def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part,
     ("o200k", "o200k"), ("[a-z]+|" * 20 + "[a-z]", ("[a-z]+|" * 20)[:60] + "..."), (r"\p{N}{1,3}", r"\p{N}{1,3}"),
 ])  # fmt: skip
 def test_encode_says_which_model_it_used_and_what_the_ids_are(main, part, pattern, shown):
-    bpe.Tokenizer(*trained(600), [END], pattern).save("model")
+    models.Tokenizer(*trained(600), [END], pattern).save("model")
     lines = summary(main(part, "--encode", "ids.npy", "--model", "model")[2])
     assert lines["model"] == f"model: 600 tokens, pattern {shown}" and lines["saved"] == "ids.npy, ids as uint16"
-    bpe.Tokenizer(trained(600)[0] | {2**16: b"<x>"}, trained(600)[1], [END], ("NFC", r"\d", "gpt2")).save("bpeModel")
+    models.Tokenizer(trained(600)[0] | {2**16: b"<x>"}, trained(600)[1], [END], ("NFC", r"\d", "gpt2")).save("bpeModel")
     lines = summary(main(part, "--encode", "ids.npy")[2])
     assert lines["model"] == "bpeModel: 601 tokens, pattern NFC, \\d, gpt2" and lines["saved"] == "ids.npy, ids as uint32"
 
 
 def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
     """As nanoGPT reads them: numpy.memmap(path, dtype=numpy.uint16)."""
-    tokenizer = bpe.Tokenizer.train("words.txt", 262, [END])
+    tokenizer = models.Tokenizer.train("words.txt", 262, [END])
     tokenizer.save("bpeModel")
     ids = tokenizer.encode(Path("words.txt").read_text())
     assert main("words.txt", "--encode", "train.bin")[0] == 0
@@ -438,7 +432,7 @@ def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
     assert array.array("H", Path("again.bin").read_bytes()).tolist() == [*ids, 256]
     assert tokenizer.encode_files(os.devnull, "empty.bin") == os.path.getsize("empty.bin") == 0
 
-    larger = bpe.Tokenizer(tokenizer.vocab | {2**16: b"<x>"}, tokenizer.merges, ["<x>"])
+    larger = models.Tokenizer(tokenizer.vocab | {2**16: b"<x>"}, tokenizer.merges, ["<x>"])
     larger.save("bpeModel")
     before = sorted(os.listdir())
     told = error("words.txt", "--encode", "large.bin")
@@ -455,7 +449,7 @@ def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
 
 def test_a_file_to_encode_may_have_a_number_as_its_name(main, error):
     assert main("words.txt", 262, "--quiet")[0] == 0
-    ids = bpe.Tokenizer.load("bpeModel").encode(Path("words.txt").read_text())
+    ids = models.Tokenizer.load("bpeModel").encode(Path("words.txt").read_text())
     shutil.copy("words.txt", "2024")
     for arguments, times in ((["2024"], 1), (["words.txt", "2024"], 2), (["2024", "words.txt"], 2)):
         assert main(*arguments, "--encode", "ids.npy")[0] == 0 and read_ids("ids.npy")[1] == ids * times
@@ -474,8 +468,8 @@ def test_arguments_that_are_not_ascii_arrive_in_any_locale(words_txt, utf8_mode)
     for arguments in (training, ["天.txt", "--encode", "天.npy", "--model", "模型", "--end", "<é>"]):
         result = run(*arguments, "--quiet", env=environment)
         assert (result.returncode, result.stderr) == (0, b"")
-    tokenizer = bpe.Tokenizer.load("模型")
-    expected = bpe.Tokenizer.train("天.txt", 280, [END, "<é>"], pattern="天+|[^天]")
+    tokenizer = models.Tokenizer.load("模型")
+    expected = models.Tokenizer.train("天.txt", 280, [END, "<é>"], pattern="天+|[^天]")
     assert contents(tokenizer) == contents(expected)
     assert read_ids("天.npy")[1] == [*tokenizer.encode("天天 low" * 9), 257]
     result = run("--show", "天<é>", "--model", "模型", env=environment)
@@ -532,17 +526,17 @@ def test_an_output_is_never_an_input_or_another_output(main, error, by_link):
         shutil.move("text", "words.txt")
     os.remove("bpeModel/vocab.json")
     os.symlink("tokenizer.json", "bpeModel/vocab.json")
-    for save in (lambda: bpe.Tokenizer.load("bpeModel").save("bpeModel"), lambda: bpe.Tokenizer({}, []).save("bpeModel")):
+    for save in (lambda: models.Tokenizer.load("bpeModel").save("bpeModel"), lambda: models.Tokenizer({}, []).save("bpeModel")):
         with pytest.raises(ValueError, match=r"vocab\.json is the same file as .*tokenizer\.json"):
             save()
 
 
 def encode_files(name):
-    bpe.Tokenizer.load("old").encode_files(["other.txt", name], "a.npy")
+    models.Tokenizer.load("old").encode_files(["other.txt", name], "a.npy")
 
 
 def cluster_encode(name):
-    cluster.encode(None, name, bpe.Tokenizer.load("old"), "ids")
+    cluster.encode(None, name, models.Tokenizer.load("old"), "ids")
 
 
 def cluster_train(name):
@@ -597,7 +591,7 @@ def test_nothing_that_is_read_is_ever_written(error, tmp_path, monkeypatch, path
         os.mkdir(folder)
     for name in ("text.txt", "other.txt"):
         Path(name).write_text("low low lower")
-    bpe.Tokenizer.train("text.txt", 260, [END]).save("old")
+    models.Tokenizer.train("text.txt", 260, [END]).save("old")
     Path(path).touch()  # counts/plan.json
     if "link" in way:
         WAYS[way](os.path.abspath(path), output)
@@ -618,7 +612,7 @@ def test_nothing_that_is_read_is_ever_written(error, tmp_path, monkeypatch, path
 
 
 def test_standard_input_may_not_be_the_output(words_txt):
-    bpe.Tokenizer.train("words.txt", 262).save("bpeModel")
+    models.Tokenizer.train("words.txt", 262).save("bpeModel")
     shutil.copy("words.txt", "a.npy")
     with open("a.npy", "rb") as corpus:
         result = run("-", "--encode", "a.npy", stdin=corpus)
@@ -630,14 +624,14 @@ def test_standard_input_may_not_be_the_output(words_txt):
 
 
 @only_python
-@pytest.mark.parametrize("name", ["bpe.py", "/somewhere/bin/bpe-py"])
+@pytest.mark.parametrize("name", ["/somewhere/bpe_more/__main__.py", "/somewhere/bin/bpe-py"])
 def test_help_has_all_options_and_names_the_program_as_it_was_started(main, monkeypatch, name):
     monkeypatch.setattr(sys, "argv", [name])
     status, stdout, _ = main("--help")
-    assert status == 0 and f"usage: {os.path.basename(name)} " in stdout
+    assert status == 0 and "usage: bpe-py " in stdout
     assert all(option in stdout for option in ("--special-token", "--explain", "--encode", "--min-frequency"))
 
-    assert main("--version")[:2] == (0, f"{os.path.basename(name)} {bpe.__version__}\n") and main()[0] == 2
+    assert main("--version")[:2] == (0, f"bpe-py {bpe.__version__}\n") and main()[0] == 2
 
 
 @only_python
@@ -651,7 +645,7 @@ def test_help_is_as_wide_as_the_terminal(main, monkeypatch, columns):
 
 def test_a_training_imports_no_module_for_help_or_other_files_and_compiles_no_named_pattern(tmp_path, engine):
     """shutil, with which argparse asks the terminal for its width, took a tenth of the start, and the pattern 4 ms."""
-    program = "import sys, bpe; status = bpe.main(sys.argv[1:]); print(status, bpe.compile_pattern.cache_info().currsize, *sys.modules)"
+    program = "import sys, bpe_more; status = bpe_more.main(sys.argv[1:]); import bpe; print(status, bpe.compile_pattern.cache_info().currsize, *sys.modules)"
     arguments = [CORPUS, "300", "--quiet", "--model", tmp_path / "model", "--engine", engine]
     result = subprocess.run([sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True)
     status, n_patterns, *modules = result.stdout.split()
@@ -663,7 +657,7 @@ def test_a_training_imports_no_module_for_help_or_other_files_and_compiles_no_na
 @only_python
 def test_the_version_is_printed_without_a_formatter_of_help():
     """argparse would import shutil and textwrap for it, a twentieth of the run; an option that is wrong is named first."""
-    program = "import sys, bpe; sys.argv[0] = 'bpe-py'; status = bpe.main(sys.argv[1:]); print(status, *sys.modules)"
+    program = "import sys, bpe_more; status = bpe_more.main(sys.argv[1:]); print(status, *sys.modules)"
     results = [
         subprocess.run([sys.executable, "-c", program, "--version", *more], cwd=ROOT, capture_output=True, text=True)
         for more in ([], ["c.txt", "300"], ["--show"])
@@ -678,8 +672,8 @@ def test_the_version_is_printed_without_a_formatter_of_help():
 @pytest.mark.parametrize("runs", [0, 1])
 def test_a_command_ends_without_a_search_for_garbage_and_a_program_that_imports_bpe_as_always(runs):
     """The search took a tenth of a short run."""
-    show_at_end = "import atexit, gc, sys, bpe; atexit.register(lambda: print(gc.get_freeze_count() > 0, file=sys.stderr))"
-    program = f"{show_at_end}; [bpe.main(['--version']) for _ in range({runs})]"
+    show_at_end = "import atexit, gc, sys; from bpe_more import command; atexit.register(lambda: print(gc.get_freeze_count() > 0, file=sys.stderr))"
+    program = f"{show_at_end}; [command.main(['--version']) for _ in range({runs})]"
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert result.stderr == f"{bool(runs)}\n"
 
@@ -702,9 +696,9 @@ def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_erro
     clock = itertools.count(100, 0.15)
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     cut(20, 20)
-    expected = bpe.train_bpe("words.txt", 265)
+    expected = training.train_bpe("words.txt", 265)
     monkeypatch.setattr(sys, "stderr", Terminal())
-    assert bpe.train_bpe("words.txt", 265, progress=True, workers=1) == expected
+    assert training.train_bpe("words.txt", 265, progress=True, workers=1) == expected
     shown = sys.stderr.getvalue()
     assert regex.search(r"\r\W*counting words: \d+ MB \(\d+%\)", shown)
     assert regex.search(r"\rlearning merges: 0 of 9 \(the first ones take longest\)\x1b\[K\r", shown)
@@ -714,7 +708,7 @@ def test_the_progress_on_a_terminal_is_one_line_that_is_wiped_even_after_an_erro
         monkeypatch.setattr(sys, "stderr", Terminal())
         texts = ["low lower " * 20] * 9 + [last]
         with pytest.raises((ValueError, error)):
-            bpe.train_bpe(None, 300, texts=texts, progress=True, workers=1)
+            training.train_bpe(None, 300, texts=texts, progress=True, workers=1)
         assert sys.stderr.getvalue().endswith("\r\x1b[K") and "counting" in sys.stderr.getvalue()
 
 
@@ -749,7 +743,7 @@ def test_a_line_of_progress_is_never_wider_than_the_terminal(words_txt, columns)
     main_end, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     arguments = [CORPUS, 300, "--workers", 1, "--engine", "python", "--model", "model"]
-    process = subprocess.Popen(command(*arguments), stderr=terminal)
+    process = subprocess.Popen(command_line(*arguments), stderr=terminal)
     os.close(terminal)
     shown = b""
     with contextlib.suppress(OSError), os.fdopen(main_end, "rb", buffering=0) as stream:  # EIO: all have closed it
@@ -784,9 +778,9 @@ def test_no_control_character_reaches_the_terminal(main):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--show", "low"], ["words.txt", "262", "--explain", "2"]])
 def test_output_without_room_is_an_error_and_a_closed_pipe_is_not(words_txt, arguments):
-    bpe.Tokenizer.train("words.txt", 262).save("bpeModel")
+    models.Tokenizer.train("words.txt", 262).save("bpeModel")
     for interpreter in ([], ["-u"]):  # unbuffered output fails at once
-        program = [sys.executable, *interpreter, str(ROOT / "bpe.py"), *arguments, "--quiet"]
+        program = [sys.executable, *interpreter, "-m", "bpe_more", *arguments, "--quiet"]
         with open("/dev/full", "wb") as full:
             result = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, timeout=60)
         assert (result.returncode, one_line(result.stderr)) == (1, "error: standard output: No space left on device\n")
@@ -889,7 +883,7 @@ def test_running_out_of_memory_is_an_error_of_one_line(words_txt):
 
 def shell(script, *arguments, **options):
     """Run a shell script in which "$@" is the command line of bpe.py with arguments."""
-    return subprocess.run(["sh", "-c", script, "sh", *command(*arguments)], capture_output=True, timeout=60, **options)
+    return subprocess.run(["sh", "-c", script, "sh", *command_line(*arguments)], capture_output=True, timeout=60, **options)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
@@ -907,26 +901,26 @@ def test_a_closed_or_full_stream_does_not_cost_the_training(words_txt, redirecti
 
 @pytest.mark.parametrize("make", [lambda: None, object, io.StringIO, lambda: open(os.devnull, "w")])  # noqa: SIM115
 def test_a_closed_or_replaced_standard_error_does_not_cost_the_training(words_txt, monkeypatch, make):
-    expected, stream = bpe.train_bpe("words.txt", 300, [END]), make()
+    expected, stream = training.train_bpe("words.txt", 300, [END]), make()
     if hasattr(stream, "close"):
         stream.close()
     with monkeypatch.context() as patched:
         patched.setattr(warnings, "showwarning", warnings.showwarning)  # main replaces it
         patched.setattr(sys, "stderr", stream)
-        assert bpe.train_bpe("words.txt", 300, [END], progress=True) == expected
-        assert bpe.main(["words.txt", "300"]) == 0
+        assert training.train_bpe("words.txt", 300, [END], progress=True) == expected
+        assert command.main(["words.txt", "300"]) == 0
     assert model_in("bpeModel") == expected
 
 
 @only_python
 @pytest.mark.parametrize("arguments, status", [(["--show", "é"], 0), (["--help"], 0), (["missing.txt", "300"], 2)])
 def test_main_leaves_the_streams_of_its_caller_as_they_were(words_txt, monkeypatch, arguments, status):
-    bpe.Tokenizer(*trained(300)).save("bpeModel")
+    models.Tokenizer(*trained(300)).save("bpeModel")
     streams = [io.TextIOWrapper(io.BytesIO(), "ascii", errors) for errors in ("strict", "ignore")]
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", streams[0])
         patched.setattr(sys, "stderr", streams[1])
-        assert bpe.main(arguments) == status
+        assert command.main(arguments) == status
     assert [stream.errors for stream in streams] == ["strict", "ignore"]
     if "é" in arguments:
         assert streams[0].buffer.getvalue().startswith(b"\\xe9")
@@ -938,7 +932,7 @@ def test_a_closed_pipe_does_not_cost_the_training(words_txt, options):
     reading, writing = os.pipe()
     os.close(reading)  # as `head -1` does, only earlier
     with open(writing, "wb") as pipe:
-        result = subprocess.run(command("words.txt", 300, *options), stdout=pipe, stderr=subprocess.PIPE, timeout=60)
+        result = subprocess.run(command_line("words.txt", 300, *options), stdout=pipe, stderr=subprocess.PIPE, timeout=60)
     assert result.returncode == 0 and b"roken pipe" not in result.stderr and b"saved" in result.stderr
     assert len(model_in("bpeModel")[1]) == 16
 
@@ -963,18 +957,19 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
         import os, sys
         sys.path.insert(0, {str(ROOT)!r})
         import bpe
+        from bpe_more import choices, command, corpora, models, slicing, training
         from bpe_more import corpora
         def note(event, arguments):
             if event == "open" and str(arguments[0]).endswith("text.txt") and "concurrent.futures" in sys.modules:
                 os.close(os.open(f"{{os.getpid()}}.pid", os.O_CREAT))  # Python loses a signal during its first imports
         sys.addaudithook(note)
-        def learn(*arguments, learn=bpe.learn):
+        def learn(*arguments, learn=corpora.learn):
             yield next(merges := learn(*arguments))
             os.close(os.open("learning.pid", os.O_CREAT))
             yield from merges
-        bpe.learn = learn
-        bpe.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
-        sys.exit(bpe.main())
+        corpora.learn = learn
+        slicing.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
+        sys.exit(command.main())
     """
     arguments += ["--workers", "2", "--quiet", "--engine", engine]
     command = [sys.executable, "-c", textwrap.dedent(program), *arguments]
@@ -1011,7 +1006,7 @@ def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engin
     Path("runs.txt").write_text("aaaaaaa aaaa aaa ab " * 3)
     status, stdout, stderr = main(corpus, size, "--model", "model")
     assert (status, stdout) == (0, "")
-    vocab, merges = bpe.train_bpe(corpus, size, [END])
+    vocab, merges = training.train_bpe(corpus, size, [END])
     assert model_in("model") == (vocab, merges)
     words = naive_words(Path(corpus).read_bytes().decode(), [END])
     lines, n_bytes = summary(stderr), sum(len(b"".join(word)) * count for word, count in words.items())
@@ -1031,13 +1026,13 @@ def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engin
 def test_show(main, words_txt):
     tokens = [bytes([byte]) for byte in range(256)] + [b"\xe5\x9b", b"th", b"\n\n", b"\xad\xe5", b"\xf0\x9f"]
     merges = [(token[:1], token[1:]) for token in tokens[256:]]
-    bpe.Tokenizer(dict(enumerate([*tokens, END.encode()])), merges, [END]).save("bpeModel")
+    models.Tokenizer(dict(enumerate([*tokens, END.encode()])), merges, [END]).save("bpeModel")
     for text, shown in (
         (f"the {END}", f"th|e| |{END}"), ("园b", "园[e5 9b|ad]|b"), ("字", "字[e5|ad|97]"), ("x😀", "x|😀[f0 9f|98|80]"),
         ("é园", "é[c3|a9]|园[e5 9b|ad]"), ("园字", "园字[e5 9b|ad e5|ad|97]"), ("a\nb", "a|\\n\n|b"), ("", ""),
         ("b\n\n\nb", "b|\\n\n\\n\n|\\n\n|b"), ("a\x1b[3m\r\x07\x9b", "a|\\x1b|[|3|m|\\r|\\x07|\\x9b[c2|9b]"),
     ):  # fmt: skip
-        ids, n_bytes = bpe.Tokenizer.load("bpeModel").encode(text), len(text.encode())
+        ids, n_bytes = models.Tokenizer.load("bpeModel").encode(text), len(text.encode())
         sizes = f"{len(ids)} tokens, {n_bytes} bytes, {n_bytes / max(len(ids), 1):.2f} bytes per token"
         assert main("--show", text) == (0, f"{shown}\n{' '.join(map(str, ids))}\n{sizes}\n", "")
 
@@ -1047,6 +1042,6 @@ def test_the_command_line_encodes_a_file_into_an_array_of_ids(main):
     assert main("words.txt", 262)[0] == 0
     status, _, stderr = main("words.txt", "--encode", "ids.npy")
     ids = array.array("H", Path("ids.npy").read_bytes()[128:]).tolist()
-    tokenizer = bpe.Tokenizer.load("bpeModel")
+    tokenizer = models.Tokenizer.load("bpeModel")
     assert ids == tokenizer.encode(TEXTBOOK) and tokenizer.decode(ids) == TEXTBOOK
     assert (status, summary(stderr)["encoded"]) == (0, f"{len(TEXTBOOK)} bytes as {len(ids)} tokens")

@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import textwrap
 import threading
 import time
 import types
@@ -28,10 +27,21 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import command, corpora, outputs, tasks
-from shared import BAD_UTF8, pipe_of, read_ids, wait_for
-from test_bpe import (
+from bpe_more import choices, command, corpora, models, signals, slicing, tasks, training, workers
+from shared import (
+    BAD_UTF8,
     CORPORA,
+    only_c,
+    only_python,
+    pipe_of,
+    read_ids,
+    summary,
+    train_and_save,
+    trained,
+    wait_for,
+    without_engine,
+)
+from test_bpe import (
     CORPUS,
     CUSTOM,
     END,
@@ -44,12 +54,7 @@ from test_bpe import (
     files_of,
     need,
     nested,
-    only_c,
-    only_python,
     oracle,
-    summary,
-    train_and_save,
-    trained,
 )
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -83,7 +88,7 @@ def test_a_corpus_that_is_not_text_is_an_error_at_once(words_txt, error, by):
         with subprocess.Popen(["cat", "data.bin"], stdout=subprocess.PIPE) as cat:
             path = "data.bin" if by == "file" else f"/dev/fd/{cat.stdout.fileno()}"
             with pytest.raises(ValueError, match="not valid UTF-8 at byte 0 "):
-                bpe.count_words(path, special_tokens, pattern=pattern, workers=1)
+                training.count_words(path, special_tokens, pattern=pattern, workers=1)
     assert time.process_time() - start < 0.5
 
 
@@ -102,15 +107,15 @@ def test_a_byte_order_mark_is_text_and_a_warning_names_its_place(tmp_path, cut, 
     for path, content in zip(paths, data.values()):
         path.write_bytes(gzip.compress(content.encode()) if path.suffix == ".gz" else content.encode())
     with pytest.warns(UserWarning, match=r"b.txt: the byte-order mark at byte 0 \(and that of 2 other files\) is text") as caught:
-        words = bpe.count_words(paths, engine=engine, workers=workers)
+        words = training.count_words(paths, engine=engine, workers=workers)
     assert [warning.filename for warning in caught] == [__file__]
     expected = Counter()
     for content in data.values():
-        expected += bpe.count_words(texts=[content])
+        expected += training.count_words(texts=[content])
     assert words == expected and '\ufeff"'.encode() in words
     for path in (paths[1], paths[2], paths[4]):
         with pytest.warns(UserWarning, match=rf"{path.name}: the byte-order mark at byte 0 is text"):
-            bpe.Tokenizer(*trained(300)).encode_files(path, tmp_path / "ids.npy", engine=engine, workers=workers)
+            models.Tokenizer(*trained(300)).encode_files(path, tmp_path / "ids.npy", engine=engine, workers=workers)
 
 
 @only_python
@@ -135,11 +140,11 @@ def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_p
     opens = lambda path, *rest, **more: (Broken if str(path) == str(broken) else open)(path, *rest, **more)  # noqa: E731
     for module in (bpe, corpora):
         monkeypatch.setattr(module, "open", opens, raising=False)
-    tokenizer, paths = bpe.Tokenizer(*trained(300)), [CORPUS, broken]
+    tokenizer, paths = models.Tokenizer(*trained(300)), [CORPUS, broken]
     for slice_bytes in (1 << 20, 3000):  # read by a worker alone; searched for cuts before
         cut(slice_bytes)
         for call in (lambda: tokenizer.encode_files(paths, tmp_path / "ids.npy", workers=workers),
-                     lambda: bpe.count_words(paths, workers=workers)):  # fmt: skip
+                     lambda: training.count_words(paths, workers=workers)):  # fmt: skip
             with pytest.raises(OSError, match=r"Input/output error: .*broken\.txt") as caught:
                 call()
             assert caught.value.filename == str(broken)
@@ -147,13 +152,13 @@ def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_p
 
 def test_files_that_cannot_be_read_or_written(tmp_path):
     (tmp_path / "file").write_text("x")
-    encode = bpe.Tokenizer(*trained(300)).encode_files
-    for call in (lambda paths: bpe.train_bpe(paths, 300, []), lambda paths: encode(paths, tmp_path / "ids.npy")):
+    encode = models.Tokenizer(*trained(300)).encode_files
+    for call in (lambda paths: training.train_bpe(paths, 300, []), lambda paths: encode(paths, tmp_path / "ids.npy")):
         for paths, text in (([CORPUS, "missing.txt"], "missing.txt"), (tmp_path, "folder|directory")):
             with pytest.raises((ValueError, OSError), match=text):
                 call(paths)
     for call, text in (
-        (lambda: bpe.Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
+        (lambda: models.Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
         (lambda: encode(CORPUS, tmp_path / "file" / "ids.npy"), "file"),
         *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.npz", "")],
     ):  # fmt: skip
@@ -172,9 +177,9 @@ def test_no_permission(tmp_path):
     try:
         os.seteuid(user or 65534)  # root may read and write everything
         with pytest.raises(PermissionError):
-            bpe.train_bpe(tmp_path / "secret.txt", 300)
+            training.train_bpe(tmp_path / "secret.txt", 300)
         with pytest.raises(PermissionError):
-            bpe.Tokenizer({}, []).save(tmp_path / "locked" / "x")
+            models.Tokenizer({}, []).save(tmp_path / "locked" / "x")
         with pytest.raises(PermissionError):  # before training
             command.check_folder(str(tmp_path / "locked" / "x"), [])
     finally:
@@ -188,13 +193,13 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path, monk
     shorten = lambda *arguments: (next(opened) == 4 and os.truncate(path, 5000), open(*arguments))[1]  # noqa: E731, SIM115
     monkeypatch.setattr(corpora, "open", shorten, raising=False)
     with pytest.raises(ValueError, match="text.txt.*(changed|fewer bytes)"):
-        bpe.count_words(path, [], workers=1)
+        training.count_words(path, [], workers=1)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
 def test_a_file_that_does_not_know_its_size_is_read():
     assert os.path.getsize("/proc/self/status") == 0
-    assert bpe.count_words("/proc/self/status", [])[b"Name"] == 1
+    assert training.count_words("/proc/self/status", [])[b"Name"] == 1
 
 
 LINES = b'{"text": "The ferry"}\n{"text": "was late"}\n'
@@ -206,12 +211,12 @@ with zipfile.ZipFile(ZIP, "w") as archive:
     archive.writestr("a.txt", "text")
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 12345\n"
 ZSTD = b"\x28\xb5\x2f\xfd\x04\x00\x19\x00\x00abc"
-GZIP_WAY = r"gzip; save it under a name that ends in \.gz, or decompress it: gzip -dc FILE \| bpe\.py - \.\.\."
+GZIP_WAY = r"gzip; save it under a name that ends in \.gz, or decompress it: gzip -dc FILE \| bpe-py - \.\.\."
 TAR_WAY = r"a tar archive; extract it \(tar -xf\), and name its files$"
 LFS_WAY = "a pointer of Git LFS; get the file itself: git lfs pull$"
 FOREIGN = {  # name -> content, and what the error says
-    "a.jsonl.xz": (lzma.compress(LINES), r"xz; decompress it: xz -dc FILE \| bpe\.py - \.\.\. --as jsonl$"),
-    "a.bz2": (bz2.compress(b"text"), r"bzip2; decompress it: bzip2 -dc FILE \| bpe\.py - \.\.\.$"),
+    "a.jsonl.xz": (lzma.compress(LINES), r"xz; decompress it: xz -dc FILE \| bpe-py - \.\.\. --as jsonl$"),
+    "a.bz2": (bz2.compress(b"text"), r"bzip2; decompress it: bzip2 -dc FILE \| bpe-py - \.\.\.$"),
     "a.jsonl.zstd": (ZSTD, r"zstd; save it under a name that ends in \.zst, or"),
     "a.PARQ": (b"PAR1\x15\x04", r"Parquet; save it under a name that ends in \.parquet$"),
     "a.tar.gz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tgz": (gzip.compress(TAR.getvalue()), TAR_WAY), "a.tar": (TAR.getvalue(), TAR_WAY),
@@ -236,41 +241,41 @@ def test_a_file_in_a_foreign_format_is_an_error_with_the_format_and_the_way_out(
     for errors in "strict", "replace":  # replaced, they would be learned
         for paths in name, [name, "a.txt"]:
             with pytest.raises(ValueError, match=text):
-                bpe.count_words(paths, errors=errors, engine=engine)
+                training.count_words(paths, errors=errors, engine=engine)
     assert regex.search(text, error(name, 300).removeprefix("error: "))
 
 
 @pytest.mark.parametrize(("content", "told"), [
-    (LINES, r"JSON Lines; read it with bpe\.py - \.\.\. --as jsonl \(in Python, the path '-\.jsonl'\), or as plain text: --as text$"),
+    (LINES, r"JSON Lines; read it with bpe-py - \.\.\. --as jsonl \(in Python, the path '-\.jsonl'\), or as plain text: --as text$"),
     (b'\xef\xbb\xbf{ "text": "' + b"a" * 60_000, "JSON Lines; "), (b'{"text": "no line end"}', "JSON Lines; "),
     *[(FOREIGN[name][0], FOREIGN[name][1]) for name in ("gzip.txt", "zstd.txt", "xz.txt", "parquet.txt", "archive.txt", "pointer.txt")],
 ])  # fmt: skip
 def test_text_from_a_pipe_that_begins_like_another_format_is_an_error(content, told):
     for errors in "strict", "replace":
         with pipe_of(content) as path, pytest.raises(ValueError, match=f"^{path} is {told}"):
-            bpe.count_words(path, errors=errors)
+            training.count_words(path, errors=errors)
 
 
 @pytest.mark.parametrize("content", [b'{"text": 1}\n', b'{\n  "a": 1\n}\n', b'{"a", "b"} are sets\n', b"{}\n", b"PAR1 is a gene", b"PK, BZh, ustar"])
 def test_other_text_from_a_pipe_is_text(content):
     column = None if content[:3] == b'{"t' else "text"  # JSON Lines are text if they are declared as text
     with pipe_of(content) as path:
-        assert bpe.count_words(path, column=column) == bpe.count_words(texts=[content.decode()])
+        assert training.count_words(path, column=column) == training.count_words(texts=[content.decode()])
 
 
 def test_standard_input_is_json_lines_if_it_is_declared(main, error, monkeypatch):
     """-.jsonl is its name in Python. An encoded file shows the texts: their ends, and no braces."""
     lines = LINES.replace(b"text", b"body")
-    expected = bpe.train_bpe(texts=["The ferry", "was late"], vocab_size=262, special_tokens=[END])
-    bpe.Tokenizer(*expected, [END]).save("model")
-    ids = bpe.Tokenizer.load("model").encode_batch(["The ferry", "was late"])
+    expected = training.train_bpe(texts=["The ferry", "was late"], vocab_size=262, special_tokens=[END])
+    models.Tokenizer(*expected, [END]).save("model")
+    ids = models.Tokenizer.load("model").encode_batch(["The ferry", "was late"])
     for content, options in (LINES, []), (lines, ["--column", "body"]):
-        arguments = [sys.executable, ROOT / "bpe.py", "-", "--as", "jsonl", *options]
+        arguments = [sys.executable, "-m", "bpe_more", "-", "--as", "jsonl", *options]
         for task in ["262", "--special-token", END, "--model", "trained"], ["--encode", "ids.npy", "--end", END, "--model", "model"]:
             subprocess.run([*arguments, *task], input=content, capture_output=True, check=True)
         assert Path("trained/merges.txt").read_bytes() == Path("model/merges.txt").read_bytes()
         assert read_ids("ids.npy")[1] == [*ids[0], 256, *ids[1], 256]
-    script = f"import bpe; print(bpe.train_bpe('-.jsonl', 262, [{END!r}], column='body') == {expected})"
+    script = f"from bpe_more import training; print(training.train_bpe('-.jsonl', 262, [{END!r}], column='body') == {expected})"
     told = subprocess.run([sys.executable, "-c", script], input=lines, cwd=ROOT, capture_output=True, check=True).stdout
     assert told.strip() == b"True"
     Path("a.jsonl").write_bytes(LINES)
@@ -282,28 +287,28 @@ def test_standard_input_is_json_lines_if_it_is_declared(main, error, monkeypatch
 def test_a_column_where_no_input_has_columns_is_an_error(error, tmp_path):
     Path("renamed").write_bytes(LINES)
     Path("a.jsonl").write_bytes(LINES)
-    bpe.Tokenizer(*trained(300)).save("model")
+    models.Tokenizer(*trained(300)).save("model")
     told = "no input has a column {!r}: names must end in .parquet, .arrow, .feather, .jsonl, .ndjson, .json; standard input is read with --as jsonl"
     for name in "text", "body":
         for task in [300], ["--encode", "ids.npy", "--model", "model"], ["+9", "--extend", "model", "--model", "new"]:
             for path in "renamed", "-":
                 assert error(path, *task, "--column", name) == "error: " + told.format(name)
         assert not Path("new").exists() and not Path("ids.npy").exists()
-    calls = [bpe.count_words, lambda path, **o: bpe.train_bpe(path, 300, **o), lambda path, **o: bpe.Tokenizer.train(path, 300, **o),
-             lambda path, **o: bpe.Tokenizer(*trained(300)).encode_files(path, "ids.npy", **o),
-             lambda path, **o: bpe.train_bpe(texts=["a"], vocab_size=300, **o)]  # fmt: skip
+    calls = [training.count_words, lambda path, **o: training.train_bpe(path, 300, **o), lambda path, **o: models.Tokenizer.train(path, 300, **o),
+             lambda path, **o: models.Tokenizer(*trained(300)).encode_files(path, "ids.npy", **o),
+             lambda path, **o: training.train_bpe(texts=["a"], vocab_size=300, **o)]  # fmt: skip
     for call in calls:
         with pytest.raises(ValueError, match=regex.escape(told.format("body"))):
             call("renamed", column="body")
-    with_columns = bpe.count_words(["renamed", "a.jsonl"], column="text")
-    assert with_columns == Counter(bpe.count_words("renamed")) + Counter(bpe.count_words("a.jsonl"))
+    with_columns = training.count_words(["renamed", "a.jsonl"], column="text")
+    assert with_columns == Counter(training.count_words("renamed")) + Counter(training.count_words("a.jsonl"))
 
 
 @pytest.mark.parametrize("texts", [{"train": ["a"], "test": ["b"]}, Counter(["train", "test"]), types.MappingProxyType({"train": 1, "test": 2})])
 def test_a_dict_as_texts_is_an_error_that_names_its_keys(texts, tmp_path):
-    model = bpe.Tokenizer(*trained(300))
+    model = models.Tokenizer(*trained(300))
     output = tmp_path / "ids.npy"
-    calls = [lambda: bpe.train_bpe(texts=texts, vocab_size=300), lambda: bpe.count_words(texts=texts), lambda: model.encode_batch(texts),
+    calls = [lambda: training.train_bpe(texts=texts, vocab_size=300), lambda: training.count_words(texts=texts), lambda: model.encode_batch(texts),
              lambda: model.encode_arrays(texts), lambda: list(model.encode_iterable(texts)), lambda: model.encode_files(None, output, texts=texts),
              lambda: model.extend(texts=texts, n_tokens=1), lambda: model.prune(290, texts=texts)]  # fmt: skip
     for call in calls:
@@ -316,7 +321,7 @@ def test_a_url_is_an_error_that_names_the_cluster(error):
     for path in "s3://bucket/a.txt", "https://example.com/a.jsonl":
         assert error(path, 300) == f"error: {path} is a URL, which is read with --cluster, or by bpe_more.cluster"
         with pytest.raises(ValueError, match=f"^{path} is a URL"):
-            bpe.train_bpe(path, 300)
+            training.train_bpe(path, 300)
 
 
 def test_a_pipe_that_does_not_wait_is_read_to_its_end():
@@ -324,13 +329,13 @@ def test_a_pipe_that_does_not_wait_is_read_to_its_end():
     os.set_blocking(reading, False)  # nothing has arrived yet, which would seem to be its end
     threading.Timer(0.1, lambda: os.write(writing, b"low lower") and os.close(writing)).start()
     with os.fdopen(reading, "rb"):
-        assert bpe.count_words(f"/dev/fd/{reading}", []) == {b"low": 1, b" lower": 1}
+        assert training.count_words(f"/dev/fd/{reading}", []) == {b"low": 1, b" lower": 1}
 
 
 @only_python
 def test_a_stream_is_cut_into_pieces_that_grow():
     """The first ids come at once; later pieces are larger, since each search for a cut takes time."""
-    pieces = bpe.cut_stream([b"low lower "] * 4000, "gpt2", (), 1000, 8000)
+    pieces = slicing.cut_stream([b"low lower "] * 4000, "gpt2", (), 1000, 8000)
     assert [round(len(piece), -3) for piece in pieces] == [1000, 2000, 4000, 8000, 8000, 8000, 8000, 1000]
 
 
@@ -343,7 +348,7 @@ def test_no_more_workers_than_cores_run_at_once(words_txt, monkeypatch, engine, 
     recorded = lambda workers, *rest, **options: numbers.append(workers) or pool(workers, *rest, **options)  # noqa: E731
     monkeypatch.setattr(concurrent.futures, name, recorded)
     cut(5, 20)
-    assert bpe.count_words("words.txt", [], workers=100_000)[b" newest"] == 5
+    assert training.count_words("words.txt", [], workers=100_000)[b" newest"] == 5
     assert len(numbers) == 1 and 1 < numbers[0] <= max(os.cpu_count(), 2)
 
 
@@ -351,10 +356,10 @@ def test_many_small_files_take_little_time(tmp_path):
     paths = [tmp_path / f"{number}.txt" for number in range(200)]
     for number, path in enumerate(paths):
         path.write_text(f"low lower {number % 5}\n" * 30)
-    tokenizer = bpe.Tokenizer(*trained(300))
+    tokenizer = models.Tokenizer(*trained(300))
     start = time.perf_counter()
     for pattern in ("gpt2", CUSTOM):
-        assert bpe.count_words(paths, [], pattern=pattern, workers=2)[b"low"] >= 200
+        assert training.count_words(paths, [], pattern=pattern, workers=2)[b"low"] >= 200
     assert tokenizer.encode_files(paths, tmp_path / "ids.npy", workers=2) > 6000
     assert time.perf_counter() - start < 3
 
@@ -368,17 +373,17 @@ def test_small_files_share_slices_and_each_is_a_text_of_its_own(tmp_path, cut, e
         paths.append(tmp_path / f"{number}.txt")
         paths[-1].write_text(rng.choice(["", "low", "er ", "<|endof", "text|>", END, "low lower\n" * 50, "é" * 40]) + " " * (number % 3))
     paths[7:7] = ["/proc/version"] * os.path.exists("/proc/version")
-    tokenizer = bpe.Tokenizer(*trained(400), [END])
+    tokenizer = models.Tokenizer(*trained(400), [END])
     encode_alone = tokenizer.encode if end is None else tokenizer.encode_ordinary
     texts = [Path(path).read_text() for path in paths]
     ids = [encode_alone(text) + ([] if end is None else tokenizer.encode(end)) for text in texts]
     alone = Counter()
     for text in texts:
-        alone.update(bpe.count_words(None, [END], texts=[text]))
+        alone.update(training.count_words(None, [END], texts=[text]))
     cut(800)
-    slices = list(bpe.Corpus(paths, None, bpe.Options((END,))).slices(800))
+    slices = list(corpora.Corpus(paths, None, choices.Options((END,))).slices(800))
     assert len(slices) < len(paths) and max(len(part) for part in slices if isinstance(part, corpora.SmallFiles)) > 2
-    assert bpe.count_words(paths, [END], engine=engine, workers=workers) == alone
+    assert training.count_words(paths, [END], engine=engine, workers=workers) == alone
     output = tmp_path / "ids.npy"
     tokenizer.encode_files(paths, output, engine=engine, workers=workers, end=end)
     assert read_ids(output)[1] == list(itertools.chain.from_iterable(ids))
@@ -389,13 +394,13 @@ def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_pa
     paths = [tmp_path / f"{number}.txt" for number in range(40)]
     for path in paths:
         path.write_bytes(b"low lower")
-    monkeypatch.setattr(bpe, "SLICE_BYTES", 800)
+    monkeypatch.setattr(slicing, "SLICE_BYTES", 800)
     monkeypatch.setattr(corpora, "SLICE_BYTES_IN_C", 800)
-    tokenizer = bpe.Tokenizer(*trained(300))
-    without_w = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 119}, [])
+    tokenizer = models.Tokenizer(*trained(300))
+    without_w = models.Tokenizer({number: bytes([number]) for number in range(256) if number != 119}, [])
     options = {"engine": engine, "workers": workers}
     calls = [lambda tokenizer=tokenizer: tokenizer.encode_files(paths, tmp_path / "ids.npy", **options),
-             lambda: bpe.count_words(paths, **options)]  # fmt: skip
+             lambda: training.count_words(paths, **options)]  # fmt: skip
     with pytest.raises(ValueError, match=r"/0\.txt, bytes 0 to 9: .* the byte b'w'"):
         calls[0](without_w)
     paths[25].write_bytes(b"low \xff")
@@ -403,13 +408,13 @@ def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_pa
     for call in calls:
         with pytest.raises(ValueError, match=r"/23\.txt: not valid UTF-8 at byte 6 \(0xfe, "):
             call()
-    corpus_of = bpe.Corpus.__init__
+    corpus_of = corpora.Corpus.__init__
 
     def removed_after_a_look(corpus, *arguments, **options):
         corpus_of(corpus, *arguments, **options)
         paths[22].unlink(missing_ok=True)
 
-    monkeypatch.setattr(bpe.Corpus, "__init__", removed_after_a_look)
+    monkeypatch.setattr(corpora.Corpus, "__init__", removed_after_a_look)
     for call in calls:
         paths[22].write_bytes(b"low lower")
         with pytest.raises(FileNotFoundError, match=r"/22\.txt"):
@@ -420,17 +425,17 @@ def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_pa
 def test_a_slice_has_a_limited_number_of_texts():
     """Each takes memory, even an empty one."""
     texts = itertools.repeat("", 40_000)
-    sizes = [len(part.texts) for part in bpe.slices_of_texts(texts, 1 << 20, "strict")]
+    sizes = [len(part.texts) for part in corpora.slices_of_texts(texts, 1 << 20, "strict")]
     assert sum(sizes) == 40_000 and max(sizes) <= 20_000
-    assert bpe.Tokenizer(*trained(300)).encode_batch([""] * 40_000 + ["low"])[-1] and bpe.count_words(None, texts=[""] * 40_000) == {}
+    assert models.Tokenizer(*trained(300)).encode_batch([""] * 40_000 + ["low"])[-1] and training.count_words(None, texts=[""] * 40_000) == {}
 
 
 @only_python
 def test_the_python_engine_encodes_a_batch_without_threads(monkeypatch):
     """They would only fight for Python's lock."""
-    monkeypatch.setattr(bpe, "find_engine", lambda: (None, "not built"))
-    monkeypatch.setattr(corpora, "start_threads", None)
-    tokenizer = bpe.Tokenizer(*trained(300))
+    without_engine(monkeypatch)
+    monkeypatch.setattr(workers, "start_threads", None)
+    tokenizer = models.Tokenizer(*trained(300))
     texts = [PART[:2000]] * 400
     expected = tokenizer.encode(texts[0])
     assert tokenizer.encode_batch(texts, workers=4) == [expected] * 400
@@ -447,9 +452,9 @@ def test_if_processes_cannot_start_this_one_does_the_work(tmp_path, monkeypatch,
         raise error
 
     cut(3000)
-    expected = bpe.count_words(CORPUS, workers=1)
+    expected = training.count_words(CORPUS, workers=1)
     monkeypatch.setattr(concurrent.futures.ProcessPoolExecutor, at, refuse)
-    assert bpe.count_words(CORPUS, engine="python", workers=2) == expected
+    assert training.count_words(CORPUS, engine="python", workers=2) == expected
     assert not multiprocessing.active_children()
 
 
@@ -466,8 +471,8 @@ def test_processes_that_did_start_end_if_another_one_cannot(monkeypatch, cut):
         return forks[-1]
 
     monkeypatch.setattr(os, "fork", refuse)
-    monkeypatch.setattr(corpora, "count_cores", lambda: 4)
-    assert bpe.count_words(CORPUS, engine="python", workers=4) == bpe.count_words(CORPUS, workers=1)
+    monkeypatch.setattr(workers, "count_cores", lambda: 4)
+    assert training.count_words(CORPUS, engine="python", workers=4) == training.count_words(CORPUS, workers=1)
     assert len(forks) == 3 and not multiprocessing.active_children()
 
 
@@ -475,17 +480,18 @@ def test_processes_that_did_start_end_if_another_one_cannot(monkeypatch, cut):
 @pytest.mark.parametrize("mishap", ["raise MemoryError", "die()"])
 def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
     result = call_in_script(tmp_path, f"""
-        import os, signal, bpe
+        import os, signal
+        from bpe_more import slicing, steps, training
         def die():
             os.kill(os.getpid(), signal.SIGKILL)
         def find_words(*arguments):
             {mishap}
             return ["word"]
-        bpe.SLICE_BYTES = bpe.WINDOW_BYTES = 1000
-        bpe.find_words = find_words
+        slicing.SLICE_BYTES = slicing.WINDOW_BYTES = 1000
+        steps.find_words = find_words
         if __name__ == "__main__":
             try:
-                bpe.train_bpe({str(CORPUS)!r}, 300, [], workers=2, engine="python")
+                training.train_bpe({str(CORPUS)!r}, 300, [], workers=2, engine="python")
             except (RuntimeError, MemoryError) as error:
                 print(isinstance(error, MemoryError))
     """)
@@ -497,16 +503,11 @@ def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
 def test_workers_start_alike_whatever_imports_the_module(tmp_path):
     """On Linux they never load the script, so it may lack a guard or come from standard input; it ignores SIGTERM."""
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
-    by_path = f"""
-        spec = importlib.util.spec_from_file_location("tokens_of_a_student", {str(ROOT / "bpe.py")!r})
-        bpe = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(bpe)
-    """
-    for load, arguments in (("import bpe", ["script.py"]), ("import bpe", ["-"]), (by_path, ["-"])):
-        script = f"import importlib.util, signal, sys\nsys.path.insert(0, {str(ROOT)!r})\n{textwrap.dedent(load)}\n"
+    for arguments in (["script.py"], ["-"]):
+        script = f"import signal, sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom bpe_more import slicing, training\n"
         script += "forks = []\nsys.addaudithook(lambda event, _: forks.append(event) if event == 'os.fork' else None)\n"
-        script += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nbpe.SLICE_BYTES = bpe.WINDOW_BYTES = 3000\n"
-        script += "print(bpe.count_words('text.txt', [], workers=2, engine='python')[b' lower'], len(forks) > 0)"
+        script += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nslicing.SLICE_BYTES = slicing.WINDOW_BYTES = 3000\n"
+        script += "print(training.count_words('text.txt', [], workers=2, engine='python')[b' lower'], len(forks) > 0)"
         (tmp_path / "script.py").write_text(script)
         options = {"input": script, "capture_output": True, "text": True, "cwd": tmp_path, "timeout": 60}
         result = subprocess.run([sys.executable, *arguments], **options)
@@ -518,10 +519,10 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path):
 def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enough_for_several(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(CORPUS.read_bytes() * 40)
-    corpus = bpe.Corpus(path, None, bpe.Options((END,)))
-    assert 4 <= len(list(corpus.slices(bpe.SLICE_BYTES))) <= 6  # 4.3 MB
-    task = functools.partial(bpe.count_texts, options=corpus.options)
-    results = corpus.run(task, in_threads=False, slice_bytes=bpe.SLICE_BYTES)
+    corpus = corpora.Corpus(path, None, choices.Options((END,)))
+    assert 4 <= len(list(corpus.slices(slicing.SLICE_BYTES))) <= 6  # 4.3 MB
+    task = functools.partial(corpora.count_texts, options=corpus.options)
+    results = corpus.run(task, in_threads=False, slice_bytes=slicing.SLICE_BYTES)
     assert next(results)[1] and len(multiprocessing.active_children()) > 1
     results.close()
     assert not multiprocessing.active_children()
@@ -531,8 +532,8 @@ def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enoug
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(bpe.WordTable, "update", lambda *arguments: interrupt(arguments))
-            bpe.count_words(path)
+            patched.setattr(corpora.WordTable, "update", lambda *arguments: interrupt(arguments))
+            training.count_words(path)
     assert kept.value and not multiprocessing.active_children()
 
 
@@ -550,7 +551,7 @@ def busy_task(folder, item, job=None):
 @pytest.mark.parametrize("pool", ["run_tasks", "local cluster"])
 def test_ctrl_c_interrupts_tasks_in_worker_processes(tmp_path, pool):
     task, items = functools.partial(busy_task, tmp_path), list(range(9))
-    results = corpora.run_tasks(task, iter(items), False, 2)
+    results = workers.run_tasks(task, iter(items), False, 2)
     if pool == "local cluster":
         job = types.SimpleNamespace(stage="counting", versions=tasks.versions())
         results = tasks.Local(2).run(lambda job, item: task(item), items, job)
@@ -585,6 +586,7 @@ done = True
         import signal, sys
         sys.path.insert(0, {str(tmp_path)!r})
         import bpe
+        from bpe_more import choices, corpora, models, slicing, steps, training
         from bpe_more import data
         class Alarm(Exception):
             pass
@@ -595,11 +597,11 @@ done = True
             data.package("slow_module", "a test")
         except Alarm:
             print(sys.modules["slow_module"].done)
-        bpe.find_engine.__wrapped__.__globals__["find_engine_at_once"] = lambda: __import__("another_module")
+        bpe.find_engine = lambda: __import__("another_module")
         try:
-            bpe.find_engine()
+            choices.find_engine()
         except Alarm:
-            print(bpe.find_engine().done)
+            print(choices.find_engine().done)
     """)
     assert (result.stdout, result.stderr) == (b"True\nTrue\n", b"")
 
@@ -614,7 +616,7 @@ def test_a_module_without_an_entry_in_sys_modules_counts_in_its_process(tmp_path
         spec = importlib.util.spec_from_file_location("anything", {str(ROOT / "bpe.py")!r})
         bpe = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(bpe)
-        bpe.SLICE_BYTES = bpe.WINDOW_BYTES = 3000
+        bpe.SLICE_BYTES = bpe.WINDOW = 3000
         print(bpe.count_words("text.txt", workers=2, engine="python")[b" lower"])
     """, cwd=tmp_path)
     assert (result.stdout, result.stderr) == (b"1000\n", b"")
@@ -625,7 +627,7 @@ def test_ctrl_c_waits_while_a_worker_gets_its_slice():
     handler, steps = signal.getsignal(signal.SIGINT), []
 
     def interrupted():
-        with outputs.delayed(signal.SIGINT):
+        with signals.delayed(signal.SIGINT):
             signal.raise_signal(signal.SIGINT)
             steps.append("done")
         steps.append("not reached in the main thread")
@@ -633,18 +635,18 @@ def test_ctrl_c_waits_while_a_worker_gets_its_slice():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert steps == ["done"] and signal.getsignal(signal.SIGINT) is handler
-    with pytest.raises(ZeroDivisionError), outputs.delayed(signal.SIGINT):
+    with pytest.raises(ZeroDivisionError), signals.delayed(signal.SIGINT):
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGINT) is handler
     with concurrent.futures.ThreadPoolExecutor(1) as pool:  # another thread is never interrupted
-        assert pool.submit(lambda: outputs.delayed(signal.SIGINT).__enter__()).result() is None
+        assert pool.submit(lambda: signals.delayed(signal.SIGINT).__enter__()).result() is None
 
 
 @only_python
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
     """Before Python 3.12, functools.cached_property holds one lock for all objects, which the child can't get."""
-    first, second = (bpe.Tokenizer(*trained(300)) for _ in range(2))
+    first, second = (models.Tokenizer(*trained(300)) for _ in range(2))
     making, go_on = threading.Event(), threading.Event()
 
     def slow_items():
@@ -652,7 +654,7 @@ def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
         go_on.wait(20)
         return ()
 
-    first._merge_ids = type("Slow", (), {"__iter__": lambda self: iter(slow_items())})()
+    first.merge_ids = type("Slow", (), {"__iter__": lambda self: iter(slow_items())})()
     thread = threading.Thread(target=lambda: first._encoder)
     thread.start()
     assert making.wait(20)
@@ -676,7 +678,7 @@ def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
 @pytest.mark.parametrize("special_tokens", SPECIALS)
 def test_encoding_a_file_equals_encoding_its_text(words_txt, cut, pattern, special_tokens):
     rng = random.Random(repr((pattern, special_tokens)))
-    tokenizer = bpe.Tokenizer(*trained(600, pattern), special_tokens, pattern)
+    tokenizer = models.Tokenizer(*trained(600, pattern), special_tokens, pattern)
     for _ in range(12):
         text = nested(rng, special_tokens) + " and " + nested(rng, special_tokens)
         Path("words.txt").write_bytes(text.encode())
@@ -691,7 +693,7 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
     other, text = tmp_path / "other.txt", "  one more text  "
     other.write_text(text)
     cut(7000)
-    tokenizer = bpe.Tokenizer(*trained(2000), [END])
+    tokenizer = models.Tokenizer(*trained(2000), [END])
     ids = tokenizer.encode(PART) + tokenizer.encode(text) + tokenizer.encode(PART)
     with pipe_of(PART.encode()) as pipe:
         n_ids = tokenizer.encode_files(iter([pipe, other, str(part)]), tmp_path / "ids.npy", workers=workers)
@@ -703,7 +705,7 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
 @pytest.mark.parametrize("texts", [["low ", " low", "", f"lower{END}", "字"], []])
 @pytest.mark.filterwarnings("ignore:no text")
 def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
-    tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
+    tokenizer = models.Tokenizer(*trained(300), [END], pattern)
     ids = [token_id for text in texts for token_id in tokenizer.encode(text)]
     assert tokenizer.encode_files(output=tmp_path / "ids.npy", texts=iter(texts)) == len(ids)
     assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
@@ -713,17 +715,17 @@ def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
 def test_ids_take_two_bytes_if_all_fit(tmp_path, part, largest, kind):
     vocab, merges = trained(300)
     shifted = {token_id + largest - 299: token for token_id, token in vocab.items()}
-    tokenizer, ids = bpe.Tokenizer(shifted, merges, [END]), tmp_path / "ids.npy"
+    tokenizer, ids = models.Tokenizer(shifted, merges, [END]), tmp_path / "ids.npy"
     tokenizer.encode_files(part, ids)
     assert read_ids(ids) == (kind, tokenizer.encode(PART))
     if largest < 2**16:
         (tmp_path / "new.txt").write_text("<new>")
-        bpe.Tokenizer(shifted, merges, ["<new>"]).encode_files(tmp_path / "new.txt", ids)
+        models.Tokenizer(shifted, merges, ["<new>"]).encode_files(tmp_path / "new.txt", ids)
         assert read_ids(ids) == ("u4", [2**16])
 
 
 def test_numpy_opens_encoded_files(tmp_path):
-    numpy, tokenizer = need("numpy"), bpe.Tokenizer(*trained(600), [END])
+    numpy, tokenizer = need("numpy"), models.Tokenizer(*trained(600), [END])
     ids = tokenizer.encode(FIXTURE)
     for name, paths, n_ids in (("ids.npy", CORPUS, len(ids)), ("empty.npy", [os.devnull] * 2, 0)):
         assert tokenizer.encode_files(paths, tmp_path / name) == n_ids
@@ -739,12 +741,12 @@ def test_text_that_cannot_be_encoded_is_an_error_and_leaves_the_earlier_file(tmp
     path, output = tmp_path / "text.txt", tmp_path / "ids.npy"
     path.write_bytes(data)
     output.write_bytes(b"earlier")
-    without_d = bpe.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [], [], pattern)
+    without_d = models.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [], [], pattern)
     with pytest.raises(ValueError, match=r"text\.txt, bytes 0 to \d+: .* the byte b'd'"):
         without_d.encode_files(path, output, workers=workers)
     data[20_000] = data[12_345] = 0xFF
     path.write_bytes(data)
-    tokenizer = bpe.Tokenizer(*trained(300), [END], pattern)
+    tokenizer = models.Tokenizer(*trained(300), [END], pattern)
     with pytest.raises(ValueError, match=r"text\.txt: not valid UTF-8 at byte 12345 \(0xff, [a-z ]+\)$"):
         tokenizer.encode_files(path, output, workers=workers)
     assert output.read_bytes() == b"earlier" and sorted(os.listdir(tmp_path)) == ["ids.npy", "text.txt"]
@@ -764,7 +766,7 @@ def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, monkey
     cut(3000)
     (tmp_path / "ids.npy").write_bytes(b"earlier")
     with pytest.raises((KeyboardInterrupt, TypeError)):
-        bpe.Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
+        models.Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
     assert files_of(tmp_path) == {"ids.npy": b"earlier"}
 
 
@@ -776,7 +778,8 @@ def test_encoding_takes_little_memory(tmp_path):
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 300)  # 32 MB
     result = call_in_script(tmp_path, f"""
         import bpe
-        tokenizer = bpe.Tokenizer.load({str(tmp_path / "model")!r})
+        from bpe_more import choices, corpora, models, slicing, steps, training
+        tokenizer = models.Tokenizer.load({str(tmp_path / "model")!r})
         n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 8, {str(tmp_path / "ids.npy")!r}, workers=2)
         print(n_ids, *[int(line.split()[1]) // 1000 for line in open("/proc/self/status") if line.startswith("VmHWM")])
     """)
@@ -800,12 +803,12 @@ def test_workers_slices_and_engines_change_nothing_on_large_texts(name, size, cu
     pieces = path.read_bytes().decode().split(END)
     counts = Counter(itertools.chain.from_iterable(map(regex.compile(GPT2).findall, pieces)))
     words = {word.encode(): count for word, count in counts.items()}
-    for slice_bytes, workers in itertools.product((100_000, 3 << 20), (1, 2, 7)):
+    for slice_bytes, n_workers in itertools.product((100_000, 3 << 20), (1, 2, 7)):
         cut(slice_bytes)
-        assert bpe.count_words(path, [END], workers=workers) == words
+        assert training.count_words(path, [END], workers=n_workers) == words
     cut(1 << 20)
-    assert bpe.count_words(path, [END], engine="python") == words
+    assert training.count_words(path, [END], engine="python") == words
     # Python would learn for long from words that occur once, which are whole sentences in Chinese: a tenth of them is here
     some = {word: count for number, (word, count) in enumerate(words.items()) if count > 1 or number % 10 == 0}
-    in_python = bpe.train_from_counts(some, size, [END], engine="python")
-    assert bpe.train_from_counts(some, size, [END], engine="c") == in_python
+    in_python = training.train_from_counts(some, size, [END], engine="python")
+    assert training.train_from_counts(some, size, [END], engine="c") == in_python

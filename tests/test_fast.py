@@ -8,13 +8,15 @@ from collections import Counter
 import pytest
 
 import bpe
-from test_bpe import END, lesson, letters, naive_train, only_python, pairs, trained, with_merges
+from bpe_more import models, training
+from shared import only_python, trained
+from test_bpe import END, lesson, letters, naive_train, pairs, with_merges
 
 
 @pytest.mark.parametrize("piece, times", [("a", 50_000), ("ab", 25_000), ("x", 50_000), (" ", 50_000)])
 def test_long_words_do_not_take_quadratic_time(piece, times):
     text = "the quick " * 2_000 + piece * times
-    tokenizer = bpe.Tokenizer(*trained(2000), [END])
+    tokenizer = models.Tokenizer(*trained(2000), [END])
     start = time.process_time()
     ids = tokenizer.encode(text)
     assert list(tokenizer.encode_iterable(text)) == ids
@@ -29,7 +31,7 @@ def test_learners_agree_with_the_oracle_on_words_of_all_kinds(seed):
         word = bytes(rng.choices(alphabet, k=rng.randint(1, rng.choice([3, 12, 60]))))
         words[word] = rng.randint(1, rng.choice([2, 5, 5000]))
     expected = naive_train({letters(word): count for word, count in words.items()}, 400)
-    assert bpe.train_from_counts(words, 400) == expected
+    assert training.train_from_counts(words, 400) == expected
 
 
 def test_one_long_word(train, engine):
@@ -73,7 +75,7 @@ def test_any_list_is_merged_by_rank_and_those_that_check_merges_accepts_are_repl
             bpe.check_merges(rules)
         else:
             pytest.raises(ValueError, bpe.check_merges, rules)
-        tokenizer = bpe.Tokenizer(vocab, merges)
+        tokenizer = models.Tokenizer(vocab, merges)
         for word in rng.sample(words, 20):
             tokens = tuple(map(vocab.get, tokenizer.encode(b"".join(word).decode())))
             assert tokens == tuple(naive_by_rank(word, merges)), (word, merges)

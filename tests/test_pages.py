@@ -5,20 +5,24 @@ import contextlib
 import importlib.util
 import io
 import os
+import pkgutil
 import subprocess
 import sys
 
 import pytest
 import regex
 
-import bpe
-from test_bpe import ENGINES, FIXTURES, HERE, ROOT
+import bpe_more
+from shared import ENGINES
+from test_bpe import FIXTURES, HERE, ROOT
 
 
 def test_the_examples_in_the_docstrings():
     import doctest
 
-    assert doctest.testmod(bpe).failed == 0 and doctest.testmod(bpe).attempted > 3
+    names = {found.name for found in pkgutil.iter_modules(bpe_more.__path__)} - {"__main__"}  # which runs the command
+    results = [doctest.testmod(importlib.import_module(f"bpe_more.{name}")) for name in sorted(names)]
+    assert not any(failed for failed, _ in results) and sum(attempted for _, attempted in results) >= 3
 
 
 def readme_blocks(name):
@@ -29,7 +33,7 @@ def readme_blocks(name):
 
 
 NOT_RUN = ("pip install", "python3 -m venv", "python build_ffi.py", ".venv/bin/pytest")  # this test already runs in the result
-INSTALLING = r"(?m)^\.venv/bin/bpe-py"
+INSTALLED = {r"\.venv/bin/python\b": "python", r"(?<![\w-])(\.venv/bin/)?bpe-py(?= )": "python -m bpe_more"}
 
 
 def without_measurements(text):
@@ -38,10 +42,11 @@ def without_measurements(text):
 
 
 def what_runs(language, code):
-    """Remove comments, installing, and the commands in NOT_RUN."""
+    """Remove comments and the commands in NOT_RUN; type commands as in a clone without an installation."""
     if language == "python":
         return ast.unparse(ast.parse(code))
-    code = regex.sub(INSTALLING, "python bpe.py", code)
+    for command, typed in INSTALLED.items():
+        code = regex.sub(command, typed, code)
     return "".join(line for line in code.splitlines(keepends=True) if not line.startswith(NOT_RUN))
 
 

@@ -7,30 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import bpe
-from shared import naive_counts
-from test_bpe import (
-    CUSTOM,
-    END,
-    FIXTURE,
-    PART,
-    contents,
-    letters,
-    model_in,
-    naive_merge,
-    naive_train,
-    naive_words,
-    only_c,
-    pairs,
-    summary,
-    trained,
-)
+from bpe_more import choices, models, training
+from shared import contents, model_in, naive_counts, only_c, summary, trained
+from test_bpe import CUSTOM, END, FIXTURE, PART, letters, naive_merge, naive_train, naive_words, pairs
 
 
 def test_the_smallest_vocabulary_has_no_merges(main):
     expected = dict(enumerate([bytes([byte]) for byte in range(256)] + [b"<one>", b"<two>"])), []
-    assert bpe.train_bpe(None, 258, ["<one>", "<two>"], texts=["aa aa"]) == expected
-    assert bpe.train_from_counts({b"aa": 2}, 258, ["<one>", "<two>"]) == expected
+    assert training.train_bpe(None, 258, ["<one>", "<two>"], texts=["aa aa"]) == expected
+    assert training.train_from_counts({b"aa": 2}, 258, ["<one>", "<two>"]) == expected
     assert main("words.txt", 257, "--model", "model")[0] == 0 and model_in("model")[1] == []
 
 
@@ -47,30 +32,29 @@ def test_min_frequency(train):
             words = {naive_merge(word, merge): count for word, count in words.items()}
 
 
-def test_no_text_is_an_error_and_an_empty_one_is_not():
+def test_no_text_is_a_vocabulary_of_bytes_and_a_warning():
     used_up = (text for text in ["low"])
-    bpe.train_bpe(None, 257, texts=used_up)
-    for train in (bpe.train_bpe, bpe.Tokenizer.train):
-        with pytest.raises(ValueError, match="no text: texts= is empty"):
-            train(None, 257, texts=used_up)
-    for words in ({}, [], iter(())):
-        with pytest.raises(ValueError, match="no words to learn from"):
-            bpe.train_from_counts(words, 257)
+    training.train_bpe(None, 257, texts=used_up)
+    bytes_alone = dict(enumerate(bytes([byte]) for byte in range(256)))
+    for call in (lambda: training.train_bpe(None, 257, texts=used_up), lambda: training.train_from_counts({}, 257),
+                 lambda: training.train_from_counts(iter(()), 257)):  # fmt: skip
+        with pytest.warns(UserWarning, match="256 tokens, not 257"):
+            assert call() == (bytes_alone, [])
     for words in (None, 5):
         with pytest.raises(TypeError, match=rf"a mapping of words to counts, or pairs \(word, count\), not {words}$"):
-            bpe.train_from_counts(words, 257)
-    for call in (lambda: bpe.train_bpe([], 300), lambda: bpe.count_words([]),
-                 lambda: bpe.Tokenizer({}, []).encode_files([], "ids.npy")):  # fmt: skip
+            training.train_from_counts(words, 257)
+    for call in (lambda: training.train_bpe([], 300), lambda: training.count_words([]),
+                 lambda: models.Tokenizer({}, []).encode_files([], "ids.npy")):  # fmt: skip
         with pytest.raises(ValueError, match="no file: the list of paths is empty"):
             call()
-    assert bpe.train_bpe(None, 256, texts=[""])[1] == [] and bpe.Tokenizer({}, []).encode_batch([]) == []
+    assert training.train_bpe(None, 256, texts=[""])[1] == [] and models.Tokenizer({}, []).encode_batch([]) == []
 
 
 def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
     calls = [  # a line each, because Python shows a warning once for each line
-        lambda size: bpe.train_bpe("words.txt", size),
-        lambda size: bpe.Tokenizer.train("words.txt", size),
-        lambda size: bpe.train_from_counts(bpe.count_words("words.txt"), size),
+        lambda size: training.train_bpe("words.txt", size),
+        lambda size: models.Tokenizer.train("words.txt", size),
+        lambda size: training.train_from_counts(training.count_words("words.txt"), size),
     ]
     for call in calls:
         call(272)  # 256 bytes and 16 merges, see test_the_summary_says_what_the_vocabulary_is_made_of
@@ -80,9 +64,9 @@ def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
 
 
 def test_a_string_in_the_place_of_a_path_is_an_error_that_names_texts(words_txt):
-    encode_files = bpe.Tokenizer.train("words.txt", 262).encode_files
+    encode_files = models.Tokenizer.train("words.txt", 262).encode_files
     long = "a text, and more\n" * 1000
-    for call in (lambda path: bpe.train_bpe(path, 300), lambda path: bpe.Tokenizer.train([path], 300), bpe.count_words,
+    for call in (lambda path: training.train_bpe(path, 300), lambda path: models.Tokenizer.train([path], 300), training.count_words,
                  lambda path: encode_files(["words.txt", path], "ids.npy")):  # fmt: skip
         with pytest.raises(FileNotFoundError, match=r"to pass strings instead of files: texts=\[\.\.\.\]\): 'a text'$"):
             call("a text")
@@ -100,9 +84,9 @@ def test_rare_words_are_left_out_of_learning(main, least):
     words = naive_words(text, [END])
     kept = {word: count for word, count in words.items() if count >= least}
     expected = naive_train(kept, size, [END])
-    assert bpe.train_bpe("text.txt", size, [END], min_word_count=least) == expected
+    assert training.train_bpe("text.txt", size, [END], min_word_count=least) == expected
     counts = {b"".join(word): count for word, count in words.items()}
-    assert bpe.train_from_counts(counts, size, [END], min_word_count=least) == expected
+    assert training.train_from_counts(counts, size, [END], min_word_count=least) == expected
     status, _, stderr = main("text.txt", size, "--min-word-count", least)
     if not kept:
         assert status == 2 and "no words" in stderr
@@ -116,14 +100,14 @@ def test_rare_words_are_left_out_of_learning(main, least):
 @pytest.mark.parametrize("number", [2**61, 2**61 + 1, 2**63, 2**64, 2**64 + 1, 2**80])
 def test_numbers_of_any_size_mean_the_same_in_both_engines(number):
     words, both = {b"ab": 2**61, b"cd": 5}, [(b"a", b"b"), (b"c", b"d")]
-    assert bpe.train_from_counts(words, 300, [], min_frequency=number)[1] == both[: number <= 2**61]
-    if bpe.find_engine()[0]:
-        assert bpe.train_from_counts(words, number)[1] == both
+    assert training.train_from_counts(words, 300, [], min_frequency=number)[1] == both[: number <= 2**61]
+    if choices.find_engine()[0]:
+        assert training.train_from_counts(words, number)[1] == both
     else:  # at once, not after an hour
         with pytest.raises(ValueError, match="the Python engine has only 1,114,112 non-special ids"):
-            bpe.train_from_counts(words, number)
+            training.train_from_counts(words, number)
     words = {b"ab": 2**59, b"cd": 2**59 + 1, b"ef": 2**59 - 1, b"xef": 2**59}
-    assert bpe.train_from_counts(words, 300)[1] == pairs("e f, c d, x ef, a b")  # e f occurs 2**60 - 1 times
+    assert training.train_from_counts(words, 300)[1] == pairs("e f, c d, x ef, a b")  # e f occurs 2**60 - 1 times
 
 
 @pytest.mark.parametrize("words", [
@@ -133,37 +117,37 @@ def test_an_overflow_is_reported_in_both_engines_and_not_wrapped(words):
     least = min(words.values()) + 1  # words that are left out of learning count, too
     for options in ({}, {"min_word_count": least}):
         with pytest.raises(OverflowError, match=r"^2\*\*6[34] "):
-            bpe.train_from_counts(words, 300, **options)
+            training.train_from_counts(words, 300, **options)
     with pytest.raises(OverflowError, match=r"^2\*\*6[34] "):
-        bpe.Tokenizer.train(texts=["low lower"], vocab_size=260).extend(words=words, n_tokens=9)
+        models.Tokenizer.train(texts=["low lower"], vocab_size=260).extend(words=words, n_tokens=9)
 
 
 def test_counts_just_below_an_overflow_are_exact_in_both_engines():
     words = {b"ab": 2**62 - 3, b"cde": 1, b"f": 2}  # 2**63 - 1 bytes
-    assert bpe.train_from_counts(words, 300)[1] == pairs("a b, d e, c de")
+    assert training.train_from_counts(words, 300)[1] == pairs("a b, d e, c de")
 
 
 def test_texts_need_no_path():
     texts = ["low lower", "lowest"]
-    expected = bpe.train_bpe(None, 260, texts=texts)
-    assert bpe.train_bpe(texts=texts, vocab_size=260) == expected
-    assert contents(bpe.Tokenizer.train(texts=texts, vocab_size=260))[:2] == expected
-    assert bpe.count_words(texts=texts) == {b"low": 1, b" lower": 1, b"lowest": 1}
-    for call in (bpe.train_bpe, bpe.Tokenizer.train):
+    expected = training.train_bpe(None, 260, texts=texts)
+    assert training.train_bpe(texts=texts, vocab_size=260) == expected
+    assert contents(models.Tokenizer.train(texts=texts, vocab_size=260))[:2] == expected
+    assert training.count_words(texts=texts) == {b"low": 1, b" lower": 1, b"lowest": 1}
+    for call in (training.train_bpe, models.Tokenizer.train):
         with pytest.raises(ValueError, match="vocab_size must be a positive integer, not None"):
             call(texts=texts)
 
 
 def test_texts_are_separate_and_used_as_they_come(tmp_path, cut):
     expected = naive_train(naive_words("ab  ") + naive_words(" ab ab") + naive_words("ab"), 262)
-    assert bpe.train_bpe(None, 262, texts=iter(["ab  ", " ab ab", "", "ab"])) == expected
-    assert bpe.count_words(None, ["<x>"], texts=["a<x>b", "c"]) == {b"a": 1, b"b": 1, b"c": 1}
-    assert bpe.count_words(None, [], texts=iter([])) == {}
+    assert training.train_bpe(None, 262, texts=iter(["ab  ", " ab ab", "", "ab"])) == expected
+    assert training.count_words(None, ["<x>"], texts=["a<x>b", "c"]) == {b"a": 1, b"b": 1, b"c": 1}
+    assert training.count_words(None, [], texts=iter([])) == {}
     cut(10_000)
-    tokenizer = bpe.Tokenizer(*trained(600))
+    tokenizer = models.Tokenizer(*trained(600))
     texts = lambda: ("low " * 1000 for _ in range(200))  # noqa: E731 (800 KB)
     tracemalloc.start()
-    assert bpe.count_words(None, [], texts=texts(), workers=1)[b" low"] == 200 * 999
+    assert training.count_words(None, [], texts=texts(), workers=1)[b" low"] == 200 * 999
     n_ids = tokenizer.encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
     assert tracemalloc.get_traced_memory()[1] < 500_000 and n_ids > 200_000
     tracemalloc.stop()
@@ -178,24 +162,24 @@ def test_counts_of_parts_add_up_to_those_of_the_whole(part, tmp_path):
         total = Counter()
         for number in range(3):
             (tmp_path / "part.txt").write_bytes(END.join(PART.split(END)[number::3]).encode())
-            total.update(bpe.count_words(tmp_path / "part.txt", [END], **options))
-        assert total == bpe.count_words(part, [END], **options)
+            total.update(training.count_words(tmp_path / "part.txt", [END], **options))
+        assert total == training.count_words(part, [END], **options)
         for size in (300, 500):
-            assert bpe.train_from_counts(total, size, [END]) == bpe.train_bpe(part, size, [END], **options)
+            assert training.train_from_counts(total, size, [END]) == training.train_bpe(part, size, [END], **options)
 
 
 def test_counts_may_be_zero_or_of_other_types_but_not_negative_and_words_are_bytes():
     """Zeros come from Counters that were subtracted; empty words are ignored."""
     words = {b"abcd": 0, b"ab": 5, b"cd": True, b"": 3}
-    assert bpe.train_from_counts(words, 300, [])[1] == [(b"a", b"b"), (b"c", b"d")]
+    assert training.train_from_counts(words, 300, [])[1] == [(b"a", b"b"), (b"c", b"d")]
     with pytest.raises(ValueError, match="counts not negative, not b'ab': -1"):
-        bpe.train_from_counts({b"ab": -1}, 300, [])
+        training.train_from_counts({b"ab": -1}, 300, [])
     for count in (1.5, "2"):
         with pytest.raises(TypeError, match="as an integer"):
-            bpe.train_from_counts({b"ab": count}, 300, [])
+            training.train_from_counts({b"ab": count}, 300, [])
     for wrong in ({"ab": 2}, {b"ab": 1, "cd": 1}, {"": 1}, {"é": 0}, {("a", "b"): 2}):
         with pytest.raises(ValueError, match="words must be bytes"):
-            bpe.train_from_counts(wrong, 300, [])
+            training.train_from_counts(wrong, 300, [])
 
 
 @pytest.mark.parametrize("n_words", [5, 25_000])  # some, and several batches of the C engine
@@ -209,8 +193,8 @@ def test_counts_may_be_pairs_and_those_of_a_word_that_comes_twice_are_added(n_wo
     words = {letters(word): count for word, count in added.items() if count >= 3}
     expected = naive_train(words, 300, [END])
     for given in (added, pairs, iter(pairs), (list(pair) for pair in pairs), added.items(), zip(added, added.values())):
-        assert bpe.train_from_counts(given, **options) == expected
-    assert bpe.train_from_counts([(b"ab", 1), (b"cd", 2), (b"ab", 2)], 257)[1] == [(b"a", b"b")]
+        assert training.train_from_counts(given, **options) == expected
+    assert training.train_from_counts([(b"ab", 1), (b"cd", 2), (b"ab", 2)], 257)[1] == [(b"a", b"b")]
 
 
 @pytest.mark.parametrize("bad, error, text", [
@@ -226,7 +210,7 @@ def test_an_error_names_the_pair(bad, error, text):
     for before in (0, 1, 12_000):
         pairs = iter([*[(b"low", 1)] * before, bad, "not read"])
         with pytest.raises(error, match=text):
-            bpe.train_from_counts(pairs, 300)
+            training.train_from_counts(pairs, 300)
         assert list(pairs) == ["not read"]
 
 
@@ -236,18 +220,18 @@ def test_an_error_of_the_callers_generator_stays_as_it_is():
         raise TypeError("the caller's")
 
     with pytest.raises(TypeError, match="^the caller's$"):
-        bpe.train_from_counts(words(), 300)
+        training.train_from_counts(words(), 300)
 
 
 @only_c
 def test_a_count_too_large_for_c_is_named():
     with pytest.raises(OverflowError, match=r"2\*\*64 occurrences of a word or more: \(b'cd', 18446744073709551616\)$"):
-        bpe.train_from_counts([(b"ab", 1), (b"cd", 2**64)], 300)
+        training.train_from_counts([(b"ab", 1), (b"cd", 2**64)], 300)
 
 
 def test_pairs_need_no_memory_of_python_in_c(engine):
     """200,000 pairs, each word twice: a dict of 100,000 words alone takes 10 MB."""
     tracemalloc.start()
-    bpe.train_from_counts(((b"%d" % (n % 100_000), 1) for n in range(200_000)), 257)
+    training.train_from_counts(((b"%d" % (n % 100_000), 1) for n in range(200_000)), 257)
     assert (tracemalloc.get_traced_memory()[1] < 5_000_000) == (engine == "c")
     tracemalloc.stop()

@@ -13,21 +13,9 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import corpora, steps
-from shared import BAD_UTF8, FORMS, MANY, pipe_of
-from test_bpe import (
-    CUSTOM,
-    END,
-    TRICKY,
-    naive_split,
-    naive_words,
-    need,
-    only_python,
-    random_text,
-    trained,
-    with_merges,
-    words_in,
-)
+from bpe_more import choices, corpora, models, slicing, steps, training
+from shared import BAD_UTF8, FORMS, MANY, only_python, pipe_of, trained, words_in
+from test_bpe import CUSTOM, END, TRICKY, naive_split, naive_words, need, random_text, with_merges
 
 # --- patterns --------------------------------------------------------------------------------------------------------
 
@@ -48,8 +36,8 @@ def test_a_custom_pattern_gives_the_words_of_a_split_with_isolated(pattern):
 def test_a_pattern_whose_matches_are_not_in_order_is_refused():
     """(?r) searches backward: in "abbb ab" it finds the last b first."""
     with pytest.raises(ValueError, match="not in the order of the text"):
-        bpe.find_words("abbb ab", "(?r)b+")
-    for call in (lambda: bpe.count_words(texts=["abbb ab"], pattern="(?r)b+"), lambda: bpe.Tokenizer({}, [], None, "(?r)b+")):
+        steps.find_words("abbb ab", "(?r)b+")
+    for call in (lambda: training.count_words(texts=["abbb ab"], pattern="(?r)b+"), lambda: models.Tokenizer({}, [], None, "(?r)b+")):
         with pytest.raises(ValueError, match="searches backward"):
             call()
 
@@ -89,11 +77,11 @@ def test_spellings_that_other_programs_read_in_the_same_way_or_not():
     seen = []
     for pattern, _ in SPELLINGS:
         answers = []
-        compiled = bpe.compile_pattern(pattern)
+        compiled = steps.compile_pattern(pattern)
         try:
             split = tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
             theirs = [[text[a:b] for _, (a, b) in split.pre_tokenize_str(text)] for text in texts]
-            answers.append("=" if theirs == [bpe.find_words(text, pattern) for text in texts] else "!")
+            answers.append("=" if theirs == [steps.find_words(text, pattern) for text in texts] else "!")
         except Exception:  # it has no class of its own
             answers.append("-")
         try:
@@ -131,20 +119,20 @@ def test_expressions_with_sets_in_sets_have_the_words_of_tokenizers(pattern):
 def test_an_unknown_name_and_a_list_are_errors_of_find_words_too():
     for pattern in ("gpt4", ("gpt2", "gpt4")):
         with pytest.raises(ValueError, match="unknown pattern 'gpt4'"):
-            bpe.find_words("a b", pattern)
+            steps.find_words("a b", pattern)
     with pytest.raises(ValueError, match="pattern must be a str"):
-        bpe.find_words("a b", ["gpt2"])
+        steps.find_words("a b", ["gpt2"])
 
 
 @pytest.mark.parametrize("pattern", [*bpe.PATTERNS, r"[\w&&[^\d]]+|(?i:ss)|.", "[[a]|."])
 def test_the_default_version_of_regex_changes_nothing(pattern, monkeypatch):
     text = "It's 12 ß [a] ﬆ 'ſ ab" * 20
     expected = words_in(text, [" ["], pattern)
-    bpe.compile_pattern.cache_clear()
+    steps.compile_pattern.cache_clear()
     monkeypatch.setattr(regex, "DEFAULT_VERSION", regex.V1)
     assert words_in(text, [" ["], pattern) == expected
-    assert bpe.last_cut(text.encode(), pattern, (" [",)) or pattern == "[[a]|."
-    bpe.compile_pattern.cache_clear()
+    assert slicing.last_cut(text.encode(), pattern, (" [",)) or pattern == "[[a]|."
+    steps.compile_pattern.cache_clear()
 
 
 @pytest.mark.parametrize("pattern", [
@@ -156,7 +144,7 @@ def test_the_default_version_of_regex_changes_nothing(pattern, monkeypatch):
 def test_a_pattern_that_would_take_long_is_refused_in_a_line(pattern):
     start = time.process_time()
     with pytest.raises(ValueError, match="pattern") as error:
-        bpe.count_words(texts=["a"], pattern=pattern)
+        training.count_words(texts=["a"], pattern=pattern)
     assert time.process_time() - start < 0.5
     assert len(str(error.value)) <= 300 and "\n" not in str(error.value)
 
@@ -169,9 +157,9 @@ SLOW = r"(a|a)*b|\s"  # twice as long for each "a" more
 def test_a_pattern_that_takes_exponential_time_is_an_error_that_names_it(monkeypatch, pattern):
     monkeypatch.setattr(steps, "SECONDS", 0.1)
     step = pattern if isinstance(pattern, str) else pattern[-1]
-    text, tokenizer = "a" * 24, bpe.Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=pattern)
+    text, tokenizer = "a" * 24, models.Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=pattern)
     calls = [
-        lambda: bpe.find_words(text, pattern), lambda: bpe.train_bpe(texts=["b", text], vocab_size=300, pattern=pattern),
+        lambda: steps.find_words(text, pattern), lambda: training.train_bpe(texts=["b", text], vocab_size=300, pattern=pattern),
         lambda: tokenizer.encode(text), lambda: tokenizer.encode_batch(["b", text]),
         lambda: list(tokenizer.encode_iterable([text])), lambda: tokenizer.extend(texts=[text], n_tokens=1),
     ]  # fmt: skip
@@ -181,14 +169,14 @@ def test_a_pattern_that_takes_exponential_time_is_an_error_that_names_it(monkeyp
             call()
         assert time.process_time() - start < 1
         assert repr(step) in str(error.value) and len(str(error.value)) <= 300
-    assert bpe.find_words("ab b", SLOW) == ["ab", " ", "b"]
+    assert steps.find_words("ab b", SLOW) == ["ab", " ", "b"]
 
 
 @only_python
 def test_time_that_other_threads_use_is_not_counted(monkeypatch):
     text, pattern = "ab " * 100_000, r"(?<=x)y|\w+"
     start = time.thread_time()
-    assert bpe.find_words(text, pattern) == ["ab", " "] * 100_000
+    assert steps.find_words(text, pattern) == ["ab", " "] * 100_000
     monkeypatch.setattr(steps, "SECONDS", 1.5 * (time.thread_time() - start))
     monkeypatch.setattr(steps, "SECONDS_PER_CHARACTER", 0)
     done = threading.Event()
@@ -200,7 +188,7 @@ def test_time_that_other_threads_use_is_not_counted(monkeypatch):
     thread = threading.Thread(target=compute)
     thread.start()
     try:
-        assert bpe.find_words(text, pattern) == ["ab", " "] * 100_000
+        assert steps.find_words(text, pattern) == ["ab", " "] * 100_000
     finally:
         done.set()
         thread.join()
@@ -211,11 +199,11 @@ def test_time_that_other_threads_use_is_not_counted(monkeypatch):
 
 def test_special_tokens_are_a_list_and_not_a_set_or_a_dict(part):
     """The order of a set differs from run to run, and so would the ids."""
-    expected = bpe.train_bpe(part, 300, ["<a>", END])
+    expected = training.train_bpe(part, 300, ["<a>", END])
     for specials in (("<a>", END), (token for token in ("<a>", END))):
-        assert bpe.train_bpe(part, 300, specials) == expected
+        assert training.train_bpe(part, 300, specials) == expected
     for wrong in ({"<a>", END}, frozenset(["<a>"]), {"<a>": 0}, "<a>", b"<a>"):
-        for call in (functools.partial(bpe.train_bpe, part, 300), functools.partial(bpe.Tokenizer, *trained(300))):
+        for call in (functools.partial(training.train_bpe, part, 300), functools.partial(models.Tokenizer, *trained(300))):
             with pytest.raises((TypeError, ValueError), match="special_tokens must be a list of strings"):
                 call(wrong)
 
@@ -227,15 +215,15 @@ def test_special_tokens_are_a_list_and_not_a_set_or_a_dict(part):
 def test_special_tokens_that_reading_could_change_are_refused(words_txt, special, options, text):
     """Bytes that are not UTF-8 become U+FFFD with errors="replace"."""
     with pytest.raises(ValueError, match=text):
-        bpe.count_words("words.txt", ["<b>", special], **options)
+        training.count_words("words.txt", ["<b>", special], **options)
     with pytest.raises(ValueError, match=text):
-        bpe.train_bpe("words.txt", 300, ["<b>", special], **options)
+        training.train_bpe("words.txt", 300, ["<b>", special], **options)
 
 
 @pytest.mark.parametrize("length", [1000, 10_000])
 def test_a_long_special_token_that_almost_matches_everywhere_costs_little(length):
     """Version 0.4.0 tried every length from the longest down: 99 s for the longer one."""
-    tokenizer = bpe.Tokenizer(with_merges([]), [], ["<|" + "y" * length, "<|", "<|y"])
+    tokenizer = models.Tokenizer(with_merges([]), [], ["<|" + "y" * length, "<|", "<|y"])
     start = time.process_time()
     assert tokenizer.decode(tokenizer.encode("<|" * 10_000 + "<|yy")) == "<|" * 10_000 + "<|yy"
     assert tokenizer.encode("<|<|y<|" + "y" * length) == [257, 258, 256]
@@ -248,10 +236,10 @@ def test_a_long_special_token_that_almost_matches_everywhere_costs_little(length
 def test_special_tokens_that_overlap_take_linear_time(tmp_path, cut, special_tokens, piece):
     path, text = tmp_path / "text.txt", piece * 10_000
     path.write_text(text)
-    tokenizer = bpe.Tokenizer(with_merges([]), [], special_tokens)
+    tokenizer = models.Tokenizer(with_merges([]), [], special_tokens)
     cut(8000)
     start = time.process_time()
-    counts = bpe.count_words(path, special_tokens, workers=1)
+    counts = training.count_words(path, special_tokens, workers=1)
     ids, small = tokenizer.encode(text), [text[at : at + 1000] for at in range(0, 20_000, 1000)]
     assert list(tokenizer.encode_iterable([text])) == list(tokenizer.encode_iterable(small)) == ids
     assert time.process_time() - start < 1
@@ -286,7 +274,7 @@ def test_cuts_change_nothing(tmp_path, cut, pattern, errors):
         with pipe_of(data) as pipe:
             for source, (slice_bytes, window_bytes) in zip((path, pipe), sizes):
                 cut(slice_bytes, window_bytes)
-                assert bpe.count_words(source, specials, **options) == expected, (data, specials)
+                assert training.count_words(source, specials, **options) == expected, (data, specials)
 
 
 @pytest.mark.parametrize("text, pattern, specials, n_slices", [
@@ -297,19 +285,19 @@ def test_cuts_change_nothing(tmp_path, cut, pattern, errors):
 def test_the_tests_of_cutting_do_cut(tmp_path, monkeypatch, cut, text, pattern, specials, n_slices):
     cut(1, 20)
     (tmp_path / "text.txt").write_text(text)
-    slices, kind = [], bpe.Slice
-    monkeypatch.setattr(bpe, "Slice", lambda *fields: slices.append(fields) or kind(*fields))
-    bpe.count_words(tmp_path / "text.txt", specials, pattern=pattern, workers=1)
+    slices, kind = [], slicing.Slice
+    monkeypatch.setattr(slicing, "Slice", lambda *fields: slices.append(fields) or kind(*fields))
+    training.count_words(tmp_path / "text.txt", specials, pattern=pattern, workers=1)
     assert len(slices) >= n_slices
 
 
 @only_python
 def test_a_cut_is_the_last_place_and_slices_have_the_size_that_was_asked_for(tmp_path, cut):
-    assert bpe.last_cut(b"one two three four", "gpt2", ()) == len("one two three")
-    assert bpe.last_cut(b"xxxxxx<a>yyyy<a>zzzzzz", r"\w+", ("<a>",)) == len("xxxxxx<a>yyyy")
+    assert slicing.last_cut(b"one two three four", "gpt2", ()) == len("one two three")
+    assert slicing.last_cut(b"xxxxxx<a>yyyy<a>zzzzzz", r"\w+", ("<a>",)) == len("xxxxxx<a>yyyy")
     cut(100, 40)
     (tmp_path / "text.txt").write_text("one two three four " * 100)
-    slices = list(corpora.slices_of_file(str(tmp_path / "text.txt"), 100, bpe.Options()))
+    slices = list(corpora.slices_of_file(str(tmp_path / "text.txt"), 100, choices.Options()))
     sizes = [piece.end_byte - piece.start_byte for piece in slices]
     assert sum(sizes) == 1900 and max(sizes) <= 180 and min(sizes[:-1]) >= 100
 
@@ -348,7 +336,7 @@ def test_long_runs_of_marks_are_normalized_as_unicodedata_does_it(form):
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0f71\u0f72", "\u0f73", "\u0301\uff9e"])
 def test_a_long_run_of_marks_costs_little(marks):
     text = "é" + marks * (1_000_000 // len(marks.encode()))
-    tokenizer = bpe.Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=("NFKC", "gpt2"))
+    tokenizer = models.Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=("NFKC", "gpt2"))
     start = time.process_time()
     ids = tokenizer.encode(text)
     assert time.process_time() - start < 1.5  # it was a minute
@@ -369,7 +357,7 @@ def test_text_that_is_normalized_later_is_cut_where_its_words_stay(form):
             for name in ("gpt2", "cl100k", "o200k", "llama3", QWEN35):
                 special_tokens = steps.SpecialTokens(normalized)
                 special_tokens.normalized = normalized
-                place = bpe.last_cut(text.encode(), (form, name), special_tokens)
+                place = slicing.last_cut(text.encode(), (form, name), special_tokens)
                 parts = [part.decode() for part in (text.encode()[:place], text.encode()[place:])]
                 expression = bpe.PATTERNS.get(name, name)
                 words = [naive_split(unicodedata.normalize(form, part), expression) for part in parts]

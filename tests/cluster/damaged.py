@@ -70,8 +70,7 @@ def forged(file: bytes, rng: random.Random) -> bytes:
 
 def check(n: int, seed: int) -> dict[str, int]:
     """Try n damages; return how many ended in an error, or in the right result."""
-    import bpe
-    from bpe_more import cluster
+    from bpe_more import cluster, models, training
 
     rng, outcomes = random.Random(seed), {"error": 0, "right": 0}
     engine_of, cluster.engine_of = cluster.engine_of, lambda *arguments: Here()
@@ -80,9 +79,9 @@ def check(n: int, seed: int) -> dict[str, int]:
             paths = [Path(folder, f"{number}.txt") for number in range(3)]
             for path, text in zip(paths, TEXTS):
                 path.write_text(text, encoding="utf-8")
-            expected = bpe.train_bpe(paths, 290, [END], engine="python", workers=1)[1]
-            tokenizer = bpe.Tokenizer.train(paths, 290, [END])
-            ids = [list(tokenizer._python_encoder().encode(text.encode())) for text in TEXTS]
+            expected = training.train_bpe(paths, 290, [END], engine="python", workers=1)[1]
+            tokenizer = models.Tokenizer.train(paths, 290, [END])
+            ids = [list(tokenizer._python_encoder().encode_utf8(text.encode())) for text in TEXTS]
             options: dict[str, Any] = {"buckets": 2, "task_bytes": 1}
 
             def train() -> None:
@@ -130,7 +129,7 @@ def check(n: int, seed: int) -> dict[str, int]:
 
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[2])
-    import bpe
+    from bpe_more import choices
 
-    assert bpe.find_engine()[0], bpe.find_engine()[1]
+    assert choices.find_engine()[0], choices.find_engine()[1]
     print("damaged files of a cluster:", check(int(sys.argv[1]), 1))

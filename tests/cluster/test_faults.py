@@ -18,7 +18,7 @@ import pytest
 from engines import client_of
 
 import bpe
-from bpe_more import cluster, tasks, urls
+from bpe_more import cluster, models, tasks, urls
 from shared import read_ids, wait_for
 from test_bpe import CORPUS, END, ROOT, need
 
@@ -37,7 +37,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(corpus):
-    return bpe.Tokenizer.train([corpus.replace("?", str(number)) for number in range(4)], 1000, [END], min_word_count=2)
+    return models.Tokenizer.train([corpus.replace("?", str(number)) for number in range(4)], 1000, [END], min_word_count=2)
 
 
 def train(client, corpus, **options):

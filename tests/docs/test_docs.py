@@ -18,6 +18,7 @@ import pytest
 import regex
 
 import bpe
+import bpe_more
 from test_bpe import END, FIXTURE, HERE, need
 
 
@@ -195,11 +196,18 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
 # --- the README's and other pages' tables and blocks -------------------------------------------------------------------
 
 
+# main is the command line; the others are steps of encode and encode_batch, which a reader of bpe.py meets
+NOT_FOR_USERS = {"main", "encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
+                 "ids_of_pairs", "ranks", "set_vocabulary"}
+
+
 def test_the_readme_is_short_and_names_every_public_function():
     text = (HERE / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 260
-    rows = "".join(regex.findall(r"(?m)^\| `.*", text))
-    assert not [name for name in bpe.__all__ if f"{name}(" not in rows and f"`{name}`" not in rows]
+    plain, more = regex.findall(r"(?m)^\| (?:also )?in `bpe(?:_more)?` \|.*\n\|[-|]+\n((?:\|.*\n)+)", text)
+    for rows, module in ((plain, bpe), (plain + more, bpe_more)):
+        names = {*module.__all__, *(name for name in vars(module.Tokenizer) if name[0] != "_")} - NOT_FOR_USERS
+        assert not [name for name in names if not regex.search(rf"\b{name}[(.`]", rows)], module
 
 
 def pattern_named(name, text):
@@ -217,7 +225,7 @@ def test_the_tables_of_samples_show_the_words_of_each_pattern(page):
         name, *cells = row.strip("| ").split("|")
         for sample, cell in zip(samples, cells):
             words = [word.replace("␣", " ") for word in regex.findall(r"`([^`]+)`", cell)]
-            assert words == bpe.find_words(sample, pattern_named(name, text)), (name, sample)
+            assert words == bpe_more.find_words(sample, pattern_named(name, text)), (name, sample)
             found += 1
     assert len(samples) == 4 and found >= 16
 
@@ -275,7 +283,7 @@ WAYS_OUT = {  # what is refused, the change, and what to do with the text
 @pytest.mark.parametrize("refused", WAYS_OUT)
 def test_the_ways_out_of_refusals_give_the_ids_of_the_package(tmp_path, refused):
     tokenizers = pytest.importorskip("tokenizers")
-    bpe.Tokenizer.train(texts=[FIXTURE], vocab_size=1000, special_tokens=[END, "<mask>"]).save(tmp_path)
+    bpe_more.Tokenizer.train(texts=[FIXTURE], vocab_size=1000, special_tokens=[END, "<mask>"]).save(tmp_path)
     path, rng = tmp_path / "tokenizer.json", random.Random(refused)
     change, repair, prepare = WAYS_OUT[refused]
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -283,10 +291,10 @@ def test_the_ways_out_of_refusals_give_the_ids_of_the_package(tmp_path, refused)
     theirs = tokenizers.Tokenizer.from_str(json.dumps(content))
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ValueError, match=f"{refused}.*(is|are) not supported"):
-        bpe.Tokenizer.load(tmp_path)
+        bpe_more.Tokenizer.load(tmp_path)
     repair(content)
     path.write_text(json.dumps(content), encoding="utf-8")
-    ours, masked = bpe.Tokenizer.load(tmp_path), refused == "single_word"
+    ours, masked = bpe_more.Tokenizer.load(tmp_path), refused == "single_word"
     pieces = [*FIXTURE.replace(END, "").splitlines(keepends=True)[:200], "É", "e\u0301", "한국어", "ﬁ", "  ", "\t", "ÀB"]
     for _ in range(200):
         text = "".join(rng.choices([*pieces, *[" <mask> ", "\n<mask>\t.", "! <mask>!"] * 20 * masked], k=rng.randint(1, 6)))

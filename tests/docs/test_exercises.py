@@ -11,6 +11,7 @@ import pytest
 import regex
 
 import bpe
+import bpe_more
 from test_bpe import HERE
 
 PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -258,7 +259,7 @@ def test_compare_explains_a_planted_bug(tmp_path, capsys, bug, text, cause):
     lines = [" ".join(map(bpe.to_printable, pair)) for pair in merges]
     (tmp_path / "merges.txt").write_text("\n".join(lines), encoding="utf-8")
     command = [str(tmp_path / "text.txt"), "500", "--quiet", "--compare", str(tmp_path / "merges.txt")]
-    assert bpe.main(command) == 1
+    assert bpe_more.main(command) == 1
     told = capsys.readouterr().out
     assert regex.findall("usual cause: (.*)", told) == ([cause] if cause else [])
     # the first merge that differs is the one that a recount of the words says

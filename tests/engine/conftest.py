@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from test_bpe import BUILD_ERRORS, WHY_NO_C, C
+from shared import WHY_NO_C, C
+from test_bpe import BUILD_ERRORS
 
 
 @pytest.fixture(autouse=True)

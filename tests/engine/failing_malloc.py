@@ -15,8 +15,12 @@ import sys
 import tempfile
 import threading
 import time
+from array import array
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else str(Path(__file__).resolve().parents[2]))
+from bpe_more import choices, corpora, encoders, models, slicing, training
 
 HERE = Path(__file__).resolve().parents[2]
 TEXT = (HERE / "fixtures/corpus.txt").read_text(encoding="utf-8")
@@ -67,13 +71,10 @@ def without_failures(call: Any) -> Any:
 
 
 def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) -> None:
-    import bpe
-    from bpe_more import corpora
-
     for _ in range(2):  # what is imported, or kept for the next call, exists from now on
         assert call() == expected, f"{name}: another result"
     failures, errors = Failures(most), 0
-    run_task, engine = corpora.run_task, bpe.find_engine()[0]
+    run_task, engine = corpora.run_task, choices.find_engine()[0]
     main_thread = threading.current_thread()
 
     def run_failing_task(*arguments: Any) -> Any:
@@ -108,15 +109,11 @@ def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) 
 
 def main() -> None:
     faulthandler.enable()
-    sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else str(HERE))
     if sys.version_info >= (3, 12):  # f = lambda a: dict((x, x) for x in a), called without memory, then once more
         print("failing_malloc.py: not run, since Python 3.12.1 and 3.13.0 crash if there is no memory for a generator")
         return
 
-    import bpe
-    from bpe_more import corpora, models
-
-    assert bpe.find_engine()[0], bpe.find_engine()[1]
+    assert choices.find_engine()[0], choices.find_engine()[1]
     start = time.monotonic()
     # Python's threads without memory: each of these may wait for ever, or keep a lock for ever
     pool, future = concurrent.futures.ThreadPoolExecutor, concurrent.futures.Future
@@ -124,24 +121,24 @@ def main() -> None:
         setattr(kind, name, without_failures(getattr(kind, name)))
     # threads for a small text
     os.sched_getaffinity = lambda process: {0, 1}  # type: ignore
-    corpora.SLICE_BYTES_IN_C, corpora.BATCH_BYTES, bpe.WINDOW_BYTES = 150, 1000, 100
+    corpora.SLICE_BYTES_IN_C, corpora.BATCH_BYTES, slicing.WINDOW_BYTES = 150, 1000, 100
     corpus = TEXT[:1500]
     with tempfile.TemporaryDirectory() as folder:
         path, output = os.path.join(folder, "corpus.txt"), os.path.join(folder, "ids.npy")
         Path(path).write_text(corpus, encoding="utf-8")
         specials = [END, "fer"]
-        model = bpe.train_bpe(path, 270, specials, engine="python")
-        tokenizer = bpe.Tokenizer(*model, specials)
-        assert not isinstance(tokenizer._encoder, bpe.PythonEncoder)
+        model = training.train_bpe(path, 270, specials, engine="python")
+        tokenizer = models.Tokenizer(*model, specials)
+        assert not isinstance(tokenizer._encoder, encoders.Encoder)
         old, words = tokenizer.prune(262), {b" harbour": 3, b" ferries": 2, b"timetable": 1}
         extended = old.extend(words=words, n_tokens=3, engine="python").merges[-3:]
         texts = [TEXT[:200], END, *TEXT[:3000].split("\n"), TEXT[:5000]]
-        in_python = models.Encoder(tokenizer)
-        ids = [in_python.encode(text.encode()) for text in texts]
+        in_python = encoders.Encoder(tokenizer)
+        ids = [in_python.encode_utf8(text.encode()) for text in texts]
         flat = [token_id for part in ids for token_id in part]
 
         def make() -> Any:
-            new = bpe.Tokenizer(*model, specials)
+            new = models.Tokenizer(*model, specials)
             return [new.encode(text) for text in (texts[-1], texts[0])]
 
         def encode_all() -> Any:
@@ -162,8 +159,8 @@ def main() -> None:
             "Tokenizer": (make, [ids[-1], ids[0]]),
             "encode": (encode_all, [ids[0], ids[-1], ids[0]]),
             "encode_batch": (lambda: tokenizer.encode_batch(texts), ids),
-            "encode_files": (encode_files, (len(flat), bpe.array("H", flat).tobytes())),
-            "train_bpe": (lambda: bpe.train_bpe(path, 270, specials), model),
+            "encode_files": (encode_files, (len(flat), array("H", flat).tobytes())),
+            "train_bpe": (lambda: training.train_bpe(path, 270, specials), model),
             "extend": (lambda: old.extend(words=words, n_tokens=3).merges[-3:], extended),
         }
         for most in (1, 10):

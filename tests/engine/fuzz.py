@@ -20,6 +20,10 @@ from typing import Any
 import regex
 from random_patterns import random_pattern
 
+sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[2]))
+import bpe
+from bpe_more import choices, corpora, encoders, models, slicing, steps, training
+
 HERE = Path(__file__).resolve().parents[2]
 PARTS = ["a", "b", "e", "s", "t", "Z", "É", "ǅ", "ʰ", "'", "'ll", "'VE", "'s", "'ſ", " ", " ", "  ", "\t", "\n", "\r\n", "\r", "/"]
 PARTS += ["1", "23", "٣", "½", ".", "!", "é", "ß", "字", "漢字", "一" * 9, "\u3000", "\u00a0", "\u2028", "\u0301", "\u0e34", "😀"]
@@ -30,61 +34,58 @@ STEPS += [(r"\p{N}{1,3}", "[一-龥]+", r"['.!/][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]
 SPECIALS = [[], ["<|endoftext|>"], ["<|", "<|<|"], ["字", " 's"], ["aa", "a "], ["\n\n", "\u3000"], ["<|", "|>", "<||>", "<|a"]]
 
 
-def choose_pattern(bpe: Any, rng: random.Random) -> Any:
+def choose_pattern(rng: random.Random) -> Any:
     """A named pattern, steps, or a random one that C supports, and in which regex finds the same with search and match."""
     if rng.random() < 0.2:
         return rng.choice(STEPS)
     pattern = random_pattern(rng)
     try:
-        supported = not bpe.find_engine()[0].pattern(bpe.check_pattern(pattern))[1]
+        supported = not choices.find_engine()[0].pattern(steps.check_pattern(pattern))[1]
     except ValueError:
         supported = False
     return pattern if supported and "(?i:" not in pattern and r"\P" not in pattern else rng.choice(list(bpe.PATTERNS))
 
 
-def split(bpe: Any, pattern: Any, text: str) -> list[str]:
+def split(pattern: Any, text: str) -> list[str]:
     """The matches that regex finds, and the text between them."""
     if not isinstance(pattern, str):
         words = [text]
         for step in pattern:
-            words = [word for piece in words for word in split(bpe, step, piece)]
+            words = [word for piece in words for word in split(step, piece)]
         return words
     places = [0, *(place for match in regex.finditer(bpe.PATTERNS.get(pattern, pattern), text) for place in match.span()), len(text)]
     return [text[start:end] for start, end in zip(places, places[1:]) if start < end]
 
 
 def compare(seconds: float) -> None:
-    import bpe
-    from bpe_more import models
-
-    assert bpe.find_engine()[0], bpe.find_engine()[1]
+    assert choices.find_engine()[0], choices.find_engine()[1]
     warnings.simplefilter("ignore")  # few words give few merges, and a warning each time
     seed, rounds, end = time.time_ns(), 0, time.monotonic() + seconds
     while time.monotonic() < end:
         place = f"seed {seed + rounds}"
         rng = random.Random(seed + rounds)
         rounds += 1
-        specials, pattern = rng.choice(SPECIALS), choose_pattern(bpe, rng)
+        specials, pattern = rng.choice(SPECIALS), choose_pattern(rng)
         parts = rng.sample(PARTS, rng.randint(1, len(PARTS))) + specials
         texts = ["".join(rng.choices(parts, k=rng.randint(0, 1000))) for _ in range(2)]
         in_python, in_c = ({"engine": engine, "pattern": pattern} for engine in ("python", "c"))
-        words = bpe.count_words(None, specials, texts=texts, **in_python)
-        assert bpe.count_words(None, specials, texts=texts, **in_c) == words, f"{place}: other words"
+        words = training.count_words(None, specials, texts=texts, **in_python)
+        assert training.count_words(None, specials, texts=texts, **in_c) == words, f"{place}: other words"
         if not words:  # both texts are empty, and no words to learn from are an error
             continue
         options = {
             "min_word_count": rng.choice([1, 1, 2]), "min_frequency": rng.choice([1, 1, 3]),
             "vocab_size": 256 + len(specials) + rng.choice([5, 100, 1000]),
         }  # fmt: skip
-        vocab, merges = bpe.train_from_counts(words, special_tokens=specials, **options, engine="python")
-        assert bpe.train_from_counts(words, special_tokens=specials, **options, engine="c") == (vocab, merges), f"{place}: other merges"
-        tokenizer = bpe.Tokenizer(vocab, merges, specials, pattern)
+        vocab, merges = training.train_from_counts(words, special_tokens=specials, **options, engine="python")
+        assert training.train_from_counts(words, special_tokens=specials, **options, engine="c") == (vocab, merges), f"{place}: other merges"
+        tokenizer = models.Tokenizer(vocab, merges, specials, pattern)
         assert tokenizer._encoder is not None
         for text in texts:
             ids = tokenizer.encode(text)
             cuts = [0, *sorted(rng.choices(range(len(text) + 1), k=rng.randint(0, 30))), len(text)]
             pieces = [text[start:end] for start, end in zip(cuts, cuts[1:])]
-            encoder, tokenizer._made_encoder = tokenizer._encoder, models.Encoder(tokenizer)
+            encoder, tokenizer._made_encoder = tokenizer._encoder, encoders.Encoder(tokenizer)
             assert tokenizer.encode(text) == ids, f"{place}: other ids"
             assert list(tokenizer.encode_iterable(pieces)) == ids, f"{place}: other ids in a stream (python)"
             tokenizer._made_encoder = encoder
@@ -94,14 +95,12 @@ def compare(seconds: float) -> None:
         n_tokens = rng.choice([1, 20, 300])
         more = [tokenizer.extend(texts=texts[::-1], n_tokens=n_tokens, engine=engine) for engine in ("python", "c")]
         assert more[0].vocab == more[1].vocab and more[0].merges == more[1].merges, f"{place}: other merges in an extension"
-        compare_cut(bpe, rng, tokenizer, texts[0], place)
+        compare_cut(rng, tokenizer, texts[0], place)
     print(f"{rounds} random texts, from seed {seed}: both engines agree")
 
 
-def compare_cut(bpe: Any, rng: random.Random, tokenizer: Any, text: str, place: str) -> None:
+def compare_cut(rng: random.Random, tokenizer: Any, text: str, place: str) -> None:
     """The words and ids of a file, cut into small slices, against those of its whole text, as regex finds them."""
-    from bpe_more import corpora
-
     data, options = bytearray(text.encode()), {"errors": "replace"}
     for _ in range(rng.choice([0, 0, 3])):
         data.insert(rng.randint(0, len(data)), rng.choice([0xFF, 0x80, 0xE5]))
@@ -109,23 +108,22 @@ def compare_cut(bpe: Any, rng: random.Random, tokenizer: Any, text: str, place: 
     specials, pattern = tokenizer.special_tokens, tokenizer.pattern
     longest_first = sorted(specials, key=len, reverse=True)
     pieces = regex.split("|".join(map(regex.escape, longest_first)), whole) if specials else [whole]
-    words = Counter(word.encode() for piece in pieces for word in split(bpe, pattern, piece))
-    bpe.SLICE_BYTES, bpe.WINDOW_BYTES = rng.choice([(1, 9), (7, 11), (100, 13), (1000, 64)])
-    corpora.SLICE_BYTES_IN_C = bpe.SLICE_BYTES
+    words = Counter(word.encode() for piece in pieces for word in split(pattern, piece))
+    slicing.SLICE_BYTES, slicing.WINDOW_BYTES = rng.choice([(1, 9), (7, 11), (100, 13), (1000, 64)])
+    corpora.SLICE_BYTES_IN_C = slicing.SLICE_BYTES
     with tempfile.TemporaryDirectory() as folder:
         path, output = Path(folder, "text.txt"), Path(folder, "ids.npy")
         path.write_bytes(data)
         for engine in ("python", "c"):
-            counts = bpe.count_words(path, specials, pattern=pattern, engine=engine, workers=1, **options)
+            counts = training.count_words(path, specials, pattern=pattern, engine=engine, workers=1, **options)
             assert counts == words, f"{place}: other words where the text is cut ({engine})"
             tokenizer.encode_files(path, output, engine=engine, workers=1, **options)
             assert array("H", output.read_bytes()[128:]).tolist() == tokenizer.encode(whole), f"{place}: other ids where it is cut ({engine})"
-    bpe.SLICE_BYTES, corpora.SLICE_BYTES_IN_C, bpe.WINDOW_BYTES = 1 << 20, 2 << 20, 64 << 10
+    slicing.SLICE_BYTES, corpora.SLICE_BYTES_IN_C, slicing.WINDOW_BYTES = 1 << 20, 2 << 20, 64 << 10
 
 
 def main() -> None:
     if len(sys.argv) == 3:
-        sys.path.insert(0, sys.argv[2])
         compare(float(sys.argv[1]))
         return
     seconds = float(sys.argv[1])

@@ -16,6 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[2]))
+import concurrent.futures.thread  # noqa: F401  # Ctrl-C within an import may leave Python's own lock taken
+
+from bpe_more import changes, choices, corpora, encoders, machine, models, patterns, training, workers  # noqa: F401
+
 HERE = Path(__file__).resolve().parents[2]
 TEXT = (HERE / "fixtures/corpus.txt").read_text(encoding="utf-8")
 SHORT = ["The ferry", "", "12 o'clock", "字 <|endoftext|> é"]
@@ -52,14 +57,12 @@ def encode_in_turns(tokenizer: Any, expected: dict[str, list[int]]) -> None:
             raise AssertionError(f"other ids for {text[:50]!r}")
 
 
-def interrupt_encoding(bpe: Any, n: int, most: float = 200e-6) -> None:
-    from bpe_more import models
-
-    model = bpe.train_bpe(None, 1000, ["<|endoftext|>"], texts=[TEXT])
-    tokenizer = bpe.Tokenizer(*model, ["<|endoftext|>"])
-    assert not isinstance(tokenizer._encoder, bpe.PythonEncoder)
-    in_python = models.Encoder(tokenizer)
-    expected = {text: in_python.encode(text.encode()) for text in SHORT + LONG}
+def interrupt_encoding(n: int, most: float = 200e-6) -> None:
+    model = training.train_bpe(None, 1000, ["<|endoftext|>"], texts=[TEXT])
+    tokenizer = models.Tokenizer(*model, ["<|endoftext|>"])
+    assert not isinstance(tokenizer._encoder, encoders.Encoder)
+    in_python = encoders.Encoder(tokenizer)
+    expected = {text: in_python.encode_utf8(text.encode()) for text in SHORT + LONG}
     failures: list[BaseException] = []
     done = threading.Event()
 
@@ -84,15 +87,15 @@ def interrupt_encoding(bpe: Any, n: int, most: float = 200e-6) -> None:
     print(f"{n} interruptions while two threads encode, {len(tokenizer._encoder.calls)} caches at the end")
 
 
-def interrupt_training(bpe: Any, n: int, most: float) -> None:
+def interrupt_training(n: int, most: float) -> None:
     texts = [TEXT[:2000], TEXT[2000:3000]]
-    counts = bpe.count_words(None, texts=texts, engine="python")
-    model = bpe.train_from_counts(counts, 300, engine="python")
-    old = bpe.Tokenizer(*bpe.train_from_counts(counts, 270, engine="python"))
+    counts = training.count_words(None, texts=texts, engine="python")
+    model = training.train_from_counts(counts, 300, engine="python")
+    old = models.Tokenizer(*training.train_from_counts(counts, 270, engine="python"))
 
     def train() -> None:
-        assert bpe.count_words(None, texts=texts) == counts, "other counts"
-        assert bpe.train_bpe(None, 300, texts=texts) == model, "other merges"
+        assert training.count_words(None, texts=texts) == counts, "other counts"
+        assert training.train_bpe(None, 300, texts=texts) == model, "other merges"
         assert old.extend(texts=texts, n_tokens=30).merges == model[1], "other merges in an extension"
 
     for _ in range(n):
@@ -102,24 +105,18 @@ def interrupt_training(bpe: Any, n: int, most: float) -> None:
 
 def main() -> None:
     faulthandler.enable()
-    sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(HERE))
-    import concurrent.futures.thread  # noqa: F401  # Ctrl-C within an import may leave Python's own lock taken
-
-    import bpe
-    from bpe_more import changes, corpora, machine, patterns  # noqa: F401
-
-    assert bpe.find_engine()[0], bpe.find_engine()[1]
+    assert choices.find_engine()[0], choices.find_engine()[1]
     sys.setswitchinterval(1e-5)  # so that threads meet between any two lines
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     n, start = int(sys.argv[1]), time.monotonic()
-    interrupt_encoding(bpe, n)
-    interrupt_training(bpe, n // 100, 20e-3)
+    interrupt_encoding(n)
+    interrupt_training(n // 100, 20e-3)
     corpora.SLICE_BYTES_IN_C = 300  # so that two threads count
-    interrupt_training(bpe, n // 3, 5e-3)
+    interrupt_training(n // 3, 5e-3)
     corpora.LONG_TEXT, corpora.PART_OF_TEXT, corpora.WINDOW_OF_TEXT = 20_000, 3_000, 200  # so that threads share a text
-    corpora.count_cores = lambda: 2  # type: ignore[assignment]
-    interrupt_encoding(bpe, n // 10, 3e-3)
+    workers.count_cores = lambda: 2  # type: ignore[assignment]
+    interrupt_encoding(n // 10, 3e-3)
     print(f"{time.monotonic() - start:.0f} s")
 
 

@@ -19,10 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import random_patterns as patterns
 from test_patterns import split
 
-import bpe
-from bpe_more import steps
+from bpe_more import choices, steps
 
-ENGINE, WHY = bpe.find_engine()
+ENGINE, WHY = choices.find_engine()
 assert ENGINE, WHY
 ONES = ["a", "b", "c", "é", "s", "S", "1", "_", "-", "&", "|", "~", ".", "(", " ", "!", r"\n", r"\x41", r"\u0301", r"\-", r"\]", r"\[", r"\&", "字"]
 CLASSES = [r"\p{L}", r"\p{Lu}", r"\p{N}", r"\p{M}", r"\P{L}", r"\s", r"\S", r"\d", r"\p{Han}", r"\p{^Latin}", r"\w", "[:alpha:]"]
@@ -55,7 +54,7 @@ def random_pattern(rng, sets):
 
 
 def find_words(compiled, text):
-    """As bpe.find_words, or None if regex takes too long."""
+    """As steps.find_words, or None if regex takes too long."""
     try:
         places = [0, *(place for match in compiled.finditer(text, timeout=1) for place in match.span()), len(text)]
     except TimeoutError:
@@ -88,7 +87,7 @@ def main(n):
             sets = [random_set(rng) for _ in range(100)]
         pattern = random_pattern(rng, sets)
         try:
-            compiled = bpe.compile_pattern(pattern)
+            compiled = steps.compile_pattern(pattern)
         except ValueError:
             continue
         counts["patterns"] += 1

@@ -1,4 +1,4 @@
-"""The encoder in bpe_encode.c gives the ids of bpe.Tokenizer in Python, to the last one.
+"""The encoder in bpe_encode.c gives the ids of models.Tokenizer in Python, to the last one.
 
 Each test of ids runs with it, and with one whose memory of words is
 so small that it forgets all the time. The short and the long version, where TRIALS is how many random cases a test has:
@@ -22,10 +22,10 @@ import pytest
 
 import bpe
 import build_ffi
-from bpe_more import models
+from bpe_more import choices, encoders, models, training
 from bpe_more.engine import BYTES_TO_KNOW, Engine
 
-BUILT, _ = bpe.find_engine()  # without it, all tests here are skipped
+BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 MARK = 0xABCDEF01  # stands behind the room for ids
@@ -41,7 +41,7 @@ def engine(request, tmp_path_factory):
     loader = importlib.machinery.ExtensionFileLoader("_bpe_fast", ffi.compile(tmpdir=tmp_path_factory.mktemp("forgets")))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("_bpe_fast", loader))
     loader.exec_module(module)
-    return Engine(module, bpe.PATTERNS)
+    return Engine(module, bpe.PATTERNS, bpe.last_cut)
 
 
 def new_cache(encoder):
@@ -72,14 +72,14 @@ def encode(engine, data, cache):
 
 def check(engine, tokenizer, texts, encoder=None):
     """The ids of some texts are those of Python: with words that are new, with words that are known, and by encode()."""
-    tokenizer._made_encoder = models.Encoder(tokenizer)
+    tokenizer._made_encoder = encoders.Encoder(tokenizer)
     encoder = encoder or engine.encoder(tokenizer)
     cache = new_cache(encoder)
     for text in texts:
         data, expected = text.encode(), tokenizer.encode(text)
         for used in (new_cache(encoder), cache, cache):
             assert encode(engine, data, used) == (engine.lib.BPE_OK, expected), text
-        assert encoder.encode(data) == expected
+        assert encoder.encode_utf8(data) == expected
 
 
 def random_text(rng, parts, length):
@@ -111,8 +111,8 @@ def random_vocabulary(rng, alphabet, n):
 
 def trained(texts, merges, special_tokens=(), pattern="gpt2"):
     size = 256 + len(special_tokens) + merges
-    vocab, pairs = bpe.train_bpe(None, size, special_tokens, texts=texts, pattern=pattern, engine="python", workers=1)
-    return bpe.Tokenizer(vocab, pairs, special_tokens, pattern)
+    vocab, pairs = training.train_bpe(None, size, special_tokens, texts=texts, pattern=pattern, engine="python", workers=1)
+    return models.Tokenizer(vocab, pairs, special_tokens, pattern)
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_ids_are_those_of_python_for_merges_that_no_training_gives(engine):
         alphabet = rng.choice([b"ab", b"abc ", bytes(range(256))])
         vocab, merges = random_vocabulary(rng, alphabet, rng.choice([3, 10, 60, 400]))
         coinciding += len({left + right for left, right in merges}) < len(merges)
-        tokenizer = bpe.Tokenizer(vocab, merges)
+        tokenizer = models.Tokenizer(vocab, merges)
         encoder = engine.encoder(tokenizer)
         texts = [random_text(rng, "aaab cb"[: 5 + 2 * (b"c" in alphabet)], 300) for _ in range(3)]
         possible = [text for text in texts if set(text.encode()) <= set(alphabet)]
@@ -187,7 +187,7 @@ def test_characters_whose_bytes_are_merged_at_once_get_the_same_ids(engine):
     for _ in range(TRIALS):
         chosen = rng.sample(characters, rng.randint(1, 6))
         alphabet = bytes(sorted(set("".join(chosen).encode())))
-        tokenizer = bpe.Tokenizer(*random_vocabulary(rng, alphabet, rng.choice([2, 5, 10, 30, 100])))
+        tokenizer = models.Tokenizer(*random_vocabulary(rng, alphabet, rng.choice([2, 5, 10, 30, 100])))
         check(engine, tokenizer, [random_text(rng, chosen, length) for length in (3, 10, 100)])
 
 
@@ -199,7 +199,7 @@ def test_words_that_are_tokens_stay_whole(engine):
         new = (max(vocab) + 1 + n for n in range(10)) if max(vocab) < 2**31 else iter(sorted(set(range(99)) - set(vocab)))
         for word in {random_text(rng, ["a", "b", "c", "d"], 20).encode() for _ in range(8)} - {b""} - set(vocab.values()):
             vocab[next(new)] = word
-        whole, parts = bpe.Tokenizer(vocab, models.WordsFirst(merges)), bpe.Tokenizer(vocab, merges)
+        whole, parts = models.Tokenizer(vocab, models.WordsFirst(merges)), models.Tokenizer(vocab, merges)
         words = [token.decode() for token in vocab.values() if len(token) > 1 and b" " not in token and token.isalpha()]
         for word in words:
             try:
@@ -215,12 +215,12 @@ def test_words_that_are_tokens_stay_whole(engine):
 def test_merges_of_tokens_that_nothing_makes_are_never_made(engine, n):
     merges = [(b"ab%04d" % number, b"cd%04d" % number) for number in range(n)]
     tokens = [*BYTES.values(), *(token for pair in merges for token in (*pair, b"".join(pair))), b"ab"]
-    tokenizer = bpe.Tokenizer(dict(enumerate(tokens)), [*merges, (b"a", b"b")])
+    tokenizer = models.Tokenizer(dict(enumerate(tokens)), [*merges, (b"a", b"b")])
     check(engine, tokenizer, ["ab0000cd0000 ab0255cd0255 ab"])
 
 
 def test_an_empty_text_and_no_merges(engine):
-    check(engine, bpe.Tokenizer(BYTES, []), ["", "né字 x"])
+    check(engine, models.Tokenizer(BYTES, []), ["", "né字 x"])
 
 
 def test_words_of_any_length_get_the_same_ids(engine):
@@ -237,7 +237,7 @@ def test_a_long_word_takes_n_log_n():
     encoder = BUILT.encoder(tokenizer)
     for text in ("a" * 2_000_000, "".join(rng.choices("abcde", k=2_000_000))):
         start = time.process_time()
-        ids = encoder.encode(text.encode())
+        ids = encoder.encode_utf8(text.encode())
         assert time.process_time() - start < 10
         assert tokenizer.decode(ids) == text
 
@@ -255,23 +255,23 @@ def test_more_words_than_the_memory_has_room_for(engine):
 def test_a_memory_that_is_full_is_emptied():
     """The engine as it is built keeps 32 MB of words and ids; here are more of them, and then the first words again."""
     rng = random.Random(8)
-    encoder = BUILT.encoder(bpe.Tokenizer({**BYTES, 256: b"ab"}, [(b"a", b"b")]))
+    encoder = BUILT.encoder(models.Tokenizer({**BYTES, 256: b"ab"}, [(b"a", b"b")]))
     text = " ".join("".join(rng.choices("abcd", k=700)) for _ in range(9000)).encode()
     for data in (text, text[:100_000]):
-        ids = [255 if token_id == 256 else token_id for token_id in encoder.encode(data)]
+        ids = [255 if token_id == 256 else token_id for token_id in encoder.encode_utf8(data)]
         assert bytes(ids) == data.replace(b"ab", b"\xff")
 
 
 def test_threads_share_an_encoder(engine):
     rng = random.Random(5)
     tokenizer = trained([random_text(rng, PARTS, 500)], 100, ["<|"])
-    tokenizer._made_encoder = models.Encoder(tokenizer)
+    tokenizer._made_encoder = encoders.Encoder(tokenizer)
     encoder = engine.encoder(tokenizer)
     texts = [random_text(rng, PARTS, 3000) for _ in range(8)]
     found = [[] for _ in range(4)]
 
     def work(ids):
-        ids += [encoder.encode(text.encode()) for text in texts]
+        ids += [encoder.encode_utf8(text.encode()) for text in texts]
 
     threads = [threading.Thread(target=work, args=(ids,)) for ids in found]
     for thread in threads:
@@ -293,7 +293,7 @@ def test_bytes_that_are_not_utf8_are_found(engine, bad, pattern):
         for after in ("", " low", "<|end|>", " " * 100):
             data = before.encode() + bad + after.encode()
             assert encode(engine, data, cache)[0] == engine.lib.BPE_BAD_UTF8
-            for method in (encoder.encode, lambda data: encoder.encode_texts([data], "u2")):
+            for method in (encoder.encode_utf8, lambda data: encoder.encode_texts([data], "u2")):
                 with pytest.raises(UnicodeDecodeError) as error:
                     method(data)
                 assert error.value.start == len(before.encode())
@@ -302,37 +302,37 @@ def test_bytes_that_are_not_utf8_are_found(engine, bad, pattern):
 @pytest.mark.parametrize("pattern", ["gpt2", IN_TURN])
 def test_a_byte_without_a_token_is_found(engine, pattern):
     vocab = {0: b"a", 1: b"b", 2: b" ", 3: b"ab", 9: b"<|end|>"}
-    encoder = engine.encoder(bpe.Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"], pattern))
+    encoder = engine.encoder(models.Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"], pattern))
     cache = new_cache(encoder)
     for before in ("", "ab", "ab a<|end|>", "a" * 100, "ab " * 100, "<|end|>" * 2):
         for after in ("", "ab", "c" * 100, "<|end|>", " ab c"):
             data = (before + "c" + after).encode()
             assert encode(engine, data, cache)[0] == engine.lib.BPE_NO_TOKEN
             with pytest.raises(ValueError) as error:
-                encoder.encode(data)
+                encoder.encode_utf8(data)
             assert str(error.value) == f"the vocabulary has no token for the byte b'c', in {('c' + after)[:40]!r}; errors='replace' leaves it out"
             with pytest.raises(UnicodeDecodeError):
-                encoder.encode(data + b"\xff")
+                encoder.encode_utf8(data + b"\xff")
     assert encode(engine, b"ab<|end|>a", cache)[1] == [3, 9, 0]  # the special token's bytes need none
 
 
 def test_a_byte_without_a_token_within_a_character_is_shown_with_the_character(engine):
     tokens = [byte for byte in BYTES.values() if byte != b"\xad"]
-    encoder = engine.encoder(bpe.Tokenizer(dict(enumerate(tokens)), []))
+    encoder = engine.encoder(models.Tokenizer(dict(enumerate(tokens)), []))
     with pytest.raises(ValueError, match="for the byte b'\\\\xad', in '字 x'"):
-        encoder.encode("a é字 x".encode())
+        encoder.encode_utf8("a é字 x".encode())
 
 
 def test_words_that_are_tokens_are_looked_for_only_if_there_is_much_text(engine):
     """Merging all of them takes longer than a short text does, and half of the time of making an encoder."""
     tokenizer = trained(["the ferry theory, the harbor " * 5], 300)
     encoder, words = engine.encoder(tokenizer), [b"the", b" ferry", b" theory", b"xyz"]
-    expected = models.Encoder(tokenizer).encode_texts(words)
-    assert [encoder.encode(word) for word in words] == encoder.encode_texts(words) == expected and not encoder.knows
+    expected = encoders.Encoder(tokenizer).encode_texts(words)
+    assert [encoder.encode_utf8(word) for word in words] == encoder.encode_texts(words) == expected and not encoder.knows
     text = b"the ferry " * (BYTES_TO_KNOW * len(tokenizer) // 10)
     other = engine.encoder(tokenizer)
     for _ in range(BYTES_TO_KNOW * len(tokenizer) // len(b" ferry") + 1):  # many short texts are much text, too
-        other.encode(b" ferry")
+        other.encode_utf8(b" ferry")
     encoder.encode_texts([text])
     assert encoder.knows and other.knows and encoder.encode_texts(words) == other.encode_texts(words) == expected
     first, second = threading.Barrier(2), []
@@ -346,15 +346,15 @@ def test_words_that_are_tokens_are_looked_for_only_if_there_is_much_text(engine)
 
 def test_an_encoder_that_is_called_during_a_call_does_not_overwrite_its_ids(engine):
     """As if a signal came before its ids were copied."""
-    encoder = engine.encoder(bpe.Tokenizer(BYTES, []))
-    encoder.encode(b"ab")
+    encoder = engine.encoder(models.Tokenizer(BYTES, []))
+    encoder.encode_utf8(b"ab")
     during = []
 
     def bpe_encode(*arguments):
         status = engine.lib.bpe_encode(*arguments)
         if not during:
             during.append(encoder.for_lists.cache == engine.ffi.NULL)  # no other call may use this cache
-            during.append(encoder.encode(b"xyz"))
+            during.append(encoder.encode_utf8(b"xyz"))
         return status
 
     names = {name: getattr(engine.lib, name) for name in dir(engine.lib)}
@@ -393,9 +393,9 @@ def test_ctrl_c_while_c_makes_something_frees_it():
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 100, 1001])
 def test_narrow_ids_are_16_bits_wide(engine, n):
     text = bytes(random.Random(n).choices(range(97, 123), k=n))
-    encoder = engine.encoder(bpe.Tokenizer({**{byte: bytes([byte]) for byte in range(97)}, 0xFFFF: b"a"} | {
+    encoder = engine.encoder(models.Tokenizer({**{byte: bytes([byte]) for byte in range(97)}, 0xFFFF: b"a"} | {
         byte: bytes([byte]) for byte in range(98, 256)}, []))
-    wide = encoder.encode(text)
+    wide = encoder.encode_utf8(text)
     for kind, code in (("u2", "H"), ("u4", "I")):
         assert array.array(code, encoder.encode_texts([text], kind)[0]).tolist() == wide
     assert wide == [0xFFFF if byte == 97 else byte for byte in text]

@@ -16,11 +16,12 @@ import random_patterns as patterns
 import regex
 
 import bpe
+from bpe_more import choices, steps, training
 from bpe_more.machine import pairs_to_cut
 from bpe_more.patterns import automaton_of
 from bpe_more.steps import TIKTOKEN_CL100K
 
-ENGINE, _ = bpe.find_engine()  # without it, all tests here are skipped
+ENGINE, _ = choices.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
 
 
@@ -116,7 +117,7 @@ def test_a_match_that_can_continue_as_from_its_beginning_ends_where_python_ends_
     rng = random.Random(3)
     for _ in range(500):
         text = "".join(rng.choices(rng.choice(["xyz a", "12,3 ", "ab1"]), k=rng.randint(0, 14)))
-        assert bpe.count_words(texts=[text], pattern=pattern, engine="c") == bpe.count_words(texts=[text], pattern=pattern, engine="python")
+        assert training.count_words(texts=[text], pattern=pattern, engine="c") == training.count_words(texts=[text], pattern=pattern, engine="python")
 
 
 def test_several_steps_have_the_words_of_one_step_after_another():
@@ -124,9 +125,9 @@ def test_several_steps_have_the_words_of_one_step_after_another():
     rng, n_together, n_in_turn, n_cuts = random.Random(2), 0, 0, 0
     for _ in range(TRIALS // 6):
         later = rng.choice([*bpe.PATTERNS, patterns.random_pattern(rng)])
-        steps = [*rng.choices(FIRST_STEPS, k=rng.choice([1, 1, 2])), later]
+        chosen = [*rng.choices(FIRST_STEPS, k=rng.choice([1, 1, 2])), later]
         try:
-            pattern = bpe.check_pattern(tuple(steps))
+            pattern = steps.check_pattern(tuple(chosen))
         except ValueError:
             continue
         tables, lacks = ENGINE.pattern(pattern)
@@ -147,7 +148,7 @@ def test_several_steps_have_the_words_of_one_step_after_another():
             for place in ENGINE.cuts(pattern, text.encode()):
                 n_cuts += 1
                 assert place in {len("".join(words[:end])) for end in range(len(words))}, (pattern, text, place)
-                assert bpe.find_words(text[:place], pattern) + bpe.find_words(text[place:], pattern) == words
+                assert steps.find_words(text[:place], pattern) + steps.find_words(text[place:], pattern) == words
         assert words_in_c.copy() == expected, pattern
     assert min(n_together, n_in_turn) > TRIALS / 40 and n_cuts > TRIALS
 

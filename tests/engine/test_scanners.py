@@ -116,7 +116,7 @@ def compile_engine(folder, flags, more="", prototypes=""):
     subprocess.run([*command, "-o", folder / "full.so", folder / "full.c"], check=True)
     ffi = cffi.FFI()
     ffi.cdef(build_ffi.prototypes() + prototypes)
-    return in_c.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))), bpe.PATTERNS)
+    return in_c.Engine(types.SimpleNamespace(ffi=ffi, lib=ffi.dlopen(str(folder / "full.so"))), bpe.PATTERNS, bpe.last_cut)
 
 
 @pytest.fixture(scope="module", params=BUILDS)

@@ -21,11 +21,12 @@ from test_scanners import compile_engine
 
 import bpe
 import build_ffi
+from bpe_more import choices
 from test_bpe import need
 
 cffi = need("cffi")
 
-ENGINE, _ = bpe.find_engine()  # without it, all tests here are skipped
+ENGINE, _ = choices.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
 BYTES = [bytes([byte]) for byte in range(256)]
 MOST = 2**63 - 1

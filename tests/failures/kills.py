@@ -20,8 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HERE))
-import bpe  # noqa: E402
-from bpe_more import corpora, outputs  # noqa: E402
+from bpe_more import choices, command, corpora, models, signals, slicing, training  # noqa: E402
 from bpe_more.formats import model_files  # noqa: E402
 
 END = "<|endoftext|>"
@@ -49,7 +48,7 @@ def start(job: Callable[[], object]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 1
     try:
-        with outputs.sigterm_as_ctrl_c():
+        with signals.sigterm_as_ctrl_c():
             job()
         status = 0
     finally:
@@ -61,8 +60,8 @@ def main(n: int, folder: Path) -> None:
     text = folder / "text.txt"
     text.write_bytes((HERE / "fixtures/corpus.txt").read_bytes() * 10)
     before = text.read_bytes()
-    models = [bpe.train_bpe(text, size, [END], pattern=name) for size, name in ((3000, "gpt2"), (4000, "o200k"))]
-    tokenizers = [bpe.Tokenizer(*models[0], [END]), bpe.Tokenizer(*models[1], [END], "o200k")]
+    trained = [training.train_bpe(text, size, [END], pattern=name) for size, name in ((3000, "gpt2"), (4000, "o200k"))]
+    tokenizers = [models.Tokenizer(*trained[0], [END]), models.Tokenizer(*trained[1], [END], "o200k")]
     arrays, pairs = [], []
     for number, tokenizer in enumerate(tokenizers):
         alone = folder / f"alone{number}"
@@ -73,16 +72,16 @@ def main(n: int, folder: Path) -> None:
     shared, output = folder / "model", folder / "ids.npy"
     tokenizers[0].save(shared)
     output.write_bytes(arrays[0])
-    bpe.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = 50_000
-    engines = ["python", "c"] if bpe.find_engine()[0] else ["python"]
+    slicing.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = 50_000
+    engines = ["python", "c"] if choices.find_engine()[0] else ["python"]
 
-    def job(kind: str, tokenizer: bpe.Tokenizer, engine: str) -> Callable[[], object]:
+    def job(kind: str, tokenizer: models.Tokenizer, engine: str) -> Callable[[], object]:
         if kind == "save":
             return lambda: tokenizer.save(shared)
         if kind == "train":
             size = str(len(tokenizer))
             options = ["--pattern", str(tokenizer.pattern), "--model", str(shared), "--workers", "2"]
-            return lambda: bpe.main([str(text), size, "--quiet", *options])
+            return lambda: command.main([str(text), size, "--quiet", *options])
         return lambda: tokenizer.encode_files(text, output, engine=engine, workers=2)  # type: ignore[arg-type]
 
     longest: dict[tuple[str, str], float] = {}
@@ -102,8 +101,8 @@ def main(n: int, folder: Path) -> None:
         os.kill(child, how)
         children_ended()
 
-        loaded = bpe.Tokenizer.load(shared)
-        which = [model == (loaded.vocab, loaded.merges) for model in models]
+        loaded = models.Tokenizer.load(shared)
+        which = [model == (loaded.vocab, loaded.merges) for model in trained]
         assert any(which), f"{number}: a mixed model"
         pair = [(shared / name).read_bytes() for name in ("vocab.json", "merges.txt") if (shared / name).exists()]
         assert len(pair) < 2 or pair in pairs, f"{number}: vocab.json and merges.txt of two models"

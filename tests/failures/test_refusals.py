@@ -16,12 +16,13 @@ from pathlib import Path
 import pytest
 
 import bpe
+from bpe_more import choices, models, training
 from test_bpe import CORPUS, END, need
 
 HERE = Path(bpe.__file__).parent
 numpy = need("numpy")
 OTHER_USER = 54321  # one without any process
-ENGINES = ["python", "c"] if bpe.find_engine()[0] else ["python"]
+ENGINES = ["python", "c"] if choices.find_engine()[0] else ["python"]
 
 
 def can_mount():
@@ -49,8 +50,8 @@ def folder():
         folder = Path(name)
         folder.chmod(0o755)
         (folder / "text.txt").write_bytes(CORPUS.read_bytes())
-        bpe.Tokenizer.train(CORPUS, 400, [END]).save(folder / "model")
-        bpe.Tokenizer.load(folder / "model").encode_files(CORPUS, folder / "expected.npy")
+        models.Tokenizer.train(CORPUS, 400, [END]).save(folder / "model")
+        models.Tokenizer.load(folder / "model").encode_files(CORPUS, folder / "expected.npy")
         yield folder
 
 
@@ -65,16 +66,17 @@ def run(script, folder, *command, **options):
 # --- files that can't be replaced --------------------------------------------------------------------------------------
 
 WORK = """
-    import os, bpe
+    import os
+    from bpe_more import command, models
     def texts():
         print("work")
         yield "low"
-    tokenizer = bpe.Tokenizer.load("model")
+    tokenizer = models.Tokenizer.load("model")
     for write in (lambda: tokenizer.encode_files(None, "ids.npy", texts=texts()),
-                  lambda: bpe.Tokenizer({}, []).save("model"),
-                  lambda: bpe.main(["text.txt", "300", "--quiet"]) and print(os.path.exists("bpeModel/tokenizer.json")),
-                  lambda: bpe.main(["text.txt", "300", "--model", "model", "--quiet"]),
-                  lambda: bpe.main(["text.txt", "--encode", "ids.npy", "--model", "model", "--quiet"])):
+                  lambda: models.Tokenizer({}, []).save("model"),
+                  lambda: command.main(["text.txt", "300", "--quiet"]) and print(os.path.exists("bpeModel/tokenizer.json")),
+                  lambda: command.main(["text.txt", "300", "--model", "model", "--quiet"]),
+                  lambda: command.main(["text.txt", "--encode", "ids.npy", "--model", "model", "--quiet"])):
         try:
             print(write())
         except OSError as error:
@@ -124,8 +126,8 @@ def test_a_file_that_cannot_be_replaced_is_found_before_the_work(folder, how):
 # --- fsync -------------------------------------------------------------------------------------------------------------
 
 SAVE = """
-    import bpe
-    tokenizer = bpe.Tokenizer.load("model")
+    from bpe_more import choices, command, models, slicing, training
+    tokenizer = models.Tokenizer.load("model")
     tokenizer.save("again")
     tokenizer.encode_files("text.txt", "ids.npy", workers=1)
 """
@@ -136,7 +138,7 @@ def test_a_file_system_without_fsync_gets_whole_files(refusing, folder, number, 
     result = run(SAVE, folder, env={"LD_PRELOAD": refusing, "REFUSE_FSYNC": number, "REFUSE_FSYNC_OF_FILES": of_files})
     assert (result.returncode, result.stderr) == (0, "")
     assert (folder / "ids.npy").read_bytes() == (folder / "expected.npy").read_bytes()
-    assert bpe.Tokenizer.load(folder / "again").merges == bpe.Tokenizer.load(folder / "model").merges
+    assert models.Tokenizer.load(folder / "again").merges == models.Tokenizer.load(folder / "model").merges
 
 
 def test_lost_data_is_an_error(refusing, folder):
@@ -147,16 +149,16 @@ def test_lost_data_is_an_error(refusing, folder):
 # --- workers that can't start ------------------------------------------------------------------------------------------
 
 COUNT = """
-    import sys, bpe
-    from bpe_more import corpora
-    corpora.count_cores = lambda: 3
-    bpe.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = bpe.WINDOW_BYTES = 4000
+    import sys
+    from bpe_more import corpora, models, slicing, training, workers
+    workers.count_cores = lambda: 3
+    slicing.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = slicing.WINDOW_BYTES = 4000
     def results(engine):
-        counts = bpe.count_words(["text.txt"] * 3, [END], engine=engine, workers=3)
-        tokenizer = bpe.Tokenizer.load("model")
+        counts = training.count_words(["text.txt"] * 3, [END], engine=engine, workers=3)
+        tokenizer = models.Tokenizer.load("model")
         tokenizer.encode_files("text.txt", "ids.npy", engine=engine, workers=3)
         try:
-            bpe.count_words(["text.txt", "bad.txt"], engine=engine, workers=3)
+            training.count_words(["text.txt", "bad.txt"], engine=engine, workers=3)
         except ValueError as error:
             return sum(counts.values()), len(counts), str(error)
 """.replace("END", repr(END))
@@ -166,7 +168,7 @@ REPORT = 'print(*results(sys.argv[1] if len(sys.argv) > 1 else "auto"))\n'
 @pytest.fixture
 def expected(folder):
     (folder / "bad.txt").write_bytes(b"low " * 2500 + b"\xff" + b"low " * 9000 + b"\xfe")
-    counts = bpe.count_words([CORPUS] * 3, [END], workers=1)
+    counts = training.count_words([CORPUS] * 3, [END], workers=1)
     place = "bad.txt: not valid UTF-8 at byte 10000 (0xff, invalid start byte)"
     return f"{sum(counts.values())} {len(counts)} {place}\n"
 
@@ -266,7 +268,7 @@ def test_a_quota_of_a_container_is_read(tmp_path):
             path.unlink()
         for name, text in files.items():
             (tmp_path / name).write_text(text + "\n")
-        script = "import os\nfrom bpe_more import corpora\nos.sched_getaffinity = lambda process: set(range(8))\nprint(corpora.count_cores())\n"
+        script = "import os\nfrom bpe_more import workers\nos.sched_getaffinity = lambda process: set(range(8))\nprint(workers.count_cores())\n"
         mounted = ["unshare", "-m", "sh", "-c", f'mount --bind {tmp_path} /sys/fs/cgroup && exec "$@"', "sh"]
         result = run(script, tmp_path, *mounted)
         assert (result.stdout, result.stderr) == (f"{n_cores}\n", ""), files
@@ -274,4 +276,4 @@ def test_a_quota_of_a_container_is_read(tmp_path):
 
 def test_the_arrays_of_these_tests_are_whole(folder):
     text = CORPUS.read_bytes().decode()
-    assert numpy.load(folder / "expected.npy").tolist() == bpe.Tokenizer.load(folder / "model").encode(text)
+    assert numpy.load(folder / "expected.npy").tolist() == models.Tokenizer.load(folder / "model").encode(text)

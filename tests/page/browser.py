@@ -29,7 +29,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe
-from bpe_more import explain
+from bpe_more import explain, models, steps, training
+from bpe_more.checks import plural
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "index.html"
@@ -212,7 +213,7 @@ def random_cases(seed: int) -> list[dict[str, str]]:
         alphabet, pattern = rng.choice(alphabets), list(PATTERNS)[number % len(PATTERNS)]
         longest = 22 if pattern == "none" else 60  # the page draws at most 90 bytes of a word
         text, encode = ("".join(rng.choices(alphabet, k=rng.randint(1, most))) for most in (longest, 22))
-        if max(len(word.encode()) for word in bpe.find_words(text, PATTERNS[pattern])) > 90:
+        if max(len(word.encode()) for word in steps.find_words(text, PATTERNS[pattern])) > 90:
             text = text[:22]
         specials = rng.sample(["ab", "a b", "aba", "天天", "天", "😀"], rng.randint(1, 4)) if number % 2 else []
         cases.append({"text": text, "pattern": pattern, "special": "\n".join(specials), "encode": encode})
@@ -234,7 +235,7 @@ def plus(pair: bpe.Pair) -> str:
 
 
 def times(count: int) -> str:
-    return bpe.plural(count, "time")
+    return plural(count, "time")
 
 
 def ratio(size: int, tokens: int) -> str:
@@ -308,7 +309,7 @@ def texts_of(text: str, specials: list[str]) -> list[str]:
 
 
 def split(text: str, pattern: str, specials: list[str]) -> list[bpe.Word]:
-    words = (word for piece in texts_of(text, specials) for word in bpe.find_words(piece, PATTERNS[pattern]))
+    words = (word for piece in texts_of(text, specials) for word in steps.find_words(piece, PATTERNS[pattern]))
     return [bpe.single_bytes(word.encode()) for word in words]
 
 
@@ -337,10 +338,10 @@ def check_training(found: dict, name: str) -> list[bpe.Pair]:
         equal(f"{where}: reason", page["reason"], reason(words))
         equal(f"{where}: words", page["words"], [[f"{count} ×", boxes(word, new)] for word, count in words.items()])
         equal(f"{where}: special tokens", page["specials"], special_lines)
-        parts = f"256 bytes + {bpe.plural(len(specials), 'special token')} + {bpe.plural(number, 'merge')}"
+        parts = f"256 bytes + {plural(len(specials), 'special token')} + {plural(number, 'merge')}"
         equal(f"{where}: vocabulary", page["vocabulary"], f"Vocabulary: {first_id + number} = {parts}")
         tokens = sum(len(word) * count for word, count in words.items())
-        expected = f"{bpe.plural(tokens, 'token')}, {ratio(size, tokens)} bytes per token" if size else ""
+        expected = f"{plural(tokens, 'token')}, {ratio(size, tokens)} bytes per token" if size else ""
         equal(f"{where}: size", page["size"], expected)
         counts = bpe.count_pairs(words)
         order = sorted(counts, key=lambda pair: (counts[pair], pair), reverse=True)
@@ -366,10 +367,10 @@ def check_training(found: dict, name: str) -> list[bpe.Pair]:
     return merges[:shown]
 
 
-def tokenizer_of(merges: list[bpe.Pair], specials: list[str], pattern: str) -> bpe.Tokenizer:
+def tokenizer_of(merges: list[bpe.Pair], specials: list[str], pattern: str) -> models.Tokenizer:
     tokens = [bytes([byte]) for byte in range(256)] + [token.encode() for token in specials]
     tokens += [left + right for left, right in merges]
-    return bpe.Tokenizer(dict(enumerate(tokens)), merges, specials, PATTERNS[pattern])
+    return models.Tokenizer(dict(enumerate(tokens)), merges, specials, PATTERNS[pattern])
 
 
 def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
@@ -381,7 +382,7 @@ def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:
     equal(f"{name}: line of --show", found["shown"], "|".join(explain.readable(tokens, {"\n": "\\n\n"})))
     size = len(b"".join(tokens))
     expected = (
-        f"{bpe.plural(len(ids), 'token')}, {bpe.plural(size, 'byte')}, {ratio(size, max(1, len(ids)))} bytes per token"
+        f"{plural(len(ids), 'token')}, {plural(size, 'byte')}, {ratio(size, max(1, len(ids)))} bytes per token"
     )
     equal(f"{name}: size", found["size"], expected if ids else "")
     words = split(found["encode"], found["pattern"], found["special"])
@@ -413,7 +414,7 @@ def check_large_text(browser: Browser, _: int) -> None:
     """The page says that a text is too long, trains on its beginning, can be used meanwhile, and stops when asked."""
     text = large_text().encode()[:BIG].decode(errors="ignore")
     words = collections.Counter(split(text, "gpt2", []))
-    expected = bpe.train_from_counts({b"".join(word): count for word, count in words.items()}, 1256)[1]
+    expected = training.train_from_counts({b"".join(word): count for word, count in words.items()}, 1256)[1]
     browser.js("var turns = 0; setInterval(() => $('busy').hidden || turns++, 5); void 0")
     browser.js(f"type({{ text: {json.dumps(large_text())}, pattern: 'gpt2', special: '', encode: '' }})")
     if browser.js("$('busy').hidden") or f"{BIG:,} bytes" not in browser.js("$('text-limit').textContent"):
@@ -456,7 +457,7 @@ def check_large_text(browser: Browser, _: int) -> None:
 
 
 def check_patterns(browser: Browser, seed: int) -> None:
-    """Compare findWords with bpe.find_words on random texts that are full of traps."""
+    """Compare findWords with steps.find_words on random texts that are full of traps."""
     rng = random.Random(seed)
     traps = [
         "'s",
@@ -516,7 +517,7 @@ def check_patterns(browser: Browser, seed: int) -> None:
     )
     for text, words in zip(texts, found):
         for name, page in zip(PATTERNS, words):
-            equal(f"words of {text!r}, {name}", page, bpe.find_words(text, PATTERNS[name]))
+            equal(f"words of {text!r}, {name}", page, steps.find_words(text, PATTERNS[name]))
 
 
 def check_decoding(browser: Browser, seed: int) -> None:

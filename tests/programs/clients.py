@@ -1,4 +1,4 @@
-"""Encode texts with other packages that load our folders, and compare the ids with those of bpe.Tokenizer.
+"""Encode texts with other packages that load our folders, and compare the ids with those of models.Tokenizer.
 
     python tests/programs/clients.py                  with the packages that this Python can import
     python tests/programs/clients.py --npm FOLDER     with those in FOLDER/node_modules too
@@ -31,6 +31,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import bpe  # noqa: E402
+from bpe_more import models, steps  # noqa: E402
 from bpe_more.steps import TIKTOKEN_CL100K  # noqa: E402
 
 PYTHON_CLIENTS = ["transformers", "tokenizers", "tiktoken", "gigatoken"]
@@ -51,7 +52,7 @@ NEWEST = [*map(chr, (0x2EBF0, 0x1C89, 0x105C0, 0x16EA0, 0x323B0))]  # letters of
 FIRST_LETTERS = [0x61, 0xC0, 0x391, 0x410, 0x561, 0x5D0, 0x627, 0x905, 0x995, 0xB85, 0xE01, 0x10D0, 0x1200, 0x1780]
 FIRST_LETTERS += [0x1C5, 0x2B0, 0x3041, 0x30A1, 0x4E00, 0xAC00, 0xFF21, 0x10330, 0x10400, 0x1D400, 0x20000]
 KINDS = {
-    "words": bpe.find_words((ROOT / "fixtures/corpus.txt").read_text(encoding="utf-8")[:20_000], "gpt2"),
+    "words": steps.find_words((ROOT / "fixtures/corpus.txt").read_text(encoding="utf-8")[:20_000], "gpt2"),
     "letters": [chr(first + i) for first in FIRST_LETTERS for i in range(20)],
     "digits": list("0123456789٠١٢٣०१२三四５６Ⅳⅳ²³½௧௨𝟘𝟙"),
     "contractions": ["It's", "IT'S", "don't", "DON'T", "we'll", "WE'LL", "they've", "'RE", "it’s", "'s'S", "''s"],
@@ -124,7 +125,7 @@ def load_client(client: str, folder: str) -> Callable[[str], list[int]]:
         tokenizer = package.Tokenizer.from_file(f"{folder}/tokenizer.json")
         return lambda text: tokenizer.encode(text).ids
     if client == "tiktoken":
-        model = bpe.Tokenizer.load(folder)
+        model = models.Tokenizer.load(folder)
         special_ids = model.special_ids
         pattern = {**bpe.PATTERNS, "cl100k": TIKTOKEN_CL100K}[model.pattern]  # as tiktoken spells it
         ranks = {token: token_id for token_id, token in model.vocab.items() if token_id not in special_ids.values()}
@@ -141,19 +142,19 @@ def check_roles(folder: str) -> None:
     theirs = transformers.AutoTokenizer.from_pretrained(folder, eos_token=SPECIALS[0], pad_token=SPECIALS[1])
     theirs.chat_template = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
     theirs.save_pretrained(folder)
-    bpe.Tokenizer.load(folder).save(folder)
+    models.Tokenizer.load(folder).save(folder)
     again = transformers.AutoTokenizer.from_pretrained(folder)
     for name in ("eos_token", "pad_token", "chat_template", "model_input_names"):
         kept, expected = getattr(again, name), getattr(theirs, name)
         assert kept == expected, f"{name} was {expected!r}, and is {kept!r} after Tokenizer.save"
     roles = {"bos_token": SPECIALS[2], "eos_token": SPECIALS[1]}
-    bpe.Tokenizer.load(folder).save(folder, **roles, chat_template="{{ bos_token }}\n{{ eos_token }}")
+    models.Tokenizer.load(folder).save(folder, **roles, chat_template="{{ bos_token }}\n{{ eos_token }}")
     for _ in range(2):  # written by bpe.py, and then by transformers and bpe.py
         again = transformers.AutoTokenizer.from_pretrained(folder)
         assert (again.bos_token, again.eos_token, again.pad_token) == (SPECIALS[2], SPECIALS[1], SPECIALS[1])
         assert again.apply_chat_template([{"role": "user", "content": ""}], tokenize=False) == f"{SPECIALS[2]}\n{SPECIALS[1]}"
         again.save_pretrained(folder)
-        bpe.Tokenizer.load(folder).save(folder)
+        models.Tokenizer.load(folder).save(folder)
 
 
 def encode_in_child(client: str, work: Path) -> None:
@@ -203,12 +204,12 @@ def prepare(work: Path) -> tuple[list[str], dict[str, list[list[int]]]]:
     """
     training = make_texts(3000, random.Random(1)) + TRAPS * 20
     training += (ROOT / "fixtures/corpus.txt").read_text(encoding="utf-8").splitlines(keepends=True)
-    whole = bpe.Tokenizer.train(texts=training, vocab_size=4000, special_tokens=SPECIALS, pattern="(?s:.+)")
+    whole = models.Tokenizer.train(texts=training, vocab_size=4000, special_tokens=SPECIALS, pattern="(?s:.+)")
     texts = TRAPS + make_texts(500, random.Random(2))
     ids = {}
     for pattern in bpe.PATTERNS:
-        bpe.Tokenizer(whole.vocab, whole.merges, SPECIALS, pattern).save(work / pattern)
-        ids[pattern] = bpe.Tokenizer.load(work / pattern).encode_batch(texts)
+        models.Tokenizer(whole.vocab, whole.merges, SPECIALS, pattern).save(work / pattern)
+        ids[pattern] = models.Tokenizer.load(work / pattern).encode_batch(texts)
     (work / "texts.json").write_text(json.dumps({"patterns": list(ids), "texts": texts}), encoding="utf-8")
     return texts, ids
 

@@ -27,7 +27,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 import clients  # noqa: E402 (the texts)
 
 import bpe  # noqa: E402
-from bpe_more import command  # noqa: E402
+from bpe_more import command, formats, models, steps  # noqa: E402
 
 FORMS = [  # what normalizing changes, or digits and kana first, or what only looks like that
     "e\u0301", "\u0301", "\u0958.", "\u1112\u1161\u11ab", "\u2126", "ﬁ", "™", "①", "か\u3099", "ｶﾞ", "=\u0338", "Ａ１", "＜EOT＞", "½",
@@ -39,7 +39,7 @@ def texts_for(specials: list[str], count: int) -> list[str]:
     """Return texts with traps, random ones, and ones with special tokens and parts of them."""
     rng = random.Random(46)
     halves = [half for token in specials[:20] for half in (token, token[: len(token) // 2], token[len(token) // 2 :])]
-    words = bpe.find_words((Path(__file__).parents[2] / "fixtures/corpus.txt").read_text("utf-8"), "gpt2")
+    words = steps.find_words((Path(__file__).parents[2] / "fixtures/corpus.txt").read_text("utf-8"), "gpt2")
     parts = [*FORMS, *halves, *rng.sample(words, 500)]
     mixed = ["".join(rng.choices(rng.choice([parts, FORMS]), k=rng.randint(1, 40))) for _ in range(count)]
     texts = [*clients.TRAPS, *clients.make_texts(count // 3, rng), *mixed]
@@ -47,14 +47,14 @@ def texts_for(specials: list[str], count: int) -> list[str]:
     return [re.sub(f"[{''.join(clients.NEWEST)}]", "a", text) for text in texts]
 
 
-def load(path: Path, pattern: str) -> tuple[bpe.Tokenizer, Callable[[str], list[int]], float]:
+def load(path: Path, pattern: str) -> tuple[models.Tokenizer, Callable[[str], list[int]], float]:
     """Load a model here and in its own tool; return (ours, a function of theirs, seconds of theirs)."""
     start = time.process_time()
     if path.suffix == ".tiktoken":
         import tiktoken
 
-        vocab, merges = bpe.read_tiktoken(path)
-        ours = bpe.Tokenizer(vocab, merges, ["<|endoftext|>"], pattern)
+        vocab, merges = formats.read_tiktoken(path)
+        ours = models.Tokenizer(vocab, merges, ["<|endoftext|>"], pattern)
         start = time.process_time()
         ranks = {token: rank for rank, token in vocab.items()}
         pat_str = bpe.PATTERNS.get(pattern, pattern)
@@ -65,12 +65,12 @@ def load(path: Path, pattern: str) -> tuple[bpe.Tokenizer, Callable[[str], list[
 
         model = Tekkenizer.from_file(path)
         seconds = time.process_time() - start
-        return bpe.Tokenizer.load(path).ordinary, lambda text: model.encode(text, bos=False, eos=False), seconds
+        return models.Tokenizer.load(path).ordinary, lambda text: model.encode(text, bos=False, eos=False), seconds
     import tokenizers
 
     tokenizer: Any = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
     seconds = time.process_time() - start
-    return bpe.Tokenizer.load(path), lambda text: tokenizer.encode(text, add_special_tokens=False).ids, seconds
+    return models.Tokenizer.load(path), lambda text: tokenizer.encode(text, add_special_tokens=False).ids, seconds
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-import bpe
+from bpe_more import choices, corpora, models, slicing, training
 from shared import BAD_UTF8, one_line, read_ids, wait_for
 from test_bpe import END, FIXTURE, HERE, need
 
@@ -30,16 +30,17 @@ zstandard = need("zstandard")
 need("orjson")
 pl, pd, duckdb, datasets = map(need, ("polars", "pandas", "duckdb", "datasets"))
 
+import bpe  # noqa: E402
 from bpe_more import data  # noqa: E402 (which imports orjson)
 
 TEXTS = ["", *FIXTURE[:6_000].splitlines(keepends=True), "", f"字 {END} é\U0001f600", "", "no end"]
-MODEL = bpe.train_bpe(texts=TEXTS, vocab_size=400, special_tokens=[END])
+MODEL = training.train_bpe(texts=TEXTS, vocab_size=400, special_tokens=[END])
 
 
 @pytest.fixture
 def tokenizer(engine):
     """A tokenizer that is made after the engine is chosen."""
-    return bpe.Tokenizer(*MODEL, [END])
+    return models.Tokenizer(*MODEL, [END])
 
 
 def outcome(call, *arguments, **options):
@@ -86,9 +87,9 @@ LIBRARIES = {
 def test_arrow_gives_what_a_list_of_strings_gives(tmp_path, engine, tokenizer, name):
     new = lambda: LIBRARIES[name](TEXTS)  # noqa: E731 (an iterator is used up by one call)
     options = {"special_tokens": [END], "engine": engine}
-    assert bpe.train_bpe(texts=new(), vocab_size=400, **options) == MODEL
-    assert bpe.Tokenizer.train(texts=new(), vocab_size=300, **options).merges == MODEL[1][: 300 - 257]
-    assert bpe.count_words(texts=new(), **options) == bpe.count_words(texts=TEXTS, **options)
+    assert training.train_bpe(texts=new(), vocab_size=400, **options) == MODEL
+    assert models.Tokenizer.train(texts=new(), vocab_size=300, **options).merges == MODEL[1][: 300 - 257]
+    assert training.count_words(texts=new(), **options) == training.count_words(texts=TEXTS, **options)
     expected = [tokenizer.encode(text) for text in TEXTS]
     assert tokenizer.encode_batch(new()) == expected
     ids, offsets = tokenizer.encode_arrays(new())
@@ -109,14 +110,14 @@ def test_random_slices_and_chunks_give_what_their_strings_give(engine, tokenizer
         for value in (pa.chunked_array(chunks), iter(chunks), whole.slice(len(texts) // 3)):
             expected = texts if not isinstance(value, pa.Array) else texts[len(texts) // 3 :]
             assert tokenizer.encode_batch(value) == list(map(tokenizer.encode, expected))
-        assert bpe.count_words(texts=chunks, engine=engine) == bpe.count_words(texts=texts, engine=engine)
-    assert not tokenizer.encode_batch(ARRAYS[name]([])) and bpe.train_bpe(texts=[whole[:0], pa.array(["a"])], vocab_size=256)
+        assert training.count_words(texts=chunks, engine=engine) == training.count_words(texts=texts, engine=engine)
+    assert not tokenizer.encode_batch(ARRAYS[name]([])) and training.train_bpe(texts=[whole[:0], pa.array(["a"])], vocab_size=256)
 
 
 @pytest.mark.parametrize("name", [*ARRAYS, "chunks", "polars", "pandas", "duckdb"])
 def test_a_null_is_an_error_with_its_number_as_none_in_a_list_is(engine, tokenizer, name):
     texts = ["a b"] * 3000 + [None] + ["c"] * 20
-    for call in (lambda texts, **o: bpe.train_bpe(texts=texts, vocab_size=257, engine=engine, **o), tokenizer.encode_batch):
+    for call in (lambda texts, **o: training.train_bpe(texts=texts, vocab_size=257, engine=engine, **o), tokenizer.encode_batch):
         told, of_list = outcome(call, LIBRARIES[name](texts)), outcome(call, texts)
         assert told == "texts[3000]: text must be a str, not null; errors='replace' makes it an empty one"
         assert of_list == "texts[3000]: text must be a str, not NoneType"
@@ -136,14 +137,14 @@ def test_the_bytes_behind_a_null_are_no_text(tokenizer):
 def test_invalid_utf8_is_an_error_with_its_row_and_byte(engine, tokenizer, name, bad):
     texts = [b"a", b"b", b"xy" + bad, b"c"]
     array = pa.array(texts, "binary").dictionary_encode() if name == "dictionary" else pa.array(texts, name)
-    for call in (lambda texts, **o: bpe.train_bpe(texts=texts, vocab_size=257, engine=engine, **o), tokenizer.encode_batch, tokenizer.encode_arrays):
+    for call in (lambda texts, **o: training.train_bpe(texts=texts, vocab_size=257, engine=engine, **o), tokenizer.encode_batch, tokenizer.encode_arrays):
         told = outcome(call, array)
         assert told.startswith("texts[2]: 'utf-8' codec can't decode byte") and "position 2" in told and told.endswith("makes it U+FFFD")
         assert call(array, errors="replace") == call([text.decode("utf-8", "replace") for text in texts])
 
 
 def test_a_byte_without_a_token_is_the_same_error_as_in_a_list(engine):
-    small = bpe.Tokenizer({0: b"a", 1: b"b", 2: b"ab"}, [(b"a", b"b")])
+    small = models.Tokenizer({0: b"a", 1: b"b", 2: b"ab"}, [(b"a", b"b")])
     texts = ["ab"] * 2500 + ["abc"] + ["z"]
     for name in ("string", "string_view", "polars", "chunks"):
         assert outcome(small.encode_batch, LIBRARIES[name](texts)) == outcome(small.encode_batch, texts) != []
@@ -160,7 +161,7 @@ def test_a_byte_without_a_token_is_the_same_error_as_in_a_list(engine):
 ])  # fmt: skip
 def test_what_is_no_column_of_text_is_an_error(texts, text):
     with pytest.raises(ValueError, match=text):
-        bpe.train_bpe(texts=texts, vocab_size=300)
+        training.train_bpe(texts=texts, vocab_size=300)
 
 
 ROWS_OF_DATASETS = datasets.Dataset.from_dict({"n": [1, 2], "text": ["a b", "c"]})
@@ -186,7 +187,7 @@ def test_an_object_with_columns_is_an_error_with_the_call_that_gives_one(tmp_pat
     pq.write_table(TABLE, "a.parquet")
     texts = WITHOUT_A_COLUMN[name]()
     told = []
-    for call in (lambda texts: bpe.train_bpe(texts=texts, vocab_size=300), tokenizer.encode_batch, tokenizer.encode_arrays):
+    for call in (lambda texts: training.train_bpe(texts=texts, vocab_size=300), tokenizer.encode_batch, tokenizer.encode_arrays):
         with pytest.raises(TypeError, match=rf"^texts must be a column of strings, not an? {name}; pass .*texts") as caught:
             call(texts)
         told.append(str(caught.value))
@@ -203,9 +204,9 @@ def test_a_folder_of_datasets_is_an_error_that_names_its_files_which_are_read(tm
     for folder, files, texts in ("saved", "data-*.arrow", ["c", "a b"]), ("both", os.path.join("*", "data-*.arrow"), ["a b", "c"]):
         told = f"{folder} is a folder from save_to_disk; name its files ({os.path.join(folder, files)})"
         assert error(folder, 300) == f"error: {told}"
-        assert outcome(bpe.count_words, folder) == told
+        assert outcome(training.count_words, folder) == told
         paths = list(Path(folder).glob(files))
-        assert bpe.Tokenizer(single, []).encode_files(paths, "ids.npy") and read_ids("ids.npy")[1] == list(b"".join(map(str.encode, texts)))
+        assert models.Tokenizer(single, []).encode_files(paths, "ids.npy") and read_ids("ids.npy")[1] == list(b"".join(map(str.encode, texts)))
 
 
 @pytest.mark.parametrize("offsets", [[0, 5, 3], [0, 2, 2**31 - 1], [-9, 0, 2], [2, 1, 0], [9, 9, 9]])
@@ -241,7 +242,7 @@ def test_many_small_arrays_are_read_together():
     arrays = [pa.array([text]) for text in texts]
     for columns in ([pa.chunked_array(arrays)], arrays, (pa.record_batch({"text": column}) for column in arrays)):
         slices = list(data.slices_of_arrow(columns, 1 << 20, "strict"))
-        assert len(slices) == 2 and [rows.first_text for rows in slices] == [0, bpe.SLICE_TEXTS]
+        assert len(slices) == 2 and [rows.first_text for rows in slices] == [0, slicing.SLICE_TEXTS]
         assert [text.decode() for rows in slices for text in rows.texts] == texts
     mixed = [pa.array([text], name) for text, name in zip(texts[:9], itertools.cycle(["string", "large_string", "string_view"]))]
     slices = list(data.slices_of_arrow(mixed, 1 << 20, "strict"))
@@ -263,14 +264,15 @@ REPEATED = {  # 300 MB of text, in which every second row repeats a long one
 def test_memory_is_bounded_by_bytes_of_text_not_by_rows(tmp_path, name):
     """It was all of the text, and more than an array of Arrow may have was an error."""
     n = 20_000 if "many rows" in name else 500
-    code = f"""import bpe, re, pyarrow, pyarrow.compute, pyarrow.parquet, polars
+    code = f"""import re, pyarrow, pyarrow.compute, pyarrow.parquet, polars
+from bpe_more import training
 n, path, used = {n}, {str(tmp_path / name)!r}, []
 words = pyarrow.array(["a" * (300_000_000 // n), "b"])
 dictionary = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0, 1] * n), words)
 def count(*paths, **texts):
     status = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) // 1024
     before = status()
-    assert bpe.count_words(*paths, **texts, workers=1) == {{words[0].as_py().encode(): n, b"b": n}}
+    assert training.count_words(*paths, **texts, workers=1) == {{words[0].as_py().encode(): n, b"b": n}}
     print(status() - before)
 def write(**options):
     pyarrow.parquet.write_table(pyarrow.table({{"text": dictionary}}), path, **options, store_schema=False)
@@ -347,14 +349,14 @@ def test_rows_of_files_are_documents(tmp_path, engine, tokenizer, monkeypatch, n
     if large:  # as if each row group, and each line, were longer than a slice
         monkeypatch.setattr(data, "GROUP_BYTES", 100)
         monkeypatch.setattr("bpe_more.corpora.SLICE_BYTES_IN_C", 3000)
-        monkeypatch.setattr("bpe.SLICE_BYTES", 3000)
+        monkeypatch.setattr("bpe_more.slicing.SLICE_BYTES", 3000)
     ROWS[name](Path(name), TEXTS)
     Path("text.txt").write_text("a text file\n")
     options = {"special_tokens": [END], "engine": engine}
-    assert bpe.train_bpe(name, 400, **options) == bpe.Tokenizer.train([name], 400, **options).save("model") or MODEL
-    assert bpe.train_bpe(["text.txt", name, "text.txt"], 400, **options) == bpe.train_bpe(
+    assert training.train_bpe(name, 400, **options) == models.Tokenizer.train([name], 400, **options).save("model") or MODEL
+    assert training.train_bpe(["text.txt", name, "text.txt"], 400, **options) == training.train_bpe(
         texts=["a text file\n", *TEXTS, "a text file\n"], vocab_size=400, **options)  # fmt: skip
-    assert bpe.count_words(name, **options) == bpe.count_words(texts=TEXTS, **options)
+    assert training.count_words(name, **options) == training.count_words(texts=TEXTS, **options)
     for end in None, END:
         assert tokenizer.encode_files([name, "text.txt"], "ids.npy", end=end, engine=engine)
         tokenizer.encode_files(None, "expected.npy", texts=[*TEXTS, "a text file\n"], end=end)
@@ -364,13 +366,13 @@ def test_rows_of_files_are_documents(tmp_path, engine, tokenizer, monkeypatch, n
 def test_small_row_groups_are_read_together_and_errors_have_their_rows(tmp_path):
     path = tmp_path / "a.parquet"
     write_parquet(path, [*TEXTS, None, "a"], row_group_size=2)
-    options = bpe.Options(column="text", errors="replace")
-    [rows] = bpe.Corpus(path, None, options).slices()
+    options = choices.Options(column="text", errors="replace")
+    [rows] = corpora.Corpus(path, None, options).slices()
     assert list(rows.texts("replace")) == [text.encode() for text in [*TEXTS, "", "a"]]
     size = len("".join(TEXTS).encode())
-    assert 4 <= len(list(bpe.Corpus(path, None, options).slices(size // 4))) < 20  # of 46 row groups, with their headers
+    assert 4 <= len(list(corpora.Corpus(path, None, options).slices(size // 4))) < 20  # of 46 row groups, with their headers
     with pytest.raises(ValueError, match=rf"a\.parquet\[{len(TEXTS)}\]: text must be a str, not null"):
-        bpe.count_words(path)
+        training.count_words(path)
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -380,7 +382,7 @@ def test_compressed_text_is_the_text(tmp_path, engine, tokenizer, monkeypatch, n
     for text in (content, b""):
         Path(name).write_bytes(PACKED[name](text))
         Path("a.txt").write_bytes(text)
-        assert bpe.count_words(name, [END], engine=engine) == bpe.count_words("a.txt", [END], engine=engine)
+        assert training.count_words(name, [END], engine=engine) == training.count_words("a.txt", [END], engine=engine)
         for end in None, END:
             tokenizer.encode_files([name, "a.txt"], "ids.npy", end=end, engine=engine)
             tokenizer.encode_files(["a.txt", "a.txt"], "expected.npy", end=end)
@@ -391,7 +393,7 @@ def test_zstandard_with_a_long_window_is_read(tmp_path):
     parameters = zstandard.ZstdCompressionParameters(window_log=30, enable_ldm=True)
     stream = zstandard.ZstdCompressor(compression_params=parameters).compressobj()  # doesn't know the size
     (tmp_path / "a.zst").write_bytes(stream.compress(FIXTURE.encode()) + stream.flush())
-    assert bpe.count_words(tmp_path / "a.zst") == bpe.count_words(texts=[FIXTURE])
+    assert training.count_words(tmp_path / "a.zst") == training.count_words(texts=[FIXTURE])
 
 
 def test_the_command_line_reads_rows(tmp_path, monkeypatch, main):
@@ -400,7 +402,7 @@ def test_the_command_line_reads_rows(tmp_path, monkeypatch, main):
     pq.write_table(pa.table({"body": TEXTS[:half], "text": ["x"] * half}), "a.parquet")
     Path("b.jsonl.zst").write_bytes(frames(b"".join(json.dumps({"body": text}).encode() + b"\n" for text in TEXTS[half:])))
     assert main("a.parquet", "b.jsonl.zst", 400, "--column", "body", "--quiet") == (0, "", "")
-    tokenizer = bpe.Tokenizer.load("bpeModel")
+    tokenizer = models.Tokenizer.load("bpeModel")
     assert tokenizer.merges == MODEL[1]
     status, _, stderr = main("a.parquet", "b.jsonl.zst", "--column=body", "--encode", "ids.npy", "--end", END)
     assert status == 0 and f"{len(''.join(TEXTS).encode()):,} bytes as " in stderr
@@ -411,12 +413,12 @@ def test_the_command_line_reads_rows(tmp_path, monkeypatch, main):
 def test_json_can_be_read_as_text(tmp_path, monkeypatch, main):
     monkeypatch.chdir(tmp_path)
     Path("rows.json").write_text('[\n{"text": "low lower"}\n]')
-    expected = bpe.train_bpe(texts=[Path("rows.json").read_text()], vocab_size=260)
-    assert bpe.train_bpe("rows.json", 260, column=None) == expected
+    expected = training.train_bpe(texts=[Path("rows.json").read_text()], vocab_size=260)
+    assert training.train_bpe("rows.json", 260, column=None) == expected
     assert main("rows.json", 261, "--as", "text", "--quiet") == (0, "", "")
-    assert bpe.Tokenizer.load("bpeModel").merges == expected[1]
+    assert models.Tokenizer.load("bpeModel").merges == expected[1]
     assert main("rows.json", "--encode", "ids.npy", "--as", "text", "--quiet") == (0, "", "")
-    assert bpe.Tokenizer.load("bpeModel").decode(read_ids("ids.npy")[1]) == Path("rows.json").read_text()
+    assert models.Tokenizer.load("bpeModel").decode(read_ids("ids.npy")[1]) == Path("rows.json").read_text()
     told = main("rows.json", 261)[2]
     assert told == f"error: rows.json: a JSON array, not an object in each line; jq -c '.[]' converts it; {data.AS_TEXT}\n"
     assert "leave out --column, or --as" in main("rows.json", 261, "--as", "text", "--column", "body")[2]
@@ -475,7 +477,7 @@ def test_errors_name_the_file_and_the_row_and_nothing_is_written(tmp_path, monke
     else:
         Path(name).write_bytes(content) if isinstance(content, bytes) else pq.write_table(pa.table(content), name)
     with pytest.raises(ValueError, match=text):
-        bpe.train_bpe(name, 300, engine=engine)
+        training.train_bpe(name, 300, engine=engine)
     with pytest.raises(ValueError, match=text):
         tokenizer.encode_files(name, "ids.npy", engine=engine)
     told = error(name, 300)
@@ -503,12 +505,12 @@ def test_a_file_without_the_column_is_an_error_before_the_first_file_is_read(tmp
     write_parquet(tmp_path / "a.parquet", ["a"])
     (tmp_path / "bad.txt").write_bytes(b"\xff")
     with pytest.raises(ValueError, match="no column of strings 'body'"):
-        bpe.train_bpe([tmp_path / "bad.txt", tmp_path / "a.parquet"], 300, column="body")
+        training.train_bpe([tmp_path / "bad.txt", tmp_path / "a.parquet"], 300, column="body")
 
 
 def test_an_error_without_a_row_names_the_line_of_its_text(tmp_path):
     """A vocabulary without a byte is found by the encoder, which counts texts, not lines."""
-    small = bpe.Tokenizer({0: b"a"}, [])
+    small = models.Tokenizer({0: b"a"}, [])
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n\n\n{"text": "aa"}\n{"text": "ab"}\n')
     write_parquet(tmp_path / "a.parquet", ["a", "aa", "ab"])
     for name, place in ("a.jsonl", "a.jsonl, line 5: "), ("a.parquet", r"a.parquet\[2\]: "):
@@ -561,7 +563,7 @@ def test_a_block_of_lines_is_read_as_each_of_its_lines(monkeypatch, parse):
 def test_a_byte_order_mark_before_json_lines_is_no_text(tmp_path, engine):
     for name, pack in ("a.jsonl", bytes), ("a.jsonl.zst", frames), ("a.jsonl.gz", gzip.compress):
         (tmp_path / name).write_bytes(pack(b"\xef\xbb\xbf" + lines_of(TEXTS)))
-        assert bpe.train_bpe(tmp_path / name, 400, special_tokens=[END], engine=engine) == MODEL
+        assert training.train_bpe(tmp_path / name, 400, special_tokens=[END], engine=engine) == MODEL
 
 
 def test_a_json_array_is_refused_before_it_is_read():
@@ -583,9 +585,9 @@ def test_short_rows_take_less_time_than_a_generator_that_parses_them(tmp_path):
 
     def in_a_generator():
         with path.open("rb") as file:
-            bpe.count_words(texts=(orjson.loads(line)["text"] for line in file), workers=1)
+            training.count_words(texts=(orjson.loads(line)["text"] for line in file), workers=1)
 
-    ours, theirs = (min(seconds(count) for _ in range(3)) for count in (lambda: bpe.count_words(path, workers=1), in_a_generator))
+    ours, theirs = (min(seconds(count) for _ in range(3)) for count in (lambda: training.count_words(path, workers=1), in_a_generator))
     assert ours < theirs, (ours, theirs)
 
 
@@ -600,7 +602,7 @@ def test_a_damaged_byte_anywhere_is_an_error_in_one_line_or_other_text(tmp_path,
     for content in damaged:
         Path(name).write_bytes(content)
         try:
-            bpe.count_words(name)
+            training.count_words(name)
         except (ValueError, MemoryError) as error:
             assert isinstance(error, MemoryError) or (name in str(error) and "\n" not in str(error))
             errors += 1
@@ -615,7 +617,7 @@ def in_python(code, **options):
 
 def test_nothing_is_imported_that_a_text_file_does_not_need(tmp_path):
     (tmp_path / "a.txt").write_text("low lower")
-    code = f"import bpe, sys; t = bpe.Tokenizer.train({str(tmp_path / 'a.txt')!r}, 257); t.encode_batch(['low', 'a']); print(*sys.modules)"
+    code = f"import sys; from bpe_more import models; t = models.Tokenizer.train({str(tmp_path / 'a.txt')!r}, 257); t.encode_batch(['low', 'a']); print(*sys.modules)"
     imported = set(in_python(code).split())
     assert "bpe" in imported and not imported & {"bpe_more.data", "pyarrow", "zstandard", "orjson", "gzip", "polars", "numpy"}
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "low lower"}'))
@@ -632,23 +634,12 @@ def test_a_missing_package_is_a_line_that_installs_it(tmp_path, monkeypatch, err
     assert error(name, 300) == f"error: {name} needs the package {package}: pip install {package}"
 
 
-def test_bpe_alone_says_what_it_lacks(tmp_path):
+def test_bpe_alone_names_bpe_more_for_files_that_are_not_plain_text(tmp_path):
     (tmp_path / "bpe.py").write_bytes((HERE / "bpe.py").read_bytes())
     (tmp_path / "a.jsonl").write_text('{"text": "ab"}')
     result = subprocess.run([sys.executable, "bpe.py", "a.jsonl", "300"], cwd=tmp_path, capture_output=True, check=False)
-    lacks = "needs bpe_more/data.py, which is not next to bpe.py"
-    assert result.returncode == 2 and result.stderr.decode().splitlines()[-1] == f"error: reading a.jsonl {lacks}"
-    code = """import bpe, pyarrow, polars
-print(bpe.train_bpe(texts=polars.Series(["ab"]), vocab_size=257)[1], len(bpe.train_bpe("a.jsonl", 257, column=None)[0]))
-for texts in pyarrow.array(["a"]), pyarrow.table({"a": ["a"]}), [pyarrow.array(["a"])], "a.parquet", "a.txt.gz", "a.ZST":
-    try:
-        open(texts, "w").close() if isinstance(texts, str) else None
-        bpe.train_bpe(texts, 257) if isinstance(texts, str) else bpe.train_bpe(texts=texts, vocab_size=257)
-    except ImportError as error:
-        print(error)"""
-    told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    arrow = f"text in Arrow's memory {lacks}"
-    assert told.splitlines() == ["[(b'a', b'b')] 257", *[arrow] * 3, *(f"reading {name} {lacks}" for name in ("a.parquet", "a.txt.gz", "a.ZST"))]
+    ways = "`python -m bpe_more`, or `from bpe_more import train_bpe`, reads this"
+    assert (result.returncode, result.stderr.decode()) == (2, f"error: a.jsonl: bpe.py reads plain text files; {ways}\n")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
@@ -656,9 +647,9 @@ for texts in pyarrow.array(["a"]), pyarrow.table({"a": ["a"]}), [pyarrow.array([
 def test_ctrl_c_ends_a_run_over_data_and_leaves_nothing(tmp_path, name, chosen):
     texts = TEXTS * 300
     {**ROWS, "a.zst": lambda path, texts: path.write_bytes(frames("".join(texts).encode()))}[name](tmp_path / name, texts)
-    bpe.Tokenizer(*MODEL, [END]).save(tmp_path / "bpeModel")
-    arguments = [*[name] * 40, "--encode", "ids.npy", "--engine", chosen]
-    with subprocess.Popen([sys.executable, HERE / "bpe.py", *arguments], cwd=tmp_path, stderr=subprocess.PIPE) as process:
+    models.Tokenizer(*MODEL, [END]).save(tmp_path / "bpeModel")
+    arguments = [*[name] * 200, "--encode", "ids.npy", "--engine", chosen]
+    with subprocess.Popen([sys.executable, "-m", "bpe_more", *arguments], cwd=tmp_path, stderr=subprocess.PIPE) as process:
         wait_for(lambda: list(tmp_path.glob("*.bpe.tmp")) and time.sleep(0.2) is None)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=20)
@@ -685,6 +676,6 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, name):
             else:
                 ROWS[name](path, texts)
         # not ru_maxrss, which begins with the memory of this process
-        code = f"import bpe, re, pyarrow; {call}; print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
+        code = f"import re, pyarrow, bpe_more as bpe; {call}; print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
         used.append(int(in_python(code)) // 1024)
     assert used[1] - used[0] < 60, used

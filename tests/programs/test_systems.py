@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import bpe
+from bpe_more import models, training
 from test_bpe import CORPUS, END
 
 HERE = Path(bpe.__file__).parent
@@ -23,7 +24,7 @@ HERE = Path(bpe.__file__).parent
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "model"
-    bpe.Tokenizer.train(CORPUS, 1000, [END]).save(folder)
+    models.Tokenizer.train(CORPUS, 1000, [END]).save(folder)
     return folder
 
 
@@ -36,9 +37,9 @@ def python(*arguments, **environment):
 @pytest.mark.parametrize("encoding", ["cp1252", "cp437", "ascii", "gbk", "cp932"])
 def test_a_console_that_lacks_a_character_shows_it_escaped(tmp_path, model, encoding):
     text = "今天😀 é"
-    result = python(HERE / "bpe.py", "--show", text, "--model", model, PYTHONIOENCODING=encoding)
+    result = python("-m", "bpe_more", "--show", text, "--model", model, PYTHONIOENCODING=encoding)
     assert result.returncode == 0 and b"Traceback" not in result.stderr, result.stderr
-    tokenizer = bpe.Tokenizer.load(model)
+    tokenizer = models.Tokenizer.load(model)
     shown, ids, summary = result.stdout.decode(encoding).splitlines()
     assert ids == " ".join(map(str, tokenizer.encode(text))) and summary.endswith("bytes per token")
     for character in text:
@@ -52,17 +53,18 @@ def test_a_console_that_lacks_a_character_shows_it_escaped(tmp_path, model, enco
     corpus = tmp_path / "天.txt"
     corpus.write_text("今天今天 今天\n", encoding="utf-8")
     options = ("--explain", "3", "--model", tmp_path / "m", "--pattern", r"\S+|\s")
-    result = python(HERE / "bpe.py", corpus, 270, *options, PYTHONIOENCODING=encoding)
+    result = python("-m", "bpe_more", corpus, 270, *options, PYTHONIOENCODING=encoding)
     assert result.returncode == 0 and b"round 1" in result.stdout and b"saved" in result.stderr, result.stderr
-    result = python(HERE / "bpe.py", tmp_path / "没有.txt", 270, PYTHONIOENCODING=encoding)
+    result = python("-m", "bpe_more", tmp_path / "没有.txt", 270, PYTHONIOENCODING=encoding)
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1, result.stderr
 
 
 def test_lines_may_end_with_crlf_on_standard_output(model):
     script = """
-        import sys, bpe
+        import sys
+        from bpe_more import command
         sys.stdout.reconfigure(newline="\\r\\n")
-        sys.exit(bpe.main(["--show", "a\\nb", "--model", sys.argv[1]]))
+        sys.exit(command.main(["--show", "a\\nb", "--model", sys.argv[1]]))
     """
     result = python("-c", textwrap.dedent(script), model, PYTHONPATH=str(HERE))
     assert result.returncode == 0 and result.stdout.startswith(b"a|\\n\r\n|b\r\n"), result
@@ -73,11 +75,11 @@ SPAWN = """
     import multiprocessing, sys
     sys.path.insert(0, {folder!r})
     sys.platform = "darwin"  # where bpe.py leaves the choice to Python
-    import bpe
-    bpe.SLICE_BYTES, bpe.WINDOW_BYTES = 8 << 10, 2 << 10
+    from bpe_more import command, models, slicing, training
+    slicing.SLICE_BYTES, slicing.WINDOW_BYTES = 8 << 10, 2 << 10
     {guard}
         multiprocessing.set_start_method("spawn", force=True)
-        merges = bpe.train_bpe({corpus!r}, 400, [{end!r}], engine="python", workers=2)[1]
+        merges = training.train_bpe({corpus!r}, 400, [{end!r}], engine="python", workers=2)[1]
         print(len(merges), merges[-1])
 """
 
@@ -88,7 +90,7 @@ def test_workers_that_load_the_script_again_need_its_guard(tmp_path, guard):
     script.write_text(textwrap.dedent(SPAWN).format(folder=str(HERE), corpus=str(CORPUS), end=END, guard=guard))
     result = python(script)
     if "__main__" in guard:
-        merges = bpe.train_bpe(CORPUS, 400, [END])[1]
+        merges = training.train_bpe(CORPUS, 400, [END])[1]
         assert (result.returncode, result.stdout.decode().strip()) == (0, f"{len(merges)} {merges[-1]}"), result.stderr
     else:  # no hang, and an error that says what is missing
         assert result.returncode and b'if __name__ == "__main__"' in result.stderr.replace(b"'", b'"'), result.stderr
@@ -107,19 +109,19 @@ WITHOUT_POSIX = """
     for name in ("SIGHUP", "SIGKILL", "SIGALRM", "SIGUSR1", "pthread_sigmask", "setitimer"):
         if hasattr(signal, name):
             delattr(signal, name)
-    import bpe
+    from bpe_more import command, models, slicing, training
     corpus, folder = sys.argv[2:]
-    assert bpe.main([corpus, "400", "--model", folder, "--workers", "1", "--quiet"]) == 0
-    assert bpe.main([corpus, "--encode", folder + "/ids.npy", "--model", folder, "--workers", "1", "--quiet"]) == 0
-    assert bpe.main(["--show", "low", "--model", folder]) == 0
+    assert command.main([corpus, "400", "--model", folder, "--workers", "1", "--quiet"]) == 0
+    assert command.main([corpus, "--encode", folder + "/ids.npy", "--model", folder, "--workers", "1", "--quiet"]) == 0
+    assert command.main(["--show", "low", "--model", folder]) == 0
 """
 
 
 def test_no_function_that_only_posix_has_is_needed(tmp_path):
     result = python("-c", textwrap.dedent(WITHOUT_POSIX), HERE, CORPUS, tmp_path / "model")
     assert result.returncode == 0, result.stderr.decode()
-    tokenizer = bpe.Tokenizer.load(tmp_path / "model")
-    assert tokenizer.merges == bpe.train_bpe(CORPUS, 400, [END])[1]
+    tokenizer = models.Tokenizer.load(tmp_path / "model")
+    assert tokenizer.merges == training.train_bpe(CORPUS, 400, [END])[1]
     n_ids = ((tmp_path / "model" / "ids.npy").stat().st_size - 128) // 2
     assert n_ids == len(tokenizer.encode(CORPUS.read_bytes().decode()))
 
@@ -127,7 +129,7 @@ def test_no_function_that_only_posix_has_is_needed(tmp_path):
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "ids.npy"])
 def test_a_file_that_another_program_has_open_is_named_and_only_a_finished_array_stays(tmp_path, monkeypatch, model, name):
     """On Windows, such a file can't be replaced."""
-    tokenizer = bpe.Tokenizer.load(model)
+    tokenizer = models.Tokenizer.load(model)
     tokenizer.save(tmp_path)
     replace = os.replace
 
@@ -144,5 +146,5 @@ def test_a_file_that_another_program_has_open_is_named_and_only_a_finished_array
             tokenizer.save(tmp_path)
     assert len(list(tmp_path.glob("*.tmp"))) == name.endswith(".npy")
     monkeypatch.undo()
-    assert bpe.Tokenizer.load(tmp_path).merges == tokenizer.merges
+    assert models.Tokenizer.load(tmp_path).merges == tokenizer.merges
     json.loads((tmp_path / "tokenizer_config.json").read_bytes())

@@ -14,20 +14,20 @@ from test_bpe import HERE, need
 
 need("mypy")
 RIGHT = """
-import bpe
+from bpe_more import Tokenizer, count_words, train_bpe, train_from_counts
 
-vocab, merges = bpe.train_bpe("c.txt", 300, ["<end>"], pattern="gpt2", errors="replace", engine="c", workers=2)
-tokenizer = bpe.Tokenizer.train(texts=["a"], vocab_size=300, min_frequency=2)
-counts: dict[bytes, int] = bpe.count_words(["c.txt"], pattern="o200k", progress=True)
+vocab, merges = train_bpe("c.txt", 300, ["<end>"], pattern="gpt2", errors="replace", engine="c", workers=2)
+tokenizer = Tokenizer.train(texts=["a"], vocab_size=300, min_frequency=2)
+counts: dict[bytes, int] = count_words(["c.txt"], pattern="o200k", progress=True)
 ids: list[list[int]] = tokenizer.encode_batch(["a"], workers=1)
 n: int = tokenizer.encode_files(None, "ids.npy", texts=["a"], errors="strict")
-bpe.train_from_counts(counts, 300, min_word_count=2)
+train_from_counts(counts, 300, min_word_count=2)
 """
 WRONG = """
-import bpe
+from MODULE import Tokenizer, train_bpe
 
-bpe.train_bpe("c.txt", 300, patern="gpt2")
-bpe.Tokenizer.train("c.txt", 300, errors="ignore")
+train_bpe("c.txt", 300, patern="gpt2")
+Tokenizer.train("c.txt", 300, errors="ignore")
 """
 ENGINE = """
 import bpe_more.engine
@@ -53,12 +53,19 @@ def errors_of(folder, *beside, **files):
     return regex.findall(r"(?m)^(.*?): error: (.*?)  ", result.stdout)
 
 
-@pytest.mark.parametrize("beside", [(), ("build_ffi.py", "bpe_more")])
-def test_two_wrong_calls_are_two_errors_and_right_ones_are_none(tmp_path, beside):
-    assert errors_of(tmp_path, *beside, right=RIGHT, wrong=WRONG) == [
+def test_two_wrong_calls_are_two_errors_and_right_ones_are_none(tmp_path):
+    wrong = WRONG.replace("MODULE", "bpe_more")
+    assert errors_of(tmp_path, "build_ffi.py", "bpe_more", right=RIGHT, wrong=wrong) == [
         ("wrong.py:4", 'Unexpected keyword argument "patern" for "train_bpe"; did you mean "pattern"?'),
         ("wrong.py:5", """Argument "errors" to "train" of "Tokenizer" has incompatible type "Literal['ignore']"; \
 expected "Literal['strict', 'replace']\""""),
+    ]
+
+
+def test_what_only_bpe_more_has_is_an_error_with_bpe(tmp_path):
+    assert errors_of(tmp_path, wrong=WRONG.replace("MODULE", "bpe")) == [
+        ("wrong.py:4", 'Unexpected keyword argument "patern" for "train_bpe"; did you mean "pattern"?'),
+        ("wrong.py:5", 'Unexpected keyword argument "errors" for "train" of "Tokenizer"'),
     ]
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import bpe
-from bpe_more import corpora
+from bpe_more import corpora, models, slicing, steps
 from bpe_more.steps import WHITESPACE, SpecialTokens
 from shared import MANY, read_ids
 from test_files import BYTE_LEVEL, OWN_PATTERN, foreign, split_at
@@ -40,7 +40,7 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
         content = random_model(rng)
         path.write_text(json.dumps(content))
         try:
-            ours = bpe.Tokenizer.load(path)
+            ours = models.Tokenizer.load(path)
         except ValueError as error:
             assert any(reason in str(error) for reason in ("overlaps", "is whitespace and has lstrip", "is not in NF")), error
     theirs, specials = tokenizers.Tokenizer.from_file(str(path)), list(ours.special_tokens)
@@ -49,10 +49,10 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
     texts.append("".join(rng.choice(rng.choice(parts)) for _ in range(2000)))
     expected = [theirs.encode(text, add_special_tokens=False).ids for text in texts]
     ours.save(tmp_path / "saved")
-    again = bpe.Tokenizer.load(tmp_path / "saved")
+    again = models.Tokenizer.load(tmp_path / "saved")
     elsewhere = tokenizers.Tokenizer.from_file(str(tmp_path / "saved/tokenizer.json"))
     assert [elsewhere.encode(text, add_special_tokens=False).ids for text in texts] == expected
-    in_python = bpe.Tokenizer.load(path)
+    in_python = models.Tokenizer.load(path)
     in_python._made_encoder = in_python._python_encoder()
     for same in (ours, again, pickle.loads(pickle.dumps(ours)), ours.with_special_tokens(["<new>"]), in_python):
         assert [same.encode(text) for text in texts] == same.encode_batch(texts) == expected
@@ -60,7 +60,7 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
     assert [ids[start:stop].tolist() for start, stop in zip(offsets, offsets[1:])] == expected
 
     text, whole = texts[-1], expected[-1]
-    for module, name, value in [(bpe, "WINDOW_BYTES", rng.choice([60, 300])), (bpe, "SLICE_BYTES", 200), (corpora, "SLICE_BYTES_IN_C", 200),
+    for module, name, value in [(slicing, "WINDOW_BYTES", rng.choice([60, 300])), (slicing, "SLICE_BYTES", 200), (corpora, "SLICE_BYTES_IN_C", 200),
                                 (corpora, "PART_OF_TEXT", 50), (corpora, "WINDOW_OF_TEXT", rng.choice([60, 400]))]:  # fmt: skip
         monkeypatch.setattr(module, name, value)
     size = rng.randint(1, 40)
@@ -86,8 +86,8 @@ def test_the_whitespace_that_goes_is_that_of_the_package():
 
 
 def test_flags_follow_a_token_that_gets_another_name_and_documents_have_no_special_tokens(tmp_path):
-    old = bpe.Tokenizer.train(texts=["a cat, a dog. " * 9], vocab_size=270, special_tokens=["<mask>", "</s>"])
-    old = bpe.Tokenizer(old.vocab, tuple(old.merges), old.special_tokens, lstrip=["<mask>"], rstrip=["</s>"])
+    old = models.Tokenizer.train(texts=["a cat, a dog. " * 9], vocab_size=270, special_tokens=["<mask>", "</s>"])
+    old = models.Tokenizer(old.vocab, tuple(old.merges), old.special_tokens, lstrip=["<mask>"], rstrip=["</s>"])
     mask, end = old.special_ids.values()
     assert old.encode("a \n <mask></s>\t a") == [97, mask, end, 97]
     for new in (old.rename_special_tokens({"<mask>": "<m>"}), old.rename_special_tokens({"<mask>": "<m>"}).prune(265)):
@@ -104,7 +104,7 @@ def test_no_cut_parts_whitespace_from_a_token_that_removes_it():
     specials = SpecialTokens(["<mask>", "end"])
     specials.lstrip, specials.rstrip = ("<mask>",), ("end",)
     text = "a cat  <mask> is the end  of b"
-    assert [text[:place] for place in bpe.places_to_cut(text, "gpt2", ("<mask>", "end"))][:2] == ["a cat  <mask> is the end  of", "a cat  <mask> is the end"]
-    assert [text[:place] for place in bpe.places_to_cut(text, "gpt2", specials)][:2] == ["a cat  <mask> is the end  of", "a cat  <mask> is the"]
-    assert text.index("<mask>") in bpe.places_to_cut(text, r"\w+(?<!9)", ("<mask>", "end"))
-    assert text.index("<mask>") not in bpe.places_to_cut(text, r"\w+(?<!9)", specials)
+    assert [text[:place] for place in steps.places_to_cut(text, "gpt2", ("<mask>", "end"))][:2] == ["a cat  <mask> is the end  of", "a cat  <mask> is the end"]
+    assert [text[:place] for place in steps.places_to_cut(text, "gpt2", specials)][:2] == ["a cat  <mask> is the end  of", "a cat  <mask> is the"]
+    assert text.index("<mask>") in steps.places_to_cut(text, r"\w+(?<!9)", ("<mask>", "end"))
+    assert text.index("<mask>") not in steps.places_to_cut(text, r"\w+(?<!9)", specials)

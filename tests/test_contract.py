@@ -1,0 +1,450 @@
+"""The contract between bpe.py and bpe_more: whatever bpe accepts, bpe_more accepts, with the same result.
+
+What bpe refuses, bpe_more may accept. Two tables below list all calls that bpe_more accepts alone, and all that both
+refuse with different classes of errors.
+"""
+
+import contextlib
+import io
+import itertools
+import os
+import pickle
+import random
+import warnings
+from pathlib import Path
+
+import numpy
+import pytest
+
+import bpe
+import bpe_more
+from shared import CORPORA
+from test_bpe import CORPUS, END, FIXTURE, PART, TRICKY, random_text
+
+PATTERNS = [*bpe.PATTERNS, r"\s?\w+|\s+|[^\w\s]+"]
+SPECIALS = [[], [END], ["<a>", "<a><b>", "b><", "the"]]
+MODULES = bpe, bpe_more
+
+
+def corpora():
+    """{name: text} of several kinds; larger ones, of real text, if they are at hand."""
+    rng = random.Random(5)
+    texts = {
+        "fixture": FIXTURE[:50_000],
+        "scripts": PART * 2,
+        "random": random_text(rng, [*TRICKY, "the", " the", END, "<a>", "b>"], 20_000),
+        "letters": "ab" * 10_000 + " " + "c" * 10_000,
+        "lines": "\r\n".join(random_text(rng, "low er", 30) for _ in range(1000)),
+        "special tokens": random_text(rng, ["<a>", "<a><b>", "b><", END, "the", " low", "1 ", "\n"], 5_000),
+    }
+    for name in ("novels", "languages", "zh", "code", "tinystories_2M") if CORPORA else ():
+        with open(Path(CORPORA) / f"{name}.txt", "rb") as file:
+            texts[name] = file.read(1_000_000).decode("utf-8", "ignore")
+    return texts
+
+
+TEXTS = corpora()
+
+
+@pytest.fixture
+def small_slices(monkeypatch, cut):
+    """Make both read slices of about 3 KB, so that there is work for several workers, and many cuts."""
+    monkeypatch.setattr(bpe, "SLICE_BYTES", 3000)
+    monkeypatch.setattr(bpe, "WINDOW", 400)
+    cut(3000, 400)
+
+
+EXTRA = "tokenizer_config.json", "special_tokens_map.json"  # bpe_more writes them, too, for transformers
+
+
+def files_in(folder):
+    """{name: bytes} of all files below a folder, without those that only bpe_more writes."""
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in EXTRA)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_counts_merges_ids_and_files_are_the_same(small_slices, tmp_path, name, pattern):
+    text = TEXTS[name]
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_bytes(text.encode())
+    if pattern in bpe.PATTERNS and name != "letters":  # "letters" has one place for a cut
+        assert len(list(bpe.slices_of([str(corpus)], None, pattern, ()))) > 4
+    lines = text.splitlines(keepends=True)
+    for number, specials in enumerate(SPECIALS):
+        found = []
+        for module in MODULES:
+            folder = tmp_path / f"{module.__name__}{number}"
+            folder.mkdir()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                counts = module.count_words(corpus, specials, pattern=pattern, workers=2)
+                assert module.count_words(None, specials, texts=[text], pattern=pattern) == counts
+                vocab, merges = module.train_bpe([corpus], 300, specials, pattern=pattern, workers=2)
+                assert module.train_from_counts(counts, 300, specials) == (vocab, merges)
+            tokenizer = module.Tokenizer(vocab, merges, specials, pattern)
+            tokenizer.save(folder / "model")
+            n_ids = tokenizer.encode_files(corpus, folder / "ids.npy", workers=2)
+            n_in_lines = tokenizer.encode_files(None, folder / "lines.npy", texts=lines, workers=2)
+            ids = tokenizer.encode(text)
+            assert list(tokenizer.encode_iterable(text[at : at + 700] for at in range(0, len(text), 700))) == ids
+            batch = tokenizer.encode_batch(lines, workers=2)
+            assert (n_ids, n_in_lines) == (len(ids), sum(map(len, batch)))
+            assert numpy.load(folder / "ids.npy").tolist() == ids and tokenizer.decode(ids) == text
+            warned = sorted({warning.category for warning in caught}, key=str)
+            found.append((counts, vocab, merges, ids, tokenizer.encode_ordinary(text), batch, warned, files_in(folder)))
+        assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_each_loads_models_of_the_other(tmp_path, pattern):
+    specials = [END, "<a>"]
+    for module in MODULES:
+        module.Tokenizer.train(CORPUS, 400, specials, pattern=pattern).save(tmp_path / module.__name__)
+    assert files_in(tmp_path / "bpe") == files_in(tmp_path / "bpe_more")
+    assert sorted(files_in(tmp_path / "bpe")) == ["merges.txt", "tokenizer.json", "vocab.json"]
+    ids = bpe.Tokenizer.load(tmp_path / "bpe").encode(PART)
+    for module, folder in itertools.product(MODULES, [tmp_path / "bpe", tmp_path / "bpe_more"]):
+        files = folder / "vocab.json", folder / "merges.txt"
+        assert module.Tokenizer.load(folder / "tokenizer.json").encode(PART) == ids
+        assert module.Tokenizer.from_files(*files, specials, pattern).encode(PART) == ids
+        assert pickle.loads(pickle.dumps(module.Tokenizer.load(folder))).encode(PART) == ids
+
+
+# ---- Odd calls
+
+
+def text_file(folder, content=b"low low lower"):
+    path = folder / "text.txt"
+    path.write_bytes(content)
+    return path
+
+
+def small(module, **arguments):
+    """A tokenizer whose merges are l o, lo w."""
+    vocab = dict(enumerate([*(bytes([byte]) for byte in range(256)), b"lo", b"low"]))
+    return module.Tokenizer(**{"vocab": vocab, "merges": [(b"l", b"o"), (b"lo", b"w")], **arguments})
+
+
+def made(tokenizer):
+    """What a tokenizer has, and how it encodes."""
+    attributes = dict(tokenizer.vocab), dict(tokenizer.ids), tokenizer.merges, tokenizer.special_ids
+    return *attributes, tokenizer.special_tokens, tokenizer.pattern, len(tokenizer), tokenizer.encode("l")
+
+
+def loaded(module, folder, name, content):
+    """Load a file of a model that has this content."""
+    small(module).save(folder / "model")
+    (folder / "model" / name).write_text(content, encoding="utf-8")
+    if name == "tokenizer.json":
+        return module.Tokenizer.load(folder / "model").encode("low")
+    return module.Tokenizer.from_files(folder / "model/vocab.json", folder / "model/merges.txt").encode("low")
+
+
+def encoded(module, folder, name="ids.npy", content=b"low low lower", **options):
+    """The number of ids and the file that encode_files makes."""
+    n_ids = small(module).encode_files(text_file(folder, content), folder / name, **options)
+    return n_ids, (folder / name).read_bytes()
+
+
+SIZES = None, 0, -1, 100, 255, 256, 257.0, "300", True, 10**6, numpy.int64(258)
+TOKENS = ("<a>", b"<a>", {"<a>"}, {"<a>": 1}, ["a"], [""], ["<a>", "<a>"], ["\ud800x"], ["x\ufffd"], [5], 5, ["é"], ["Ġlow"],
+          ("<a>",), [b"<a>"], None, ["low"], [" l"], ["<a b>"], ["#version"], ["a\nb"], ["<a>\x00"])  # fmt: skip
+ODD_PATTERNS = ("", "gtp2", "(", "[", r"\w+|(?r)a", "\ud800.", "\ufffd", None, 5, b"gpt2", "(?<=a)b", r"(\w+)\s", r"$", "(?=[A-Z])",
+                r"[\w--\d]+", "(?i:LOW)", r"\X", "GPT2", bpe.PATTERNS["gpt2"], " ")  # fmt: skip
+OPTIONS = [("workers", 0), ("workers", 1.5), ("workers", True), ("workers", -1), ("workers", "2"), ("workers", 100), ("workers", numpy.int64(2)),
+           ("engine", "rust"), ("engine", "python"), ("engine", None), ("progress", True), ("progress", 2), ("min_word_count", 2), ("min_frequency", 2),
+           ("errors", "replace"), ("errors", "ignore")]  # fmt: skip
+FILES = [("tokenizer.json", ""), ("tokenizer.json", "{"), ("tokenizer.json", "{}"), ("tokenizer.json", "[]"), ("tokenizer.json", "5"),
+         ("vocab.json", ""), ("vocab.json", "[1]"), ("vocab.json", '{"l": 0, "o": 1}'), ("vocab.json", '{"l": "0"}'), ("vocab.json", '{"l": 0, "l": 1}'),
+         ("merges.txt", ""), ("merges.txt", "\n"), ("merges.txt", "#version: 0.2\n"), ("merges.txt", "l o\nlo w\n"), ("merges.txt", "l o\r\nlo w\r\n"),
+         ("merges.txt", "l o w\n"), ("merges.txt", "x y\n"), ("merges.txt", "#version: 0.2\nl o\nlo w"), ("merges.txt", "\ufeffl o\nlo w\n"),
+         ("merges.txt", "l o\nl o\n")]  # fmt: skip
+
+ODD = {  # a call of both, which get the module and a folder
+    "no path": lambda m, d: m.count_words([]),
+    "no texts": lambda m, d: m.count_words(texts=[]),
+    "training on no texts": lambda m, d: m.train_bpe(texts=[], vocab_size=300),
+    "an iterator that is used up": lambda m, d: m.train_bpe(texts=iter([]), vocab_size=300, special_tokens=["<a>"]),
+    "empty texts": lambda m, d: m.train_bpe(texts=["", ""], vocab_size=300),
+    "an empty file": lambda m, d: m.train_bpe(text_file(d, b""), 300),
+    "an empty file, 256 tokens": lambda m, d: m.train_bpe(text_file(d, b""), 256),
+    "a tokenizer of no texts": lambda m, d: made(m.Tokenizer.train(texts=[], vocab_size=300)),
+    "only special tokens": lambda m, d: m.train_bpe(texts=["<a><a>"], vocab_size=300, special_tokens=["<a>"]),
+    "neither": lambda m, d: m.count_words(),
+    "both": lambda m, d: m.count_words(text_file(d), texts=["a"]),
+    "one string as texts": lambda m, d: m.count_words(texts="low"),
+    "a dict as texts": lambda m, d: m.count_words(texts={"low": 1}),
+    "a set as texts": lambda m, d: m.count_words(texts={"low"}),
+    "a number as texts": lambda m, d: m.count_words(texts=5),
+    "a number as a text": lambda m, d: m.count_words(texts=["a", 1]),
+    "bytes as a text": lambda m, d: m.count_words(texts=[b"a"]),
+    "None as a text": lambda m, d: m.count_words(texts=["a", None]),
+    "a generator of texts": lambda m, d: m.count_words(texts=(text for text in ("low", "lower"))),
+    "a surrogate": lambda m, d: m.count_words(texts=["a", "\ud800"]),
+    "a surrogate, replaced": lambda m, d: m.count_words(texts=["a", "\ud800", "\ud83d\udc4d"], errors="replace"),
+    "U+0000 and U+FFFD": lambda m, d: m.count_words(texts=["a\x00b\ufffd\ufeff"]),
+    "a folder": lambda m, d: m.count_words(d),
+    "a missing file": lambda m, d: m.count_words([text_file(d), d / "missing.txt"]),
+    "a path in bytes": lambda m, d: m.count_words(os.fsencode(text_file(d))),
+    "a path as str": lambda m, d: m.count_words(str(text_file(d))),
+    "a path that is a number": lambda m, d: m.count_words(5),
+    "an iterator of paths": lambda m, d: m.count_words(iter([text_file(d)])),
+    "a path twice": lambda m, d: m.count_words([text_file(d)] * 2),
+    "an empty path": lambda m, d: m.count_words(""),
+    "invalid UTF-8": lambda m, d: m.count_words(text_file(d, b"low\xff")),
+    "half a character at the end": lambda m, d: m.count_words(text_file(d, b"low\xe5\x9b")),
+    "invalid UTF-8, replaced": lambda m, d: m.count_words(text_file(d, b"low\xff \xe5\x9b"), errors="replace"),
+    "invalid UTF-8 in a special token": lambda m, d: m.count_words(text_file(d, b"<a\xff><a>"), ["<a>"]),
+    "a byte-order mark": lambda m, d: m.count_words(text_file(d, b"\xef\xbb\xbflow\r\nlow\r")),
+    **{f"size {size!r}": lambda m, d, size=size: m.train_bpe(texts=["low"], vocab_size=size) for size in SIZES},
+    "size 256 and a special token": lambda m, d: m.train_bpe(texts=["low"], vocab_size=256, special_tokens=["<a>"]),
+    **{f"special tokens {tokens!r}": lambda m, d, tokens=tokens: m.train_bpe(texts=["low low"], vocab_size=300, special_tokens=tokens)
+       for tokens in TOKENS},
+    **{f"saving special tokens {tokens!r}":
+       lambda m, d, tokens=tokens: (m.Tokenizer.train(texts=["low low"], vocab_size=260, special_tokens=tokens).save(d / "model"), files_in(d))
+       for tokens in TOKENS},
+    **{f"a tokenizer with special tokens {tokens!r}": lambda m, d, tokens=tokens: made(small(m, special_tokens=tokens)) for tokens in TOKENS},
+    **{f"pattern {pattern!r:.30}": lambda m, d, pattern=pattern: m.train_bpe(texts=["low lower"], vocab_size=258, pattern=pattern)
+       for pattern in ODD_PATTERNS},
+    **{f"a tokenizer with pattern {pattern!r:.30}": lambda m, d, pattern=pattern: made(small(m, pattern=pattern)) for pattern in ODD_PATTERNS},
+    **{f"find_words with pattern {pattern!r:.30}": lambda m, d, pattern=pattern: m.find_words("It's  new low", pattern) for pattern in ODD_PATTERNS},
+    **{f"option {name}={value!r}": lambda m, d, given={name: value}: m.train_bpe(texts=["low lower"], vocab_size=258, **given)
+       for name, value in OPTIONS},
+    **{f"a batch, workers={workers!r}": lambda m, d, workers=workers: small(m).encode_batch(["low", "lower"], workers) for _, workers in OPTIONS[:7]},
+    **{f"encode_files, {name}={value!r}": lambda m, d, given={name: value}: encoded(m, d, **given)
+       for name, value in [*OPTIONS[:12], ("errors", "replace"), ("end", 5), ("begin", 5)]},
+    "counts": lambda m, d: m.train_from_counts({b"low": 2, b" lower": 1}, 258),
+    "counts of nothing": lambda m, d: m.train_from_counts({}, 258),
+    "counts of no pairs": lambda m, d: m.train_from_counts(iter([]), 258),
+    "counts of 0": lambda m, d: m.train_from_counts({b"low": 0}, 258),
+    "some counts of 0": lambda m, d: m.train_from_counts({b"low": 0, b"er": 1}, 300),
+    "a negative count": lambda m, d: m.train_from_counts({b"low": -1}, 258),
+    "counts that cancel out": lambda m, d: m.train_from_counts([(b"low", 2), (b"low", -2)], 258),
+    "a count that is a float": lambda m, d: m.train_from_counts({b"low": 1.0}, 258),
+    "a count that is True": lambda m, d: m.train_from_counts({b"low": True}, 258),
+    "a count that is a str": lambda m, d: m.train_from_counts({b"low": "1"}, 258),
+    "counts of numpy": lambda m, d: m.train_from_counts({b"low": numpy.int32(2**31 - 1), b"lo": numpy.uint8(200)}, 258),
+    "a word that is a str": lambda m, d: m.train_from_counts({"low": 1}, 258),
+    "a word that is a bytearray": lambda m, d: m.train_from_counts([(bytearray(b"low"), 1)], 258),
+    "an empty word": lambda m, d: m.train_from_counts({b"": 3, b"low": 1}, 258),
+    "a word that is not UTF-8": lambda m, d: m.train_from_counts({b"\xff\xfe": 3}, 257),
+    "pairs": lambda m, d: m.train_from_counts([(b"low", 1), (b"low", 2)], 258),
+    "pairs as lists": lambda m, d: m.train_from_counts([[b"low", 1], [b"low", 2]], 258),
+    "no pairs": lambda m, d: m.train_from_counts([b"low"], 258),
+    "words of two bytes as pairs": lambda m, d: m.train_from_counts([b"lo"], 258),
+    "triples": lambda m, d: m.train_from_counts([(b"low", 1, 2)], 258),
+    "a number as words": lambda m, d: m.train_from_counts(5, 258),
+    "None as words": lambda m, d: m.train_from_counts(None, 258),
+    "counts of a special token": lambda m, d: m.train_from_counts({b"the": 9}, 259, ["the"]),
+    "counts with a special token in a word": lambda m, d: m.train_from_counts({b"other": 9}, 259, ["the"]),
+    "counts near a special token": lambda m, d: m.train_from_counts({b"th": 9, b"he": 9}, 259, ["the"]),
+    "a count of 0 with a special token": lambda m, d: m.train_from_counts({b"the": 0, b"lo": 1}, 258, ["the"]),
+    "encode a number": lambda m, d: small(m).encode(5),
+    "encode None": lambda m, d: small(m).encode(None),
+    "encode bytes": lambda m, d: small(m).encode(b"low"),
+    "encode nothing": lambda m, d: small(m).encode(""),
+    "encode a surrogate": lambda m, d: small(m).encode("\ud800"),
+    "encode U+0000": lambda m, d: small(m).encode("lo\x00w\ufffd"),
+    "encode_ordinary": lambda m, d: small(m, special_tokens=["<a>", "low"][:1]).encode_ordinary("low<a>"),
+    "encode_ordinary of a number": lambda m, d: small(m).encode_ordinary(5),
+    "a batch": lambda m, d: small(m).encode_batch(["low", "", "lower"]),
+    "a batch of one string": lambda m, d: small(m).encode_batch("low"),
+    "a batch from a generator": lambda m, d: small(m).encode_batch(text for text in ("low", "lower")),
+    "a batch with a number": lambda m, d: small(m).encode_batch(["low", 5]),
+    "a batch with a surrogate": lambda m, d: small(m).encode_batch(["low", "\ud800"]),
+    "a batch of nothing": lambda m, d: small(m).encode_batch([]),
+    "no batch": lambda m, d: small(m).encode_batch(None),
+    "a byte without a token": lambda m, d: small(m, vocab={0: b"l", 1: b"o", 2: b"lo"}, merges=[(b"l", b"o")]).encode("low"),
+    "a batch with a byte without a token": lambda m, d: small(m, vocab={0: b"l"}, merges=[]).encode_batch(["l", "o"]),
+    "a stream of two halves": lambda m, d: list(small(m).encode_iterable(["\ud83d", "\udc4d"])),
+    "a stream of two halves, replaced": lambda m, d: list(small(m).encode_iterable(["\ud83d", "\udc4d"], errors="replace")),
+    "a stream with a surrogate": lambda m, d: list(small(m).encode_iterable(["a", "\ud83d"])),
+    "a stream with a number": lambda m, d: list(small(m).encode_iterable(["a", 5])),
+    "a stream with bad errors": lambda m, d: list(small(m).encode_iterable(["a"], errors="ignore")),
+    "a string as a stream": lambda m, d: list(small(m).encode_iterable("lower")),
+    "a stream of nothing": lambda m, d: list(small(m).encode_iterable([])),
+    "no stream": lambda m, d: list(small(m).encode_iterable(5)),
+    "a file as a stream": lambda m, d: list(small(m, special_tokens=["w\nl"]).encode_iterable(io.StringIO("low\nlow\n"))),
+    "decode": lambda m, d: small(m).decode([256, 119, 257]),
+    "decode nothing": lambda m, d: small(m).decode([]),
+    "decode an iterator": lambda m, d: small(m).decode_bytes(iter([256, 119])),
+    "decode an array": lambda m, d: small(m).decode_bytes(numpy.array([256, 119], numpy.uint16)),
+    "decode an unknown id": lambda m, d: small(m).decode([5000]),
+    "decode a negative id": lambda m, d: small(m).decode([-1]),
+    "decode a str": lambda m, d: small(m).decode(["a"]),
+    "decode a float": lambda m, d: small(m).decode([97.0]),
+    "decode True": lambda m, d: small(m).decode([True]),
+    "decode a list": lambda m, d: small(m).decode([[97]]),
+    "decode bytes": lambda m, d: small(m).decode(b"low"),
+    "decode a number": lambda m, d: small(m).decode(5),
+    "decode half a character": lambda m, d: small(m).decode([0xE5, 97]),
+    "skip special tokens": lambda m, d: small(m).decode([97], skip_special_tokens=True),
+    "a vocabulary of str": lambda m, d: small(m, vocab={0: "a"}),
+    "a vocabulary of ids": lambda m, d: small(m, vocab={b"a": 0}),
+    "a vocabulary that is a list": lambda m, d: small(m, vocab=[b"a"]),
+    "an empty vocabulary": lambda m, d: small(m, vocab={}, merges=[], special_tokens=["<a>"]).encode("<a>"),
+    "an id of numpy": lambda m, d: made(small(m, vocab={numpy.int64(5): b"l"}, merges=[])),
+    "an id that is True": lambda m, d: made(small(m, vocab={True: b"l"}, merges=[])),
+    "an id that is a float": lambda m, d: made(small(m, vocab={1.0: b"l"}, merges=[])),
+    "a negative id": lambda m, d: made(small(m, vocab={-1: b"l"}, merges=[])),
+    "an id of 32 bits": lambda m, d: made(small(m, vocab={2**32 - 2: b"l"}, merges=[])),
+    "an id of 33 bits": lambda m, d: made(small(m, vocab={2**32: b"l"}, merges=[])),
+    "no id left": lambda m, d: made(small(m, vocab={2**32 - 2: b"l"}, merges=[], special_tokens=["<a>"])),
+    "ids with gaps": lambda m, d: made(small(m, vocab={70000: b"l", 3: b"o", 9: b"lo"}, merges=[(b"l", b"o")], special_tokens=["<a>"])),
+    "saving ids with gaps": lambda m, d: (small(m, vocab={70000: b"l", 3: b"o", 9: b"lo"}, merges=[(b"l", b"o")]).save(d / "model"), files_in(d)),
+    "an empty token": lambda m, d: made(small(m, vocab={0: b"l", 1: b""}, merges=[])),
+    "a token with two ids": lambda m, d: small(m, vocab={0: b"l", 1: b"l"}, merges=[]),
+    "merges that are an iterator": lambda m, d: made(small(m, merges=iter([(b"l", b"o")]))),
+    "merges that are lists": lambda m, d: made(small(m, merges=[[b"l", b"o"]])),
+    "merges in another order": lambda m, d: made(small(m, merges=[(b"lo", b"w"), (b"l", b"o")])),
+    "a merge twice": lambda m, d: small(m, merges=[(b"l", b"o"), (b"l", b"o")]),
+    "two merges of one token": lambda m, d: made(small(m, vocab={0: b"a", 1: b"aa", 2: b"aaa"},
+                                                       merges=[(b"a", b"a"), (b"a", b"aa"), (b"aa", b"a")], special_tokens=["ll"], pattern=r"\w+|l")),
+    "a merge of unknown tokens": lambda m, d: small(m, merges=[(b"x", b"yz")]),
+    "a merge of three": lambda m, d: small(m, merges=[(b"l", b"o", b"w")]),
+    "a merge of str": lambda m, d: small(m, merges=[("l", "o")]),
+    "a merge that makes a special token": lambda m, d: small(m, special_tokens=["low"]),
+    "a special token that is merged": lambda m, d: small(m, merges=[(b"lo", b"w")], special_tokens=["lo"]).encode("low"),
+    "a special token that is a token": lambda m, d: small(m, merges=[(b"l", b"o")], special_tokens=["low"]).encode("low lower"),
+    "the length, and how it is shown": lambda m, d: (len(small(m)), repr(small(m, special_tokens=["<a>"]))),
+    "save without a name": lambda m, d: small(m).save(""),
+    "save onto a file": lambda m, d: small(m).save(text_file(d)),
+    "save below a file": lambda m, d: small(m).save(text_file(d) / "model"),
+    "save to a number": lambda m, d: small(m).save(5),
+    "save a special token that looks like bytes": lambda m, d: small(m, special_tokens=["é"]).save(d / "model"),
+    "save a merge of a special token": lambda m, d: (small(m, merges=[(b"<a>", b"x")], special_tokens=["<a>"], vocab={0: b"<a>", 1: b"x", 2: b"<a>x"})
+                                                     .save(d / "model"), files_in(d)),
+    "load nothing": lambda m, d: m.Tokenizer.load(d / "nothing"),
+    "load an empty folder": lambda m, d: m.Tokenizer.load(d),
+    **{f"{name} is {content[:20]!r}": lambda m, d, name=name, content=content: loaded(m, d, name, content) for name, content in FILES},
+    "from_files without files": lambda m, d: m.Tokenizer.from_files(d / "vocab.json", d / "merges.txt"),
+    "encode_files": lambda m, d: encoded(m, d),
+    "encode_files to a str": lambda m, d: small(m).encode_files(text_file(d), str(d / "ids.npy")),
+    "encode_files of large ids": lambda m, d: (small(m, vocab={0: b"l", 70000: b"o"}, merges=[]).encode_files(None, d / "a.npy", texts=["lol"]), files_in(d)),
+    "encode_files, another ending": lambda m, d: encoded(m, d, "ids.txt"),
+    "encode_files without a name": lambda m, d: small(m).encode_files(text_file(d)),
+    "encode_files onto its input": lambda m, d: small(m).encode_files(text_file(d).rename(d / "ids.npy"), d / "ids.npy"),
+    "encode_files into a folder that isn't there": lambda m, d: encoded(m, d, "nothing/ids.npy"),
+    "encode_files of no files": lambda m, d: small(m).encode_files([], d / "ids.npy"),
+    "encode_files of no texts": lambda m, d: (small(m).encode_files(None, d / "ids.npy", texts=[]), files_in(d)),
+    "encode_files of an empty file": lambda m, d: encoded(m, d, content=b""),
+    "encode_files of neither": lambda m, d: small(m).encode_files(output=d / "ids.npy"),
+    "encode_files of invalid UTF-8": lambda m, d: encoded(m, d, content=b"low\xff"),
+    "encode_files of a missing file": lambda m, d: small(m).encode_files(d / "missing.txt", d / "ids.npy"),
+    "find_words": lambda m, d: m.find_words("It's  new", "gpt2"),
+    "find_words of nothing": lambda m, d: m.find_words("", "gpt2"),
+    "find_words of a number": lambda m, d: m.find_words(5, "gpt2"),
+}  # fmt: skip
+
+ONLY_MORE = {  # accepted by bpe_more alone, because it has the option
+    "a surrogate, replaced": "errors=",
+    "invalid UTF-8, replaced": "errors=",
+    "a stream of two halves, replaced": "errors=",
+    "option errors='replace'": "errors=",
+    "encode_files, errors='replace'": "errors=",
+    "option min_word_count=2": "min_word_count=",
+    "option min_frequency=2": "min_frequency=",
+    "skip special tokens": "skip_special_tokens=",
+}
+# what refuses an argument that only bpe_more has: Python, or bpe_more for its value
+OPTION_OF_MORE = TypeError, ValueError, "bpe lacks the option; bpe_more refuses its value"
+ONE_STRING = TypeError, ValueError, "bpe refuses the type; bpe_more has called it a bad value since 0.1"
+SURROGATE = UnicodeEncodeError, ValueError, "bpe_more names the text of the stream, and the way out, errors="
+OTHER_CLASS = {  # refused by both: (class in bpe, class in bpe_more, why)
+    "option errors='ignore'": OPTION_OF_MORE,
+    "a stream with bad errors": OPTION_OF_MORE,
+    "encode_files, end=5": OPTION_OF_MORE,
+    "encode_files, begin=5": OPTION_OF_MORE,
+    "one string as texts": ONE_STRING,
+    "a batch of one string": ONE_STRING,
+    "a stream of two halves": SURROGATE,
+    "a stream with a surrogate": SURROGATE,
+    "a stream with a number": (TypeError, ValueError, "in bpe it is len()'s error; bpe_more names the text"),
+    "words of two bytes as pairs": (ValueError, TypeError, "bpe takes b'lo' for the pair (108, 111); bpe_more says that a count is missing"),
+    "encode_files into a folder that isn't there": (FileNotFoundError, ValueError, "in bpe it is open()'s error; bpe_more names the folder"),
+}  # fmt: skip
+
+
+def outcome(call, module, folder):
+    """(result, None, warnings), or (None, class of error, warnings) of a call. Warnings name the line of the call."""
+    folder.mkdir()
+    result = error = None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = call(module, folder)
+        except Exception as exception:
+            error = type(exception)
+    assert {warning.filename for warning in caught} <= {__file__}
+    return result, error, {warning.category for warning in caught}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_input_has_the_same_result_or_class_of_error(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)  # save("") writes into the current folder
+    plain, plain_error, plain_warnings = outcome(ODD[name], bpe, tmp_path / "1")
+    more, more_error, more_warnings = outcome(ODD[name], bpe_more, tmp_path / "2")
+    if name in ONLY_MORE:
+        assert plain_error is TypeError and more_error is None
+    elif name in OTHER_CLASS:
+        assert (plain_error, more_error) == OTHER_CLASS[name][:2]
+    elif plain_error:
+        assert more_error and issubclass(more_error, plain_error), (plain_error, more_error)
+    else:
+        assert (more, more_error) == (plain, None)
+        assert more_warnings >= plain_warnings  # bpe_more also warns of what may be a mistake
+
+
+def test_each_exception_has_a_call():
+    assert ONLY_MORE.keys() | OTHER_CLASS.keys() <= ODD.keys()
+
+
+# ---- Commands
+
+COMMANDS = [
+    "words.txt 262", "words.txt 300 --pattern cl100k", "words.txt 262 --no-special-tokens", "words.txt 262 --special-token <a>",
+    "words.txt 262 --no-special-tokens --special-token <a>", "words.txt 262 --special-token <|endoftext|>", "words.txt 262 --special-token <a> --special-token <a>",
+    "words.txt 256", "words.txt 257", "words.txt 1,000", "words.txt 0.3k", "words.txt 1,00", "words.txt 0300", "words.txt ３００",
+    "words.txt 10", "words.txt -5", "words.txt 262.0", "words.txt", "300", "", "missing.txt 300", "words.txt 262 --color", ". 300",
+    "words.txt words.txt 262", "words.txt empty.txt 262", "empty.txt 262", "words.txt 262 --workers x", "words.txt 262 --workers 0",
+    "words.txt 262 --workers 2", "words.txt 262 --engine python", "words.txt 262 --engine rust", "words.txt 262 --pattern (",
+    "words.txt 262 --model words.txt", "words.txt 262 --model a/b", "words.txt --model a/b 262 --quiet", "words.txt 262 --special-token é", "--show low",
+    "--help", "--version", "invalid.txt 300", "words.txt 262 --quiet", "words.txt 262 --pattern \\w+",
+    # with the model in the folder "model"
+    "--show low --model model", "--show lower<|endoftext|> --model model", "words.txt --show low --model model", "words.txt --encode a.npy --model model",
+    "words.txt words.txt --encode a.npy --model model --quiet", "words.txt --encode a.npy", "words.txt --encode a.txt --model model", "--encode a.npy --model model",
+    "empty.txt --encode a.npy --model model", "invalid.txt --encode a.npy --model model", "words.txt --encode a.npy --model model --workers 1 --engine python",
+]  # fmt: skip
+COMMANDS_ONLY_MORE = {
+    "words.txt 1k": "a spelling of the size",
+    "words.txt 262 --min-word-count 2": "an option",
+    "words.txt 262 --errors replace": "an option",
+}
+
+
+@pytest.mark.parametrize("arguments", [*COMMANDS, *COMMANDS_ONLY_MORE])
+def test_a_command_has_the_same_status_and_files(tmp_path, monkeypatch, arguments):
+    found = []
+    for module in MODULES:
+        folder = tmp_path / module.__name__
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        Path("words.txt").write_text("low low low lower lowest\nnewest newest\n")
+        Path("empty.txt").touch()
+        Path("invalid.txt").write_bytes(b"low\xff")
+        small(bpe, special_tokens=[END]).save("model")
+        with contextlib.redirect_stdout(io.StringIO()) as output, contextlib.redirect_stderr(io.StringIO()) as errors:
+            try:
+                status = module.main(arguments.split())
+            except SystemExit as stop:  # --help
+                status = stop.code
+        if status:
+            assert errors.getvalue().startswith("error: ") and errors.getvalue().count("\n") == 1, errors.getvalue()
+        told = output.getvalue().splitlines()[:2] if "--show" in arguments else None  # bpe_more has a third line
+        found.append((status or 0, told, files_in(folder)))
+    if arguments in COMMANDS_ONLY_MORE:
+        assert [status for status, _, _ in found] == [2, 0]
+    else:
+        assert found[0] == found[1]

@@ -33,7 +33,7 @@ Glossary, with values from the example below, in which b"st" gets the id 256 and
 
     word, pre-token  b" newest"       a piece of text, as a pattern splits it; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
-    token id         257              its number; bytes come first, then special tokens, then merges
+    token id         257              its number; training numbers bytes, special tokens, merges, in this order
     pair             (101, 256)       two adjacent tokens, or their ids
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
@@ -261,7 +261,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             They may also be longer (bpe_more extends a vocabulary so): a pair with the bytes of one of
             them is never merged
 
-    count is the pair's count. replaced, for reports, is the number of replacements, which is smaller if the
+    count is the pair's count. replaced, which bpe_more reports, is the number of replacements, smaller if the
     pair overlaps itself, as in "aaa". In this example, `o w` occurs 5 + 2 times:
 
     >>> list(itertools.islice(learn_merges(["low", "lower"], [5, 2], BYTES), 2))
@@ -370,7 +370,7 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
 
 
 def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
-    """Check that merging by rank is the same as replaying, for merges (left, right, made).
+    """Check that merging by rank is the same as replaying, for merges (left, right, made); for segment (Part III).
 
     It isn't for these merges:
 
@@ -381,14 +381,16 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
         by rank     a b c -> abc      once merge 1 has made ab, the pair ab c has a rank
 
     The two give the same result if no merge makes a token that an earlier merge uses: then a new token only forms
-    pairs of higher rank, so ranks come up in ascending order, as in replaying. Merges from training are
-    like that: a token is made before it is used, and only once. (At two places with the bytes est, the
-    same pairs are merged in each round, unless a merge crosses an end of one; and there, est can't become
-    a token any more. So all that become the token est do so in the same round.)
+    pairs of higher rank, so ranks come up in ascending order, as in replaying.
+
+    Merges from training are like that, because one merge makes all occurrences of a token, before any merge
+    uses it. Why one? Take two places with the bytes est. If no merge crosses their ends, the same pairs are
+    merged at both in each round, and both become the token est in the same round. If a merge crosses an end
+    of one, its bytes are divided between two tokens, and it never becomes est.
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
-    one uses. The Tokenizer of Part VI refuses only repeated ones: merges of other programs may come in
-    any order, and these programs merge by rank.
+    one uses. The Tokenizer of Part VI doesn't call it, and refuses only repeated merges: those of other
+    programs may come in any order, and these programs merge by rank.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -570,7 +572,7 @@ def compile_pattern(pattern: str) -> Any:
     r"""Compile a named pattern, or an expression.
 
     It is read as version 1 of regex, which has operations on sets, as tiktoken has: [\w--\d] is \w without
-    digits. There, (?i:ss) would also match "ß", which (?-f) turns off.
+    digits. Version 1 also lets (?i:ss) match "ß"; (?-f) turns that off.
     """
     expression = PATTERNS.get(pattern, pattern)
     try:
@@ -601,8 +603,8 @@ def find_words(text: str, pattern: str) -> list[str]:
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     """Check special tokens; return them as a tuple.
 
-    A single byte can't be one, since all bytes have ids already; nor can text with U+FFFD, which stands for
-    invalid bytes. A set is refused because its order, which decides the ids, differs between runs; a string,
+    A single byte can't be one, since all bytes have ids already; nor can text with U+FFFD, which decode() writes
+    for invalid bytes. A set is refused because its order, which decides the ids, differs between runs; a string,
     because each of its characters would be a token.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
@@ -641,7 +643,8 @@ WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a fi
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which text, a window of a larger text, can be cut, or 0 if there is none."""
-    # A window of a file may begin and end inside a character, with up to 3 bytes of it, or a special token.
+    # A window may begin or end inside a character, with up to 3 of its bytes, each now a lone surrogate, or inside a
+    # special token. So no cut is made this close to its ends.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def divides_special_token(place: int) -> bool:
@@ -660,7 +663,7 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # V. Training
 # ------------------------------
 
-# The order of work in train_bpe:
+# train_bpe, Tokenizer.train, and train in Part VIII, for the command line, make these calls:
 #
 #     slices_of    cuts files, or collects texts, into slices that split into the same words on their own
 #     count        counts the words of all slices: count_slices, or the engine in C
@@ -680,7 +683,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     workers           the maximum number of processes, or of threads if C counts; by default one per core.
                       Except on Linux, processes need `if __name__ == "__main__":` in a script
     engine            "auto": C, if it is built, for all that it can do (Part IX). "python". "c": an error if C is
-                      not built, or can't split with the pattern. The result is the same
+                      not built, or declines the pattern; C that only learns is enough. The result is the same
     progress          show progress on standard error, if it is a terminal
 
     Counting takes time in proportion to the text, and memory in proportion to its distinct words. There is a
@@ -804,7 +807,8 @@ def check_input(paths: Paths, texts: Strings) -> list[str]:
     if not names:
         raise ValueError("no file: the list of paths is empty")
     for path in names:
-        mode = os.stat(path).st_mode if path != "-" else 0  # raises FileNotFoundError
+        # "-", standard input, is no regular file, either; stat() raises FileNotFoundError
+        mode = 0 if path == "-" else os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             raise ValueError(f"{path} is a folder; name its files, such as {path}/*.txt")
         if path.lower().endswith(NOT_TEXT) or not stat.S_ISREG(mode):
@@ -890,7 +894,7 @@ def count(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern
           engine: EngineName, progress: bool) -> Any:
     """Return the counts of all words: a dict, or a table of the engine, which also has len() and items()."""
     pattern = check_pattern(pattern)
-    _, in_c, _ = choose_engine(engine, pattern)
+    in_c = choose_engine(engine, pattern).scanner
     n_workers = check_workers(workers)
     slices = slices_of(check_input(paths, texts), texts, pattern, special_tokens, "bytes counted" if progress else "")
     if in_c is not None:
@@ -934,7 +938,10 @@ def check_workers(workers: int | None) -> int:
 
 
 def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: int) -> Iterator[T]:
-    """Yield task(slice) for each slice, in order, from several processes, or from this one if there is one slice."""
+    """Yield task(slice) for each slice, in order, from several processes.
+
+    This process does all if there is one slice, or if another process could not import this module.
+    """
     first_slices = list(itertools.islice(slices, workers))  # no process is started that has nothing to do
     slices = itertools.chain(first_slices, slices)
     # On Linux a process is a fork of this one. Elsewhere it is a new Python, which imports this module by its name; it
@@ -1040,7 +1047,7 @@ def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engi
                 progress: bool) -> Model:
     """Learn merges from counts of words; return (vocab, merges). The warning names the line that called train_bpe."""
     merges_wanted = operator.index(vocab_size) - 256 - len(special_tokens)
-    in_c, _, _ = choose_engine(engine)
+    in_c = choose_engine(engine).learner
     if in_c is not None:
         learned = in_c.learn(words, merges_wanted)
     else:
@@ -1066,9 +1073,10 @@ class Tokenizer:
     """Encode text with a trained vocabulary, and decode token ids.
 
     vocab           {token id: token}; a byte without an id can't be encoded
-    merges          [(left, right), ...] in the order of their ranks; by rank (see check_merges), any order will do,
-                    but none may come twice
-    special_tokens  the longest match wins; special tokens that vocab lacks get the ids after the greatest one
+    merges          [(left, right), ...], the merge of rank 0 first; a merge may come before those that make its
+                    tokens (see check_merges), but none may come twice
+    special_tokens  the longest match wins; vocab from train_bpe has them already; those that it lacks get the ids
+                    after its greatest one
     pattern         the pattern that the vocabulary was trained with
 
     They are attributes, too, besides ids, {token: id}, and special_ids, {special token: id}.
@@ -1124,8 +1132,8 @@ class Tokenizer:
 
     @functools.cached_property
     def encoder(self) -> Any:
-        """The encoder in C, or None if this class encodes; made when it is first needed."""
-        _, in_c, _ = choose_engine("auto", self.pattern)
+        """The encoder in C, or None if encode_in_python encodes; made when it is first needed."""
+        in_c = choose_engine("auto", self.pattern).scanner
         return in_c.encoder(self) if in_c is not None else None
 
     def encode(self, text: str) -> list[int]:
@@ -1156,7 +1164,7 @@ class Tokenizer:
             raise ValueError(f"the vocabulary has no token for the byte {error}, in {word[:40]!r}") from None
         ids = merge_by_rank(ids, *self.ranks)
         if len(word) <= 64:  # a longer one rarely recurs
-            if len(self.known_words) == MOST_CACHED:
+            if len(self.known_words) >= MOST_CACHED:
                 self.known_words.clear()
             self.known_words[word] = ids
         return ids
@@ -1205,7 +1213,7 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
-        It keeps some 64 KB of text in memory, or more if there is no place to cut (see WORD_END).
+        It collects some 32,000 characters before each cut, or more if there is no place to cut (see WORD_END).
         """
         if isinstance(iterable, Mapping):
             raise TypeError(f"text must come in strings, not in a {type(iterable).__name__}")
@@ -1239,7 +1247,7 @@ class Tokenizer:
         output = os.fsdecode(output)
         if not output.endswith(".npy"):
             raise ValueError(f"the name of the output must end in .npy: {output!r}")
-        _, in_c, _ = choose_engine(engine, self.pattern)
+        in_c = choose_engine(engine, self.pattern).scanner
         n_workers = check_workers(workers)
         names = check_input(paths, texts)
         check_outputs([output], names)
@@ -1599,6 +1607,7 @@ def train(args: Namespace) -> None:
     defaults = [] if args.no_special_tokens or END_OF_TEXT in args.special_tokens else [END_OF_TEXT]
     specials = check_vocab_size(vocab_size, [*defaults, *args.special_tokens])
     check_special_names(specials)
+    choose_engine(args.engine, check_pattern(args.pattern))  # for their errors, before a folder is made
     check_outputs(model_paths(args.model), check_input(paths, None))
     os.makedirs(args.model, exist_ok=True)  # a folder that can't be made is an error before the work
     if not os.access(args.model, os.W_OK):
@@ -1614,7 +1623,7 @@ def train(args: Namespace) -> None:
     report(args, "learned", f"{tokens} + {plural(len(merges), 'merge')}")
     Tokenizer(vocab, merges, specials, args.pattern).save(args.model)
     report(args, "saved", args.model)
-    report(args, "engine", choose_engine(args.engine, check_pattern(args.pattern))[2])
+    report(args, "engine", choose_engine(args.engine, check_pattern(args.pattern)).summary)
 
 
 def encode(args: Namespace) -> None:
@@ -1624,7 +1633,7 @@ def encode(args: Namespace) -> None:
                                    progress=not args.quiet)
     report(args, "encoded", plural(n_ids, "token"))
     report(args, "saved", args.encode)
-    report(args, "engine", choose_engine(args.engine, tokenizer.pattern)[2])
+    report(args, "engine", choose_engine(args.engine, tokenizer.pattern).summary)
 
 
 def show(args: Namespace) -> None:
@@ -1664,14 +1673,14 @@ def find_engine() -> tuple[Any, str]:
         encoder.encode_slices(slices, typecode, workers)          Tokenizer.encode_slice, for all slices
 
     An engine of `bpe_fast.c` alone only learns. engine.declines(pattern) says why it can't count and encode with a
-    pattern; "" if it can. It is given last_cut because threads share a long text.
+    pattern; "" if it can. With last_cut, it divides a long text between threads.
     """
     path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")
     if not os.path.isfile(path):
         return None, "build_ffi.py, which builds it, is not next to bpe.py"
     try:
         with open(path, encoding="utf-8") as file:
-            if "of bpe.py" not in file.readline():  # as its first line says
+            if "of bpe.py" not in file.readline():  # which the first line of ours has
                 return None, "build_ffi.py is another project's"
         spec: Any = importlib.util.spec_from_file_location("build_ffi", path)
         module = importlib.util.module_from_spec(spec)
@@ -1682,8 +1691,16 @@ def find_engine() -> tuple[Any, str]:
         return None, str(error)
 
 
-def choose_engine(name: EngineName, pattern: str = "gpt2") -> tuple[Any, Any, str]:
-    """Return what learns, what counts and encodes, and a summary: for each, the engine in C, or None for Python."""
+class Chosen(NamedTuple):
+    """What is done in C: the engine, or None for Python."""
+
+    learner: Any  # learns merges
+    scanner: Any  # counts words, and encodes
+    summary: str  # a line for people
+
+
+def choose_engine(name: EngineName, pattern: str = "gpt2") -> Chosen:
+    """Return what each step uses. Raises ValueError if "c" can't be used."""
     if name not in get_args(EngineName):
         raise ValueError(f"engine must be one of {get_args(EngineName)}, not {name!r}")
     engine, reason = (None, "as chosen") if name == "python" else find_engine()
@@ -1691,10 +1708,10 @@ def choose_engine(name: EngineName, pattern: str = "gpt2") -> tuple[Any, Any, st
     if name == "c" and (engine is None or declined):
         raise ValueError(f"engine 'c' can't be used: {reason or declined}")
     if engine is None:
-        return None, None, f"Python ({reason})"
+        return Chosen(None, None, f"Python ({reason})")
     if reason or declined:
-        return engine, None, f"C for merges, Python for words ({reason or declined})"
-    return engine, engine, "C"
+        return Chosen(engine, None, f"C for merges, Python for words ({reason or declined})")
+    return Chosen(engine, engine, "C")
 
 
 if __name__ == "__main__" and "__file__" in globals():  # a cell of a notebook has none

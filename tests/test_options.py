@@ -93,3 +93,15 @@ def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
     assert arrived[0].special_tokens.are_text == ("end" in options)  # with `end`, they are plain text
     if name == "Tokenizer.train":
         assert (arrived[-1].pattern, arrived[-1].special_tokens) == ("o200k", ("<x>",))  # of the new tokenizer
+
+
+@only_python
+@pytest.mark.parametrize(("name", "unknown"), [
+    ("count_words", "vocab_size"), ("count_words", "min_word_count"), ("train_from_counts", "pattern"),
+    ("train_from_counts", "errors"), ("train_from_counts", "workers"), ("train_bpe", "executor"),
+    ("Tokenizer.train", "patern"), ("Tokenizer.encode_files", "pattern"), ("Tokenizer.encode_files", "min_frequency"),
+    ("Tokenizer.encode_batch", "engine"),
+])  # fmt: skip
+def test_an_option_that_has_no_effect_on_a_call_is_an_error(name, unknown):
+    with pytest.raises(TypeError, match=rf"{name.split('.')[-1]}\(\) got an unexpected keyword argument '{unknown}'"):
+        functools.reduce(getattr, name.split("."), bpe_more)(**{unknown: 1})

@@ -32,6 +32,13 @@ def test_min_frequency(train):
             words = {naive_merge(word, merge): count for word, count in words.items()}
 
 
+@pytest.mark.filterwarnings("ignore:.* single token")
+@pytest.mark.parametrize(("least", "merges"), [(4, [(b"a", b"a")]), (5, [])])
+def test_min_frequency_is_compared_with_the_count_and_not_with_what_was_replaced(least, merges):
+    """Two words aaa: the pair a a counts 4, at overlapping places, but two are replaced."""
+    assert training.train_from_counts({b"aaa": 2}, 300, min_frequency=least)[1] == merges
+
+
 def test_no_text_is_a_vocabulary_of_bytes_and_a_warning():
     used_up = (text for text in ["low"])
     training.train_bpe(None, 257, texts=used_up)

@@ -921,12 +921,6 @@ def check_names_in_merges(pairs: Iterable[Sequence[str]], special_tokens: Iterab
         require(others.isdisjoint(pair), text, tuple(pair))
 
 
-def tokens_of(ids: Iterable[str], special_tokens: Iterable[str]) -> dict[str, bytes]:
-    """Return {text: token} for a vocabulary of printable tokens and of special tokens."""
-    tokens = {text: bpe.to_token(text) for text in ids}
-    return tokens | {text: text.encode("utf-8") for text in special_tokens if text in tokens}
-
-
 def without_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
     entries: dict[str, Any] = {}

@@ -39,7 +39,7 @@ def corpora():
     }
     for name in ("novels", "languages", "zh", "code", "tinystories_2M") if CORPORA else ():
         with open(Path(CORPORA) / f"{name}.txt", "rb") as file:
-            texts[name] = file.read(1_000_000).decode("utf-8", "ignore")
+            texts[name] = file.read(150_000).decode("utf-8", "ignore")
     return texts
 
 
@@ -92,9 +92,15 @@ def test_counts_merges_ids_and_files_are_the_same(small_slices, tmp_path, name, 
             batch = tokenizer.encode_batch(lines, workers=2)
             assert (n_ids, n_in_lines) == (len(ids), sum(map(len, batch)))
             assert numpy.load(folder / "ids.npy").tolist() == ids and tokenizer.decode(ids) == text
-            warned = sorted({warning.category for warning in caught}, key=str)
-            found.append((counts, vocab, merges, ids, tokenizer.encode_ordinary(text), batch, warned, files_in(folder)))
-        assert found[0] == found[1]
+            found.append({
+                "counts": counts, "vocab": vocab, "merges": merges, "ids": ids, "batch": batch, "files": files_in(folder),
+                "ordinary": tokenizer.encode_ordinary(text),
+                # bpe.py alone warns if it reads much of a file at once
+                "warned": {warning.category for warning in caught if "are read at once" not in str(warning.message)},
+            })  # fmt: skip
+        plain, more = found
+        # by name: pytest would take hours to show how two lists of a million ids differ
+        assert [key for key in plain if plain[key] != more[key]] == []
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

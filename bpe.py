@@ -7,6 +7,8 @@ r"""Byte-pair encoding: learn a vocabulary of tokens from text, and encode text 
 
     python bpe.py corpus.txt 10000        trains, and saves the model in the folder bpeModel
 
+The 10,000 tokens are the 256 bytes, <|endoftext|>, which separates documents, and 9,743 merges.
+
 Training, in six lines:
 
     1. Split the text into words, and count how often each one occurs.
@@ -666,7 +668,7 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # train_bpe, Tokenizer.train, and train in Part VIII, for the command line, make these calls:
 #
 #     slices_of    cuts files, or collects texts, into slices that split into the same words on their own
-#     count        counts the words of all slices: count_slices, or the engine in C
+#     count_corpus counts the words of all slices: count_slices, or the engine in C
 #     learn_model  learns merges from the counts (learn_merges of Part II, or the engine), and numbers the tokens
 
 def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
@@ -696,7 +698,7 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63 in C.
     """
     specials = check_vocab_size(vocab_size, special_tokens)
-    words = count(input_path, texts, specials, pattern, workers, engine, progress)
+    words = count_corpus(input_path, texts, specials, pattern, workers, engine, progress)
     return learn_model(words, vocab_size, specials, engine, progress)
 
 
@@ -708,7 +710,7 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     specials = check_special_tokens(special_tokens)
-    return dict(count(paths, texts, specials, pattern, workers, engine, progress).items())
+    return dict(count_corpus(paths, texts, specials, pattern, workers, engine, progress).items())
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -890,7 +892,7 @@ def with_progress(items: Iterable[T], label: str, total: int, size_of: Callable[
 
 # ---- Counting
 
-def count(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern: str, workers: int | None,
+def count_corpus(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern: str, workers: int | None,
           engine: EngineName, progress: bool) -> Any:
     """Return the counts of all words: a dict, or a table of the engine, which also has len() and items()."""
     pattern = check_pattern(pattern)
@@ -955,40 +957,46 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     context: Any = multiprocessing.get_context("fork" if forks else None)
     processes: list[Any] = []
     connections: list[Any] = []
-    at_work: dict[Any, int] = {}  # connection -> the number of its slice
-    results: dict[int, T] = {}  # by the number of the slice, until its turn comes
-    n_sent = n_yielded = 0
     try:
         for _ in first_slices:
             ours, theirs = context.Pipe()
-            connections.append(ours)
-            process = context.Process(target=work, args=(task, theirs, connections if forks else []), daemon=True)
+            process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
             with signals_delayed():  # a process that is just starting would answer with a traceback
                 process.start()
                 processes.append(process)
             theirs.close()  # only the process has it now, so the connection ends when the process does
-        idle = list(connections)
-        while True:
-            # while a slow slice holds up the others, their results must not fill the memory
-            while idle and len(results) < 2 * workers and (part := next(slices, None)):
-                connection = idle.pop()
-                with contextlib.suppress(OSError):  # the process was killed; receive() reports it
-                    connection.send(part)
-                at_work[connection] = n_sent
-                n_sent += 1
-            if not at_work:
-                return
-            for connection in multiprocessing.connection.wait(list(at_work)):
-                results[at_work.pop(connection)] = receive(connection)
-                idle.append(connection)
-            while n_yielded in results:
-                yield results.pop(n_yielded)
-                n_yielded += 1
+            connections.append(ours)
+        yield from share_out(slices, connections)
     finally:
         for process in processes:
             process.kill()  # SIGTERM could be lost in a process that is just starting
         for process in processes:
             process.join()
+
+
+def share_out(slices: Iterator[Slice], connections: Sequence[Any]) -> Iterator[Any]:
+    """Send each slice to a worker process that has none; yield the results in the order of the slices."""
+    from multiprocessing.connection import wait
+    idle = list(connections)
+    at_work: dict[Any, int] = {}  # connection -> the number of its slice
+    results: dict[int, Any] = {}  # by the number of the slice, until its turn comes
+    n_sent = n_yielded = 0
+    while True:
+        # while a slow slice holds up the others, their results must not fill the memory
+        while idle and len(results) < 2 * len(connections) and (part := next(slices, None)):
+            connection = idle.pop()
+            with contextlib.suppress(OSError):  # the process was killed; receive() reports it
+                connection.send(part)
+            at_work[connection] = n_sent
+            n_sent += 1
+        if not at_work:
+            return
+        for connection in wait(list(at_work)):
+            results[at_work.pop(connection)] = receive(connection)
+            idle.append(connection)
+        while n_yielded in results:
+            yield results.pop(n_yielded)
+            n_yielded += 1
 
 
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
@@ -1007,14 +1015,9 @@ def signals_delayed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def work(task: Callable[[Slice], object], connection: Any, parents_ends: Sequence[Any]) -> None:
-    """Do a task with each slice that comes, in a worker process, until the parent ends it, or has ended.
-
-    A fork has copies of the parent's ends of all connections so far. If they stayed open, no connection would end with
-    the parent.
-    """
-    for end in parents_ends:
-        end.close()
+def worker_loop(task: Callable[[Slice], object], parents_end: Any, connection: Any) -> None:
+    """Do a task with each slice that comes, in a worker process, until the parent ends it, or has ended."""
+    parents_end.close()  # a copy of it; with it, the connection would not end when the parent does
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent alone
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # main() has set another handler before the fork
     if hasattr(signal, "pthread_sigmask"):
@@ -1106,7 +1109,7 @@ class Tokenizer:
         self.special_ids = {special: self.ids[token] for special, token in zip(self.special_tokens, specials)}
         self.merges = [(left, right) for left, right in merges]
         self.merge_ids = merge_ids_of(self.merges, self.ids, self.special_ids)
-        self.known_words: dict[str, list[int]] = {}
+        self.known_words: dict[str, tuple[int, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.vocab)
@@ -1125,7 +1128,7 @@ class Tokenizer:
         """Train a tokenizer, with the arguments and errors of train_bpe."""
         specials = check_vocab_size(vocab_size, special_tokens)
         check_special_names(specials)  # so that save() will be able to write them
-        words = count(input_path, texts, specials, pattern, workers, engine, progress)
+        words = count_corpus(input_path, texts, specials, pattern, workers, engine, progress)
         return cls(*learn_model(words, vocab_size, specials, engine, progress), specials, pattern)
 
     # ---- Encoding
@@ -1166,7 +1169,7 @@ class Tokenizer:
         if len(word) <= 64:  # a longer one rarely recurs
             if len(self.known_words) >= MOST_CACHED:
                 self.known_words.clear()
-            self.known_words[word] = ids
+            self.known_words[word] = tuple(ids)
         return ids
 
     @functools.cached_property
@@ -1613,7 +1616,7 @@ def train(args: Namespace) -> None:
     if not os.access(args.model, os.W_OK):
         raise PermissionError(f"no permission to write into {args.model}")
 
-    words = count(paths, None, specials, args.pattern, args.workers, args.engine, not args.quiet)
+    words = count_corpus(paths, None, specials, args.pattern, args.workers, args.engine, not args.quiet)
     if not len(words):
         raise ValueError("no words to learn from; nothing was saved")
     n_bytes = sum(map(os.path.getsize, paths))

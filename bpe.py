@@ -238,7 +238,14 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 
 # For a vocabulary of 500 from 107 KB of text (fixtures/corpus.txt), train_by_definition takes 6 s,
 # learn_merges 0.1 s, and the same in C (bpe_fast.c) 0.004 s.
-
+#
+# Part I writes the word "low" as a tuple of tokens. Here it is a string in which one character stands for one
+# token, so that a pair is two characters, and merging it is word.replace(pair, new), which is fast:
+#
+#                                  Part I                     here
+#     at first                     (b"l", b"o", b"w")         "low": chr(n) is the byte n
+#     after the first merge, o w   (b"l", b"ow")              "l" + chr(256)
+#     after the second, l ow       (b"low",)                  chr(257)
 
 BYTES = [bytes([byte]) for byte in range(256)]  # the first tokens
 
@@ -255,9 +262,7 @@ def descending(token: bytes) -> str:
 def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[bytes]) -> Iterator[Learned]:
     """Yield (left, right, count, replaced) for each merge, best first, until no pair is left.
 
-    words   strings in which chr(i) stands for tokens[i]. So a pair is a string of two characters, and
-            merging is word.replace(pair, new), which is fast. (With lists of ids, it is a loop such as
-            the one in merge_pair.)
+    words   strings in which chr(i) stands for tokens[i]
     counts  how often each word occurs
     tokens  the first tokens: the 256 bytes, with which b"hi" is the string "hi", or characters (Part III).
             They may also be longer (bpe_more extends a vocabulary so): a pair with the bytes of one of
@@ -302,7 +307,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
     heapq.heapify(heap)
     while heap:
         negative_count, _, _, pair = heapq.heappop(heap)
-        count = pair_counts.get(pair, 0)
+        count = pair_counts.get(pair, 0)  # [pair] would add it again
         if count != -negative_count:  # out of date
             if count:
                 heapq.heappush(heap, heap_entry(pair))
@@ -320,7 +325,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             pair_counts[changed_pair] += change
             if new in changed_pair:
                 heapq.heappush(heap, heap_entry(changed_pair))
-            elif not pair_counts[changed_pair]:
+            elif not pair_counts[changed_pair]:  # always so for the merged pair
                 del pair_counts[changed_pair], words_with[changed_pair]
         yield left, right, count, replaced
 
@@ -637,8 +642,9 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
 #        ^    ^          ^    ^  ^
 #
 # In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe ("it's" is one word in some). There is no cut after whitespace, because what follows decides how it is
-# split. Nothing is known about a custom pattern, so cuts are only made before special tokens.
+# apostrophe ("it's" is one word in some); tests/test_reference.py tries that with characters of many kinds. There
+# is no cut after whitespace, because what follows decides how it is split. Nothing is known about a custom
+# pattern, so cuts are only made before special tokens.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a file, or characters
 
@@ -1155,8 +1161,7 @@ class Tokenizer:
                 ids.append(self.special_ids[piece])
                 continue
             for word in find_words(piece, self.pattern):
-                known = self.known_words.get(word)
-                ids += self.encode_word(word) if known is None else known
+                ids += self.known_words.get(word) or self.encode_word(word)
         return ids
 
     def encode_word(self, word: str) -> list[int]:

@@ -20,20 +20,21 @@ Training, in six lines:
 
 To encode text, split it into words and replay the merges on each word, in the same order.
 
-When two pairs have the same count, the greater pair wins: the left tokens are compared first, byte by
-byte; if they are equal, the right tokens decide. (b"s", b"t") wins over (b"e", b"s"), because
-b"s" > b"e". Two things to get right:
+When two pairs have the same count, the greater pair wins. Tokens are compared as Python compares bytes: b"s" > b"e",
+and b"ab" > b"a", which is only its beginning. The left tokens are compared first; if they are equal, the right ones
+decide. So (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two things to get right:
 
     - A pair is counted at every position, even if positions overlap. In "aaaa" the pair a a is
       counted three times; but replacing goes from left to right without overlap: "aaaa" becomes aa aa.
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
-The rule is in three places: train_by_definition, descending, and bpe_fast.c.
+The tie rule is written three times: in train_by_definition (Part I), in descending() (Part II), and in the C engine,
+bpe_fast.c.
 
 Glossary, with values from the example below, in which b"st" gets the id 256 and b"est" 257:
 
-    word, pre-token  b" newest"       a piece of text, as a pattern splits it; no token crosses its ends
+    word, pre-token  b" newest"       a match of a regular expression, the pattern; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
     token id         257              its number; training numbers bytes, special tokens, merges, in this order
     pair             (101, 256)       two adjacent tokens, or their ids
@@ -58,7 +59,7 @@ for bytes, A. Radford et al., "Language Models are Unsupervised Multitask Learne
 The parts of this file:
 
     I     The lesson            what byte-pair encoding is, in six functions
-    II    The same, fast        an index and a heap for training, ranks for encoding
+    II    The same, fast        an index from pairs to words and a heap for training, ranks for encoding
     III   On characters         as first used for language
     IV    Words                 patterns, special tokens, and where text may be cut
     V     Training              train_bpe: counting words on all cores, then learning
@@ -67,11 +68,11 @@ The parts of this file:
     VIII  The command line
     IX    The engine in C       what it does if it is built
 
-Part I is the definition; tests compare the rest of the file with it. What runs is in Parts II to IX, which use
-only the pattern of Part I. This file works on its own, with the package regex. If `python build_ffi.py` has
+Part I is the definition: tests compare the other Parts with it. The program is Parts II to IX; of Part I it uses
+only GPT2, one of its patterns. This file works on its own, with the package regex. If `python build_ffi.py` has
 built the C engine next to it, three steps run in C, with the same results: counting words, learning merges, and
 encoding. Wherever one of them begins, an `if` asks for the engine (Part IX), and the other branch is the Python
-of this file.
+of this file. The package bpe_more builds on it: it reads other kinds of files, and extends vocabularies.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ Counts = Mapping[bytes, int]  # of words
 Model = tuple[dict[int, bytes], list[Pair]]  # (vocab, merges)
 Learned = tuple[bytes, bytes, int, int]  # (left, right, count of the pair, replacements made)
 EngineName = Literal["auto", "python", "c"]
-T = TypeVar("T")
+T = TypeVar("T")  # a token of any kind: bytes, text or a number; in Part V, the result of a task
 Token = TypeVar("Token", bytes, str)
 
 
@@ -141,7 +142,7 @@ GPT2 = (
     r"| ?\p{L}+"  # letters, with the space before them: " the"
     r"| ?\p{N}+"  # digits
     r"| ?[^\s\p{L}\p{N}]+"  # other characters, such as "..."
-    r"|\s+(?!\S)"  # whitespace, but its last character is left for the word after it: " the"
+    r"|\s+(?!\S)"  # whitespace; before a word, it gives its last character back, which begins that word: " the"
     r"|\s+"  # other whitespace, such as one "\n" before "the"
 )
 
@@ -205,7 +206,7 @@ def train_by_definition(words: Mapping[Word, int], merges_wanted: int) -> list[P
         # The tie rule: of equal counts, the greater pair. Tuples compare left first, then right.
         best = max(counts, key=lambda pair: (counts[pair], pair))
         merges.append(best)
-        # Different words stay different, because merging does not change their bytes.
+        # No count is overwritten: words differ in their bytes, which merging does not change.
         words = {merge_pair(word, best): count for word, count in words.items()}
     return merges
 
@@ -254,7 +255,8 @@ def descending(token: bytes) -> str:
     """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
     On a tie the greatest pair wins, but heapq pops the smallest entry first, so each byte is subtracted
-    from 255. chr(256), greater than all of these, ends the key: so b"st" comes before b"s".
+    from 255. Without an end, the key of b"s" would be the beginning of that of b"st", and come first. chr(256),
+    greater than all other characters of keys, turns that around.
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -264,9 +266,9 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
 
     words   strings in which chr(i) stands for tokens[i]
     counts  how often each word occurs
-    tokens  the first tokens: the 256 bytes, with which b"hi" is the string "hi", or characters (Part III).
-            They may also be longer (bpe_more extends a vocabulary so): a pair with the bytes of one of
-            them is never merged
+    tokens  the first tokens: the 256 bytes, with which b"hi" is the string "hi", or characters (Part III);
+            to extend a vocabulary, all of its tokens. A pair whose two tokens, joined, are one of these is never
+            merged, since that token would get a second id
 
     count is the pair's count. replaced, which bpe_more reports, is the number of replacements, smaller if the
     pair overlaps itself, as in "aaa". In this example, `o w` occurs 5 + 2 times:
@@ -300,7 +302,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             words_with[first + second].add(index)
 
     def heap_entry(pair: str) -> tuple[int, str, str, str]:
-        """Return a tuple that is smaller than another one if its pair is merged first."""
+        """Return an entry of the heap: the pair to merge first has the smallest."""
         return -pair_counts[pair], keys[ord(pair[0])], keys[ord(pair[1])], pair
 
     heap = list(map(heap_entry, pair_counts))
@@ -314,9 +316,9 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             continue
 
         left, right = tokens[ord(pair[0])], tokens[ord(pair[1])]
-        if left + right in first_tokens:
+        if left + right in first_tokens:  # no two merges make the same token: see check_merges
             continue
-        new = chr(len(tokens))  # a lone surrogate works as well: these strings are never encoded
+        new = chr(len(tokens))  # from 55,296 to 57,343 a lone surrogate: harmless, since it is never encoded
         tokens.append(left + right)
         keys.append(descending(left + right))
 
@@ -341,7 +343,7 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
         second X   on its left is the first X, which has counted `X X`; on its right, `c d` (-1) became
                    `X d` (+1)
 
-    The index may still name words that have lost the pair to other merges: nothing is replaced there.
+    words_with[pair] may still name words that have lost the pair to other merges: nothing is replaced there.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -366,10 +368,22 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # Up to here, only neighbors of an X were updated (in `a a a`, the second `a a` is such a neighbor). Here, the
-    # pairs that became X are subtracted.
+    # Up to here, only pairs beside an X were changed. The pairs that became X are subtracted here: in `a a a`, which
+    # becomes `X a`, one of the two `a a` was beside the X, and the other became it.
     changes[pair] -= replaced
     return changes, replaced
+
+
+def learn_from_bytes(words: Mapping[bytes, int]) -> Iterator[Learned]:
+    """Run learn_merges on words given as bytes, with their counts: the byte n becomes the character chr(n).
+
+    >>> words = words_of("low low lower lowest newest newest")
+    >>> learned = learn_from_bytes({b"".join(word): count for word, count in words.items()})
+    >>> [(left, right) for left, right, _, _ in itertools.islice(learned, 5)] == train_by_definition(words, 5)
+    True
+    """
+    strings = [word.decode("latin-1") for word in words]
+    return learn_merges(strings, list(words.values()), BYTES)
 
 
 # Encoding a word by definition tries all merges, perhaps 50,000. It is faster to look at the pairs that
@@ -377,9 +391,9 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
 
 
 def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
-    """Check that merging by rank is the same as replaying, for merges (left, right, made); for segment (Part III).
+    """Check that merging by rank gives the same as replaying the merges, which are (left, right, made).
 
-    It isn't for these merges:
+    It doesn't for these merges:
 
         0  ab c
         1  a b
@@ -387,17 +401,17 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
         replaying   a b c -> ab c     merge 0 finds no ab, and is not tried again
         by rank     a b c -> abc      once merge 1 has made ab, the pair ab c has a rank
 
-    The two give the same result if no merge makes a token that an earlier merge uses: then a new token only forms
-    pairs of higher rank, so ranks come up in ascending order, as in replaying.
+    They do if no merge makes a token that an earlier merge uses. Then each pair that a new token forms has a higher
+    rank than the merge that made the token, so ranks come up in ascending order, as in replaying.
 
-    Merges from training are like that, because one merge makes all occurrences of a token, before any merge
-    uses it. Why one? Take two places with the bytes est. If no merge crosses their ends, the same pairs are
-    merged at both in each round, and both become the token est in the same round. If a merge crosses an end
-    of one, its bytes are divided between two tokens, and it never becomes est.
+    Merges from training are like that: a token is made by one merge, everywhere at once, before any merge uses it. No
+    second merge, such as es + t beside e + st, makes the same token. For take two places with the bytes est. As long
+    as no merge crosses their ends, each merge does the same at both, so both become est by the same merge. If a merge
+    crosses an end of one of them, its bytes are divided between two tokens, and it never becomes est.
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
-    one uses. The Tokenizer of Part VI doesn't call it, and refuses only repeated merges: those of other
-    programs may come in any order, and these programs merge by rank.
+    one uses. Only segment (Part III) calls it. The Tokenizer of Part VI refuses only repeated merges: other programs'
+    merges may be in any order, and these programs, too, merge by rank.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -418,9 +432,9 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
     ['n', 'e', 'w', 'est']
 
     A heap of (rank, index of the left token) finds the next pair, so a word of n tokens takes n log n
-    steps. Tokens keep their indexes: the new token replaces the left one, and None the right one. Links
-    lead from each token to the ones before and after it. An entry of the heap is out of date if the two
-    tokens there no longer have its rank.
+    steps. Tokens keep their indexes: the new token is put in the place of the left one, and None in the
+    place of the right one. Links lead from each token to the ones before and after it. An entry of the heap
+    is out of date if the two tokens there no longer have its rank.
     """
     tokens: list[T | None] = list(word)
     following = list(range(1, len(tokens) + 1))
@@ -453,18 +467,6 @@ def encode_words(words: Iterable[Iterable[Token]],
     new_tokens = [left + right for left, right in merges]
     for word in words:
         yield tuple(merge_by_rank(word, ranks, new_tokens))
-
-
-def learn_from_bytes(words: Mapping[bytes, int]) -> Iterator[Learned]:
-    """Run learn_merges on words given as bytes, with their counts: the byte n becomes the character chr(n).
-
-    >>> words = words_of("low low lower lowest newest newest")
-    >>> learned = learn_from_bytes({b"".join(word): count for word, count in words.items()})
-    >>> [(left, right) for left, right, _, _ in itertools.islice(learned, 5)] == train_by_definition(words, 5)
-    True
-    """
-    strings = [word.decode("latin-1") for word in words]
-    return learn_merges(strings, list(words.values()), BYTES)
 
 
 # If a trainer and an encoder of words are all that you need, stop reading here, and copy the imports, the
@@ -538,7 +540,7 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 # IV. Words: patterns, special tokens, and where text may be cut
 # ------------------------------
 
-# The named patterns. Each matches all of any text, and never the empty string: its matches are the words.
+# The named patterns. Every character of any text is in a match, and no match is empty: the matches are the words.
 # None has capturing groups, which findall would return instead of the words.
 PATTERNS = {
     # the lesson's
@@ -556,7 +558,8 @@ PATTERNS = {
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # each digit is a word
 
-# GPT-2's pattern as it was published, which some programs recognize in tokenizer.json
+# GPT-2's pattern as it was published. It splits as GPT2 does, which is faster; in tokenizer.json, some programs know
+# only this spelling.
 PUBLISHED_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 PATTERN_NAMES = {expression: name for name, expression in PATTERNS.items()} | {PUBLISHED_GPT2: "gpt2"}
 
@@ -585,7 +588,7 @@ def compile_pattern(pattern: str) -> Any:
     try:
         expression.encode("utf-8")  # a lone surrogate could not be saved
         compiled = regex.compile("(?-f)" + expression, regex.V1)
-    except (regex.error, ArithmeticError, LookupError, ValueError) as error:  # all come from compile()
+    except (regex.error, ArithmeticError, LookupError, ValueError) as error:  # compile() raises all of these
         reason = getattr(error, "msg", error)
         raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {reason!s:.100}") from None
     if compiled.flags & regex.REVERSE:
@@ -651,8 +654,8 @@ WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a fi
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which text, a window of a larger text, can be cut, or 0 if there is none."""
-    # A window may begin or end inside a character, with up to 3 of its bytes, each now a lone surrogate, or inside a
-    # special token. So no cut is made this close to its ends.
+    # The window of a file may begin or end inside a character, of which up to 3 bytes are left, each decoded as a lone
+    # surrogate; and any window inside a special token. So no cut is made this close to its ends.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def divides_special_token(place: int) -> bool:
@@ -671,11 +674,11 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # V. Training
 # ------------------------------
 
-# train_bpe, Tokenizer.train, and train in Part VIII, for the command line, make these calls:
+# train_bpe, Tokenizer.train, and train in Part VIII, for the command line, check their arguments, and make two calls:
 #
-#     slices_of    cuts files, or collects texts, into slices that split into the same words on their own
-#     count_corpus counts the words of all slices: count_slices, or the engine in C
-#     learn_model  learns merges from the counts (learn_merges of Part II, or the engine), and numbers the tokens
+#     count_corpus   cuts files, or collects texts, into slices that split into the same words on their own
+#                    (slices_of), and counts their words: count_slices, or the engine in C
+#     learn_model    learns merges from the counts (learn_merges of Part II, or the engine), and numbers the tokens
 
 def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_tokens: Strings = None, *,
               texts: Strings = None, pattern: str = "gpt2", workers: int | None = None,
@@ -690,8 +693,9 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex
     workers           the maximum number of processes, or of threads if C counts; by default one per core.
                       Except on Linux, processes need `if __name__ == "__main__":` in a script
-    engine            "auto": C, if it is built, for all that it can do (Part IX). "python". "c": an error if C is
-                      not built, or declines the pattern; C that only learns is enough. The result is the same
+    engine            "auto": C, if it is built, for all that it can do (Part IX). "python". "c": C must be built, and
+                      able to count with the pattern, unless it was built for learning only: then Python counts.
+                      The result is the same
     progress          show progress on standard error, if it is a terminal
 
     Counting takes time in proportion to the text, and memory in proportion to its distinct words. There is a
@@ -703,9 +707,12 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
     Raises ValueError or TypeError for bad arguments and for text that is not UTF-8, OSError for files,
     RuntimeError if a worker process is killed, OverflowError if counts add up to 2**63 in C.
     """
-    specials = check_vocab_size(vocab_size, special_tokens)
-    words = count_corpus(input_path, texts, specials, pattern, workers, engine, progress)
-    return learn_model(words, vocab_size, specials, engine, progress)
+    specials = check_special_tokens(special_tokens)
+    check_vocab_size(vocab_size, specials)
+    pattern = check_pattern(pattern)
+    choice = choose_engine(engine, pattern)
+    words = count_corpus(input_path, texts, specials, pattern, workers, choice.for_words, progress)
+    return learn_model(words, vocab_size, specials, choice.for_merges, progress)
 
 
 def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: Strings = None, pattern: str = "gpt2",
@@ -716,7 +723,10 @@ def count_words(paths: Paths = None, special_tokens: Strings = None, *, texts: S
     {b'hi': 1, b' hi': 1}
     """
     specials = check_special_tokens(special_tokens)
-    return dict(count_corpus(paths, texts, specials, pattern, workers, engine, progress).items())
+    pattern = check_pattern(pattern)
+    choice = choose_engine(engine, pattern)
+    words = count_corpus(paths, texts, specials, pattern, workers, choice.for_words, progress)
+    return dict(words.items())  # it may be a table of the engine
 
 
 def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: int, special_tokens: Strings = None, *,
@@ -729,20 +739,21 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
     >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
     """
-    specials = check_vocab_size(vocab_size, special_tokens)
+    specials = check_special_tokens(special_tokens)
+    check_vocab_size(vocab_size, specials)
     special = re.compile(special_token_finder(specials).pattern.encode("utf-8"))
     counts: dict[bytes, int] = collections.defaultdict(int)
-    for pair in words.items() if isinstance(words, Mapping) else words:
+    for item in words.items() if isinstance(words, Mapping) else words:
         try:
-            word, n = pair
+            word, n = item
             n = operator.index(n)  # a sum of numpy's integers would wrap around
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{pair!r:.60} is not a pair (word, count): {error}") from None
+            raise TypeError(f"{item!r:.60} is not a pair (word, count): {error}") from None
         if not isinstance(word, bytes) or n < 0 or special.search(word):
             raise ValueError(f"words are bytes without special tokens, counts not negative: {word!r:.60}, {n}")
         if n:
             counts[word] += n
-    return learn_model(counts, vocab_size, specials, engine, progress)
+    return learn_model(counts, vocab_size, specials, choose_engine(engine).for_merges, progress)
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -751,14 +762,12 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a positive integer, not {value!r}")
 
 
-def check_vocab_size(vocab_size: Any, special_tokens: Strings) -> tuple[str, ...]:
-    """Check that a vocabulary has room for bytes and special tokens; return the special tokens as a tuple."""
-    specials = check_special_tokens(special_tokens)
+def check_vocab_size(vocab_size: Any, special_tokens: tuple[str, ...]) -> None:
+    """Check that a vocabulary has room for bytes and special tokens."""
     check_positive("vocab_size", vocab_size)
-    least = 256 + len(specials)
+    least = 256 + len(special_tokens)
     if vocab_size < least:
         raise ValueError(f"vocabulary size {vocab_size} is too small; the minimum is {least}, bytes and special tokens")
-    return specials
 
 
 def plural(n: int, noun: str) -> str:
@@ -793,7 +802,7 @@ class Slice(NamedTuple):
             byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
             raise ValueError(f"{self.path}: not valid UTF-8 at {byte}") from None
         except ValueError as error:
-            number = self.start + getattr(error, "number", 0)  # Tokenizer.encode_texts sets it
+            number = self.start + getattr(error, "number", 0)  # encode_texts (Part VI) puts it on the error
             place = f"{self.path}, bytes {self.start} to {self.end}" if self.path else f"texts[{number}]"
             raise ValueError(f"{place}: {error}") from None
 
@@ -899,14 +908,12 @@ def with_progress(items: Iterable[T], label: str, total: int, size_of: Callable[
 # ---- Counting
 
 def count_corpus(paths: Paths, texts: Strings, special_tokens: tuple[str, ...], pattern: str, workers: int | None,
-          engine: EngineName, progress: bool) -> Any:
+                 engine: Any, progress: bool) -> Any:
     """Return the counts of all words: a dict, or a table of the engine, which also has len() and items()."""
-    pattern = check_pattern(pattern)
-    in_c = choose_engine(engine, pattern).scanner
     n_workers = check_workers(workers)
     slices = slices_of(check_input(paths, texts), texts, pattern, special_tokens, "bytes counted" if progress else "")
-    if in_c is not None:
-        return in_c.count(slices, pattern, special_tokens, n_workers)
+    if engine is not None:
+        return engine.count(slices, pattern, special_tokens, n_workers)
     return count_slices(slices, pattern, special_tokens, n_workers)
 
 
@@ -952,10 +959,12 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     """
     first_slices = list(itertools.islice(slices, workers))  # no process is started that has nothing to do
     slices = itertools.chain(first_slices, slices)
-    # On Linux a process is a fork of this one. Elsewhere it is a new Python, which imports this module by its name; it
-    # can't if this is a cell of a notebook.
+    # On Linux a process is a fork of this one. Elsewhere it is a new Python, which imports this module by its name, and
+    # can't if this is a cell of a notebook. Both look for functions in sys.modules, where a module may be missing that
+    # was loaded from a path.
     forks = sys.platform == "linux"
-    if len(first_slices) < 2 or not (forks or "__file__" in globals()) or __name__ not in sys.modules:
+    can_start = __name__ in sys.modules and (forks or "__file__" in globals())
+    if len(first_slices) < 2 or not can_start:
         yield from map(task, slices)
         return
 
@@ -967,7 +976,7 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
         for _ in first_slices:
             ours, theirs = context.Pipe()
             process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
-            with signals_delayed():  # a process that is just starting would answer with a traceback
+            with signals_delayed():  # Ctrl-C would make a process that is just starting print a traceback
                 process.start()
                 processes.append(process)
             theirs.close()  # only the process has it now, so the connection ends when the process does
@@ -1010,7 +1019,10 @@ STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 @contextlib.contextmanager
 def signals_delayed() -> Iterator[None]:
-    """Delay Ctrl-C and `kill` until the end of a block; a process forked in it starts so. Windows has no such mask."""
+    """Delay Ctrl-C and `kill` until the end of a block. A process forked in it starts with both delayed.
+
+    On Windows, which has no such mask, it does nothing.
+    """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -1023,7 +1035,7 @@ def signals_delayed() -> Iterator[None]:
 
 def worker_loop(task: Callable[[Slice], object], parents_end: Any, connection: Any) -> None:
     """Do a task with each slice that comes, in a worker process, until the parent ends it, or has ended."""
-    parents_end.close()  # a copy of it; with it, the connection would not end when the parent does
+    parents_end.close()  # this copy of it; while one is open, recv() below does not notice that the parent has ended
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent alone
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # main() has set another handler before the fork
     if hasattr(signal, "pthread_sigmask"):
@@ -1052,21 +1064,21 @@ def receive(connection: Any) -> Any:
 
 # ---- Learning
 
-def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engine: EngineName,
-                progress: bool) -> Model:
-    """Learn merges from counts of words; return (vocab, merges). The warning names the line that called train_bpe."""
+def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engine: Any, progress: bool) -> Model:
+    """Learn merges from counts of words; return (vocab, merges)."""
     merges_wanted = operator.index(vocab_size) - 256 - len(special_tokens)
-    in_c = choose_engine(engine).learner
-    if in_c is not None:
-        learned = in_c.learn(words, merges_wanted)
+    if engine is not None:
+        learned = engine.learn(words, merges_wanted)
     else:
         learned = itertools.islice(learn_from_bytes(words), merges_wanted)
     learned = with_progress(learned, "merges learned" if progress else "", merges_wanted, lambda merge: 1)
-    merges = [(left, right) for left, right, _, _ in learned]
+    merges = [(left, right) for left, right, _, _ in learned]  # this loop makes the learner run
+
     specials = [special.encode("utf-8") for special in special_tokens]
     vocab = dict(enumerate([*BYTES, *specials, *map(b"".join, merges)]))
     if len(vocab) < vocab_size:
-        warnings.warn(f"{len(vocab):,} tokens, not {vocab_size:,}: every word is a single token", stacklevel=3)
+        text = f"{len(vocab):,} tokens, not {vocab_size:,}: every word is a single token"
+        warnings.warn(text, stacklevel=3)  # at the line that called train_bpe
     return vocab, merges
 
 
@@ -1084,8 +1096,8 @@ class Tokenizer:
     vocab           {token id: token}; a byte without an id can't be encoded
     merges          [(left, right), ...], the merge of rank 0 first; a merge may come before those that make its
                     tokens (see check_merges), but none may come twice
-    special_tokens  the longest match wins; vocab from train_bpe has them already; those that it lacks get the ids
-                    after its greatest one
+    special_tokens  where two match, the longer one wins. A vocab from train_bpe has them already; one that is missing
+                    there gets the next id after the greatest
     pattern         the pattern that the vocabulary was trained with
 
     They are attributes, too, besides ids, {token: id}, and special_ids, {special token: id}.
@@ -1106,12 +1118,12 @@ class Tokenizer:
                  pattern: str = "gpt2") -> None:
         self.special_tokens = check_special_tokens(special_tokens)
         self.pattern = check_pattern(pattern)
-        known = ids_of(vocab)
+        ids = ids_of(vocab)
         specials = [special.encode("utf-8") for special in self.special_tokens]
-        new = [token for token in specials if token not in known]
-        added = dict(enumerate(new, max(vocab, default=-1) + 1))
+        missing = [token for token in specials if token not in ids]
+        added = dict(enumerate(missing, max(vocab, default=-1) + 1))
         self.vocab = dict(vocab) | added
-        self.ids = known | ids_of(added)
+        self.ids = ids | ids_of(added)
         self.special_ids = {special: self.ids[token] for special, token in zip(self.special_tokens, specials)}
         self.merges = [(left, right) for left, right in merges]
         self.merge_ids = merge_ids_of(self.merges, self.ids, self.special_ids)
@@ -1132,18 +1144,22 @@ class Tokenizer:
               texts: Strings = None, pattern: str = "gpt2", workers: int | None = None,
               engine: EngineName = "auto", progress: bool = False) -> Tokenizer:
         """Train a tokenizer, with the arguments and errors of train_bpe."""
-        specials = check_vocab_size(vocab_size, special_tokens)
+        specials = check_special_tokens(special_tokens)
         check_special_names(specials)  # so that save() will be able to write them
-        words = count_corpus(input_path, texts, specials, pattern, workers, engine, progress)
-        return cls(*learn_model(words, vocab_size, specials, engine, progress), specials, pattern)
+        check_vocab_size(vocab_size, specials)
+        pattern = check_pattern(pattern)
+        choice = choose_engine(engine, pattern)
+        words = count_corpus(input_path, texts, specials, pattern, workers, choice.for_words, progress)
+        vocab, merges = learn_model(words, vocab_size, specials, choice.for_merges, progress)
+        return cls(vocab, merges, specials, pattern)
 
     # ---- Encoding
 
     @functools.cached_property
     def encoder(self) -> Any:
         """The encoder in C, or None if encode_in_python encodes; made when it is first needed."""
-        in_c = choose_engine("auto", self.pattern).scanner
-        return in_c.encoder(self) if in_c is not None else None
+        engine = choose_engine("auto", self.pattern).for_words
+        return engine.encoder(self) if engine is not None else None
 
     def encode(self, text: str) -> list[int]:
         """Encode text. Raises ValueError for a lone surrogate, or a byte without a token."""
@@ -1170,7 +1186,8 @@ class Tokenizer:
             ids = [self.ids[BYTES[byte]] for byte in word.encode("utf-8")]
         except KeyError as error:
             raise ValueError(f"the vocabulary has no token for the byte {error}, in {word[:40]!r}") from None
-        ids = merge_by_rank(ids, *self.ranks)
+        ranks, new_ids = self.ranks_and_new_ids
+        ids = merge_by_rank(ids, ranks, new_ids)
         if len(word) <= 64:  # a longer one rarely recurs
             if len(self.known_words) >= MOST_CACHED:
                 self.known_words.clear()
@@ -1178,7 +1195,7 @@ class Tokenizer:
         return ids
 
     @functools.cached_property
-    def ranks(self) -> tuple[dict[tuple[int, int], int], list[int]]:
+    def ranks_and_new_ids(self) -> tuple[dict[tuple[int, int], int], list[int]]:
         """{pair of ids: rank}, and the new id for each rank, as merge_by_rank takes them."""
         ranks = {(left, right): rank for rank, (left, right, _) in enumerate(self.merge_ids)}
         return ranks, [new_id for _, _, new_id in self.merge_ids]
@@ -1255,13 +1272,13 @@ class Tokenizer:
         output = os.fsdecode(output)
         if not output.endswith(".npy"):
             raise ValueError(f"the name of the output must end in .npy: {output!r}")
-        in_c = choose_engine(engine, self.pattern).scanner
+        in_c = choose_engine(engine, self.pattern).for_words is not None and self.encoder is not None
         n_workers = check_workers(workers)
         names = check_input(paths, texts)
         check_outputs([output], names)
         slices = slices_of(names, texts, self.pattern, self.special_tokens, "bytes encoded" if progress else "")
         typecode = "H" if max(self.vocab, default=0) < 1 << 16 else "I"
-        if in_c is not None and self.encoder is not None:
+        if in_c:
             arrays = self.encoder.encode_slices(slices, typecode, n_workers)
         else:
             arrays = in_processes(functools.partial(self.encode_slice, typecode=typecode), slices, n_workers)
@@ -1401,7 +1418,7 @@ def to_printable(token: bytes) -> str:
 
 
 def to_token(text: str) -> bytes:
-    """Read a token of a file: "Ġthe" is b" the". "<a b>" is text, since no byte is written as a space."""
+    """Read a token of a file: "Ġthe" is b" the". "<a b>" has a space, which stands for no byte: so it is text."""
     try:
         return codecs.charmap_encode(text, "strict", BYTE_OF)[0]
     except UnicodeEncodeError:
@@ -1613,25 +1630,27 @@ def train(args: Namespace) -> None:
     except ValueError:
         raise ValueError(f"the last argument must be the vocabulary size, such as 10000, not {last!r}") from None
     defaults = [] if args.no_special_tokens or END_OF_TEXT in args.special_tokens else [END_OF_TEXT]
-    specials = check_vocab_size(vocab_size, [*defaults, *args.special_tokens])
+    specials = check_special_tokens([*defaults, *args.special_tokens])
     check_special_names(specials)
-    choose_engine(args.engine, check_pattern(args.pattern))  # for their errors, before a folder is made
+    check_vocab_size(vocab_size, specials)
+    pattern = check_pattern(args.pattern)
+    choice = choose_engine(args.engine, pattern)
     check_outputs(model_paths(args.model), check_input(paths, None))
     os.makedirs(args.model, exist_ok=True)  # a folder that can't be made is an error before the work
     if not os.access(args.model, os.W_OK):
         raise PermissionError(f"no permission to write into {args.model}")
 
-    words = count_corpus(paths, None, specials, args.pattern, args.workers, args.engine, not args.quiet)
+    words = count_corpus(paths, None, specials, pattern, args.workers, choice.for_words, not args.quiet)
     if not len(words):
         raise ValueError("no words to learn from; nothing was saved")
     n_bytes = sum(map(os.path.getsize, paths))
     report(args, "counted", f"{plural(len(words), 'distinct word')} in {plural(n_bytes, 'byte')}")
-    vocab, merges = learn_model(words, vocab_size, specials, args.engine, not args.quiet)
+    vocab, merges = learn_model(words, vocab_size, specials, choice.for_merges, not args.quiet)
     tokens = f"{plural(len(vocab), 'token')} = 256 bytes + {plural(len(specials), 'special token')}"
     report(args, "learned", f"{tokens} + {plural(len(merges), 'merge')}")
-    Tokenizer(vocab, merges, specials, args.pattern).save(args.model)
+    Tokenizer(vocab, merges, specials, pattern).save(args.model)
     report(args, "saved", args.model)
-    report(args, "engine", choose_engine(args.engine, check_pattern(args.pattern)).summary)
+    report(args, "engine", choice.summary)
 
 
 def encode(args: Namespace) -> None:
@@ -1675,7 +1694,7 @@ def find_engine() -> tuple[Any, str]:
 
         engine.count(slices, pattern, special_tokens, workers)    count_slices
         engine.learn(words, merges_wanted)                        learn_from_bytes, up to merges_wanted merges
-        encoder = engine.encoder(tokenizer)
+        encoder = engine.encoder(tokenizer)                       or None, if it has too many tokens for C
         encoder.encode(text)                                      Tokenizer.encode_in_python
         encoder.encode_batch(slices, workers)                     Tokenizer.encode_texts, for all slices
         encoder.encode_slices(slices, typecode, workers)          Tokenizer.encode_slice, for all slices
@@ -1699,27 +1718,31 @@ def find_engine() -> tuple[Any, str]:
         return None, str(error)
 
 
-class Chosen(NamedTuple):
-    """What is done in C: the engine, or None for Python."""
+class Choice(NamedTuple):
+    """The engine that takes each step; None means that this file does."""
 
-    learner: Any  # learns merges
-    scanner: Any  # counts words, and encodes
-    summary: str  # a line for people
+    for_words: Any  # which are counted, and encoded
+    for_merges: Any  # which are learned
+    summary: str  # for people
 
 
-def choose_engine(name: EngineName, pattern: str = "gpt2") -> Chosen:
-    """Return what each step uses. Raises ValueError if "c" can't be used."""
+def choose_engine(name: EngineName, pattern: str = "gpt2") -> Choice:
+    """Choose the engine for each step; the pattern matters for words. Raises ValueError if "c" can't be used."""
     if name not in get_args(EngineName):
         raise ValueError(f"engine must be one of {get_args(EngineName)}, not {name!r}")
     engine, reason = (None, "as chosen") if name == "python" else find_engine()
-    declined = "" if engine is None or reason else engine.declines(pattern)
-    if name == "c" and (engine is None or declined):
-        raise ValueError(f"engine 'c' can't be used: {reason or declined}")
     if engine is None:
-        return Chosen(None, None, f"Python ({reason})")
-    if reason or declined:
-        return Chosen(engine, None, f"C for merges, Python for words ({reason or declined})")
-    return Chosen(engine, engine, "C")
+        if name == "c":
+            raise ValueError(f"engine 'c' can't be used: {reason}")
+        return Choice(None, None, f"Python ({reason})")
+    if reason:  # it was built for learning only
+        return Choice(None, engine, f"C for merges, Python for words ({reason})")
+    declined = engine.declines(pattern)
+    if not declined:
+        return Choice(engine, engine, "C")
+    if name == "c":
+        raise ValueError(f"engine 'c' can't be used: {declined}")
+    return Choice(None, engine, f"C for merges, Python for words ({declined})")
 
 
 if __name__ == "__main__" and "__file__" in globals():  # a cell of a notebook has none

@@ -61,7 +61,7 @@ def train_ours(path: str, size: int, pattern: str, engine: bpe.EngineName = "c",
     times = [time.perf_counter()]
     words = bpe.count(path, None, (END,), pattern, workers, engine, False)  # the two lines of train_bpe
     times.append(time.perf_counter())
-    _, merges = bpe.learn_model(words, size, (END,), engine, False)
+    _, merges = bpe.learn_model(words, size, (END,), bpe.choose_engine(engine).for_merges, False)
     times.append(time.perf_counter())
     return [left + right for left, right in merges], {"counting": times[1] - times[0], "learning": times[2] - times[1]}
 

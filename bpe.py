@@ -20,17 +20,18 @@ Training, in six lines:
 
 To encode text, split it into words and replay the merges on each word, in the same order.
 
-When two pairs have the same count, the greater pair wins. Tokens are compared as Python compares bytes: b"s" > b"e",
-and b"ab" > b"a", which is only its beginning. The left tokens are compared first; if they are equal, the right ones
-decide. So (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two things to get right:
+When two pairs have the same count, the greater pair wins. Tokens are compared as Python compares bytes:
+b"s" > b"e", and b"ab" > b"a", which is only its beginning. The left tokens are compared first; if they
+are equal, the right ones decide. So (b"s", b"t") wins over (b"e", b"s"), because b"s" > b"e". Two things
+to get right:
 
     - A pair is counted at every position, even if positions overlap. In "aaaa" the pair a a is
       counted three times; but replacing goes from left to right without overlap: "aaaa" becomes aa aa.
     - Pairs are compared, not the tokens that they would make. On a tie (b"ab", b"a") beats
       (b"a", b"bz"), because b"ab" > b"a", although b"aba" < b"abz".
 
-The tie rule is written three times: in train_by_definition (Part I), in descending() (Part II), and in the C engine,
-bpe_fast.c.
+The tie rule is written three times: in train_by_definition (Part I), in descending() (Part II), and in
+the C engine, bpe_fast.c.
 
 Glossary, with values from the example below, in which b"st" gets the id 256 and b"est" 257:
 
@@ -68,11 +69,12 @@ The parts of this file:
     VIII  The command line
     IX    The engine in C       what it does if it is built
 
-Part I is the definition: tests compare the other Parts with it. The program is Parts II to IX; of Part I it uses
-only GPT2, one of its patterns. This file works on its own, with the package regex. If `python build_ffi.py` has
-built the C engine next to it, three steps run in C, with the same results: counting words, learning merges, and
-encoding. Wherever one of them begins, an `if` asks for the engine (Part IX), and the other branch is the Python
-of this file. The package bpe_more builds on it: it reads other kinds of files, and extends vocabularies.
+Part I is the definition: tests compare the other Parts with it. The program is Parts II to IX; of Part I
+it uses only GPT2, one of its patterns. This file works on its own, with the package regex. If
+`python build_ffi.py` has built the C engine next to it, three steps run in C, with the same results:
+counting words, learning merges, and encoding. Wherever one of them begins, an `if` asks for the engine (Part IX),
+and the other branch is the Python of this file. The package bpe_more builds on it: it reads other kinds
+of files, and extends vocabularies.
 """
 
 from __future__ import annotations
@@ -240,8 +242,9 @@ def encode_by_definition(word: Word, merges: Iterable[Pair]) -> Word:
 # For a vocabulary of 500 from 107 KB of text (fixtures/corpus.txt), train_by_definition takes 6 s,
 # learn_merges 0.1 s, and the same in C (bpe_fast.c) 0.004 s.
 #
-# Part I writes the word "low" as a tuple of tokens. Here it is a string in which one character stands for one
-# token, so that a pair is two characters, and merging it is word.replace(pair, new), which is fast:
+# Part I writes the word "low" as a tuple of tokens. Here it is a string in which one character stands
+# for one token, so that a pair is two characters, and merging it is word.replace(pair, new), which is
+# fast:
 #
 #                                  Part I                     here
 #     at first                     (b"l", b"o", b"w")         "low": chr(n) is the byte n
@@ -255,8 +258,8 @@ def descending(token: bytes) -> str:
     """Return a sort key that puts greater tokens first: b"st" before b"s", b"s" before b"es".
 
     On a tie the greatest pair wins, but heapq pops the smallest entry first, so each byte is subtracted
-    from 255. Without an end, the key of b"s" would be the beginning of that of b"st", and come first. chr(256),
-    greater than all other characters of keys, turns that around.
+    from 255. Without an end, the key of b"s" would be the beginning of that of b"st", and come first.
+    chr(256), greater than all other characters of keys, turns that around.
     """
     return "".join(chr(255 - byte) for byte in token) + chr(256)
 
@@ -270,14 +273,15 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             to extend a vocabulary, all of its tokens. A pair whose two tokens, joined, are one of these is never
             merged, since that token would get a second id
 
-    count is the pair's count. replaced, which bpe_more reports, is the number of replacements, smaller if the
-    pair overlaps itself, as in "aaa". In this example, `o w` occurs 5 + 2 times:
+    count is the pair's count. replaced, which bpe_more reports, is the number of replacements, smaller
+    if the pair overlaps itself, as in "aaa". In this example, `o w` occurs 5 + 2 times:
 
     >>> list(itertools.islice(learn_merges(["low", "lower"], [5, 2], BYTES), 2))
     [(b'o', b'w', 7, 7), (b'l', b'ow', 7, 7)]
 
-    All pairs are counted once, at the beginning. From then on, only words that contain the merged pair, or
-    used to contain it, are looked at, and only counts that change are updated. A heap finds the best pair.
+    All pairs are counted once, at the beginning. From then on, only words that contain the merged pair,
+    or used to contain it, are looked at, and only counts that change are updated. A heap finds the best
+    pair.
 
     An entry of the heap can be out of date: its pair has lost occurrences to other merges since. That
     does no harm, because the count of a pair never rises. (When `a b` becomes X, pairs that lose
@@ -343,7 +347,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
         second X   on its left is the first X, which has counted `X X`; on its right, `c d` (-1) became
                    `X d` (+1)
 
-    words_with[pair] may still name words that have lost the pair to other merges: nothing is replaced there.
+    words_with[pair] may still name words that have lost the pair to other merges: nothing is replaced
+    there.
     """
     left, right = pair[0], pair[1]
     changes: dict[str, int] = collections.defaultdict(int)
@@ -368,8 +373,8 @@ def merge_in_words(words: list[str], counts: Sequence[int], words_with: dict[str
                 words_with[new + after].add(index)
             at = word.find(new, at + 1)
 
-    # Up to here, only pairs beside an X were changed. The pairs that became X are subtracted here: in `a a a`, which
-    # becomes `X a`, one of the two `a a` was beside the X, and the other became it.
+    # Up to here, only pairs beside an X were changed. The pairs that became X are subtracted here: in
+    # `a a a`, which becomes `X a`, one of the two `a a` was beside the X, and the other became it.
     changes[pair] -= replaced
     return changes, replaced
 
@@ -401,17 +406,19 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
         replaying   a b c -> ab c     merge 0 finds no ab, and is not tried again
         by rank     a b c -> abc      once merge 1 has made ab, the pair ab c has a rank
 
-    They do if no merge makes a token that an earlier merge uses. Then each pair that a new token forms has a higher
-    rank than the merge that made the token, so ranks come up in ascending order, as in replaying.
+    They do if no merge makes a token that an earlier merge uses. Then each pair that a new token forms
+    has a higher rank than the merge that made the token, so ranks come up in ascending order, as in
+    replaying.
 
-    Merges from training are like that: a token is made by one merge, everywhere at once, before any merge uses it. No
-    second merge, such as es + t beside e + st, makes the same token. For take two places with the bytes est. As long
-    as no merge crosses their ends, each merge does the same at both, so both become est by the same merge. If a merge
-    crosses an end of one of them, its bytes are divided between two tokens, and it never becomes est.
+    Merges from training are like that: a token is made by one merge, everywhere at once, before any
+    merge uses it. No second merge, such as es + t beside e + st, makes the same token. For take two
+    places with the bytes est. As long as no merge crosses their ends, each merge does the same at both,
+    so both become est by the same merge. If a merge crosses an end of one of them, its bytes are divided
+    between two tokens, and it never becomes est.
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
-    one uses. Only segment (Part III) calls it. The Tokenizer of Part VI refuses only repeated merges: other programs'
-    merges may be in any order, and these programs, too, merge by rank.
+    one uses. Only segment (Part III) calls it. The Tokenizer of Part VI refuses only repeated merges:
+    other programs' merges may be in any order, and these programs, too, merge by rank.
     """
     pairs: set[tuple[T, T]] = set()
     used: set[T] = set()
@@ -433,8 +440,8 @@ def merge_by_rank(word: Iterable[T], ranks: Mapping[Any, int], new_tokens: Seque
 
     A heap of (rank, index of the left token) finds the next pair, so a word of n tokens takes n log n
     steps. Tokens keep their indexes: the new token is put in the place of the left one, and None in the
-    place of the right one. Links lead from each token to the ones before and after it. An entry of the heap
-    is out of date if the two tokens there no longer have its rank.
+    place of the right one. Links lead from each token to the ones before and after it. An entry of the
+    heap is out of date if the two tokens there no longer have its rank.
     """
     tokens: list[T | None] = list(word)
     following = list(range(1, len(tokens) + 1))
@@ -469,9 +476,9 @@ def encode_words(words: Iterable[Iterable[Token]],
         yield tuple(merge_by_rank(word, ranks, new_tokens))
 
 
-# If a trainer and an encoder of words are all that you need, stop reading here, and copy the imports, the
-# names of types, and Parts I and II. The rest of this file makes a tool of them, with files of any size,
-# special tokens, ids, and models that other programs load.
+# If a trainer and an encoder of words are all that you need, stop reading here, and copy the imports,
+# the names of types, and Parts I and II. The rest of this file makes a tool of them, with files of any
+# size, special tokens, ids, and models that other programs load.
 
 
 # ------------------------------
@@ -540,8 +547,8 @@ def segment(sentence: str, merges: Iterable[tuple[str, str]]) -> list[str]:
 # IV. Words: patterns, special tokens, and where text may be cut
 # ------------------------------
 
-# The named patterns. Every character of any text is in a match, and no match is empty: the matches are the words.
-# None has capturing groups, which findall would return instead of the words.
+# The named patterns. Every character of any text is in a match, and no match is empty: the matches are
+# the words. None has capturing groups, which findall would return instead of the words.
 PATTERNS = {
     # the lesson's
     "gpt2": GPT2,
@@ -558,8 +565,8 @@ PATTERNS = {
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # each digit is a word
 
-# GPT-2's pattern as it was published. It splits as GPT2 does, which is faster; in tokenizer.json, some programs know
-# only this spelling.
+# GPT-2's pattern as it was published. It splits as GPT2 does, which is faster; in tokenizer.json, some
+# programs know only this spelling.
 PUBLISHED_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 PATTERN_NAMES = {expression: name for name, expression in PATTERNS.items()} | {PUBLISHED_GPT2: "gpt2"}
 
@@ -581,8 +588,8 @@ def check_pattern(pattern: str) -> str:
 def compile_pattern(pattern: str) -> Any:
     r"""Compile a named pattern, or an expression.
 
-    It is read as version 1 of regex, which has operations on sets, as tiktoken has: [\w--\d] is \w without
-    digits. Version 1 also lets (?i:ss) match "ß"; (?-f) turns that off.
+    It is read as version 1 of regex, which has operations on sets, as tiktoken has: [\w--\d] is \w
+    without digits. Version 1 also lets (?i:ss) match "ß"; (?-f) turns that off.
     """
     expression = PATTERNS.get(pattern, pattern)
     try:
@@ -613,9 +620,9 @@ def find_words(text: str, pattern: str) -> list[str]:
 def check_special_tokens(special_tokens: Strings) -> tuple[str, ...]:
     """Check special tokens; return them as a tuple.
 
-    A single byte can't be one, since all bytes have ids already; nor can text with U+FFFD, which decode() writes
-    for invalid bytes. A set is refused because its order, which decides the ids, differs between runs; a string,
-    because each of its characters would be a token.
+    A single byte can't be one, since all bytes have ids already; nor can text with U+FFFD, which
+    decode() writes for invalid bytes. A set is refused because its order, which decides the ids, differs
+    between runs; a string, because each of its characters would be a token.
     """
     if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
         raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
@@ -638,24 +645,25 @@ def special_token_finder(special_tokens: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile(f"({'|'.join(map(re.escape, longest_first)) or 'x^'})")
 
 
-# Files and streams are counted and encoded in pieces. A cut must not change a word, and must not divide a
-# special token, such as <|end|> here. It is safe just before the character above each ^:
+# Files and streams are counted and encoded in pieces. A cut must not change a word, and must not divide
+# a special token, such as <|end|> here. It is safe just before the character above each ^:
 #
 #     two cats<|end|> and it's 12 o'clock
 #        ^    ^          ^    ^  ^
 #
-# In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit, mark or
-# apostrophe ("it's" is one word in some); tests/test_reference.py tries that with characters of many kinds. There
-# is no cut after whitespace, because what follows decides how it is split. Nothing is known about a custom
-# pattern, so cuts are only made before special tokens.
+# In named patterns, a word ends after a letter or digit, before anything that is not a letter, digit,
+# mark or apostrophe ("it's" is one word in some); tests/test_reference.py tries that with characters of
+# many kinds. There is no cut after whitespace, because what follows decides how it is split. Nothing is
+# known about a custom pattern, so cuts are only made before special tokens.
 WORD_END = r"(?r)(?<=[\p{L}\p{N}])(?=[^\p{L}\p{N}\p{M}'])"  # (?r): the last place first
 WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a file, or characters
 
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which text, a window of a larger text, can be cut, or 0 if there is none."""
-    # The window of a file may begin or end inside a character, of which up to 3 bytes are left, each decoded as a lone
-    # surrogate; and any window inside a special token. So no cut is made this close to its ends.
+    # The window of a file may begin or end inside a character, of which up to 3 bytes are left, each
+    # decoded as a lone surrogate; and any window inside a special token. So no cut is made this close to
+    # its ends.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def divides_special_token(place: int) -> bool:
@@ -674,7 +682,8 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
 # V. Training
 # ------------------------------
 
-# train_bpe, Tokenizer.train, and train in Part VIII, for the command line, check their arguments, and make two calls:
+# train_bpe, Tokenizer.train, and train in Part VIII, for the command line, check their arguments, and
+# make two calls:
 #
 #     count_corpus   cuts files, or collects texts, into slices that split into the same words on their own
 #                    (slices_of), and counts their words: count_slices, or the engine in C
@@ -698,8 +707,8 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
                       The result is the same
     progress          show progress on standard error, if it is a terminal
 
-    Counting takes time in proportion to the text, and memory in proportion to its distinct words. There is a
-    warning if there are fewer tokens than requested, because every word is a single token.
+    Counting takes time in proportion to the text, and memory in proportion to its distinct words. There
+    is a warning if there are fewer tokens than requested, because every word is a single token.
 
     >>> train_bpe(texts=["low lower lowest"], vocab_size=258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
@@ -733,8 +742,9 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
                       engine: EngineName = "auto", progress: bool = False) -> Model:
     """Learn from the counts of words: the second half of train_bpe, with the same result.
 
-    words is a mapping, or pairs (word, count) in which a word may come twice: so the counts of several corpora
-    add up. A word with a special token in it is a ValueError: text is split at these, so it can't come from text.
+    words is a mapping, or pairs (word, count) in which a word may come twice: so the counts of several
+    corpora add up. A word with a special token in it is a ValueError: text is split at these, so it
+    can't come from text.
 
     >>> train_from_counts({b"low": 2, b" lower": 1}, 258)[1]
     [(b'o', b'w'), (b'l', b'ow')]
@@ -959,9 +969,9 @@ def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: i
     """
     first_slices = list(itertools.islice(slices, workers))  # no process is started that has nothing to do
     slices = itertools.chain(first_slices, slices)
-    # On Linux a process is a fork of this one. Elsewhere it is a new Python, which imports this module by its name, and
-    # can't if this is a cell of a notebook. Both look for functions in sys.modules, where a module may be missing that
-    # was loaded from a path.
+    # On Linux a process is a fork of this one. Elsewhere it is a new Python, which imports this module
+    # by its name, and can't if this is a cell of a notebook. Both look for functions in sys.modules,
+    # where a module may be missing that was loaded from a path.
     forks = sys.platform == "linux"
     can_start = __name__ in sys.modules and (forks or "__file__" in globals())
     if len(first_slices) < 2 or not can_start:
@@ -1215,8 +1225,8 @@ class Tokenizer:
     def encode_batch(self, texts: Iterable[str], workers: int | None = None) -> list[list[int]]:
         """Encode several texts; return a list of ids for each. An error names the text.
 
-        workers is for C, which encodes in threads. In Python, texts are encoded in turn, because sending the
-        lists between processes would cost more than it saves.
+        workers is for C, which encodes in threads. In Python, texts are encoded in turn, because sending
+        the lists between processes would cost more than it saves.
         """
         n_workers = check_workers(workers)
         slices = slices_of(check_input(None, texts), texts, self.pattern, self.special_tokens)
@@ -1238,7 +1248,8 @@ class Tokenizer:
     def encode_iterable(self, iterable: Iterable[str]) -> Iterator[int]:
         """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
 
-        It collects some 32,000 characters before each cut, or more if there is no place to cut (see WORD_END).
+        It collects some 32,000 characters before each cut, or more if there is no place to cut (see
+        WORD_END).
         """
         if isinstance(iterable, Mapping):
             raise TypeError(f"text must come in strings, not in a {type(iterable).__name__}")
@@ -1266,8 +1277,8 @@ class Tokenizer:
                      workers: int | None = None, engine: EngineName = "auto", progress: bool = False) -> int:
         """Encode files, or texts, as one array of token ids in a .npy file; return how many there are.
 
-        output is required. numpy.load reads it: ids are uint16 if the whole vocabulary fits, else uint32. The
-        other arguments, and errors, are those of train_bpe.
+        output is required. numpy.load reads it: ids are uint16 if the whole vocabulary fits, else
+        uint32. The other arguments, and errors, are those of train_bpe.
         """
         output = os.fsdecode(output)
         if not output.endswith(".npy"):
@@ -1341,7 +1352,8 @@ class Tokenizer:
                    pattern: str = "gpt2") -> Tokenizer:
         """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
 
-        A special token is looked up as text, then in printable characters. If it isn't there, it gets a new id.
+        A special token is looked up as text, then in printable characters. If it isn't there, it gets a
+        new id.
         """
         specials = check_special_tokens(special_tokens)
         with open(vocab_filepath, encoding="utf-8-sig") as file, error_prefix(vocab_filepath):
@@ -1402,13 +1414,15 @@ def npy_header(id_bytes: int, n_ids: int) -> bytes:
 # VII. Files of a model
 # ------------------------------
 
-# tokenizer.json, in Hugging Face's format, is the model. GPT-2's two files, vocab.json and merges.txt, have no
-# pattern, and don't say which tokens are special. All write each byte as a printable character: bytes that
-# are printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a newline "Ċ").
+# tokenizer.json, in Hugging Face's format, is the model. GPT-2's two files, vocab.json and merges.txt,
+# have no pattern, and don't say which tokens are special. All write each byte as a printable character:
+# bytes that are printable in Latin-1 as themselves, the 68 others from U+0100 on (the space is "Ġ", a
+# newline "Ċ").
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
 CHARACTERS = "".join(chr(byte) if byte in PRINTABLE else chr(256 + OTHERS.index(byte)) for byte in range(256))
-# Python's own encodings are made with these functions, which return (result, length); a loop is six times slower.
+# Python's own encodings are made with these functions, which return (result, length); a loop is six
+# times slower.
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte}
 
 
@@ -1531,8 +1545,8 @@ def check_outputs(outputs: Iterable[str], inputs: Iterable[str]) -> None:
 def new_files(paths: Iterable[str]) -> Iterator[Sequence[BinaryIO]]:
     """Open new files under temporary names, and give them their names at the end.
 
-    All are complete, and on the disk, before the first one replaces an older file. After an error, or Ctrl-C,
-    they are removed, and the older files stay.
+    All are complete, and on the disk, before the first one replaces an older file. After an error, or
+    Ctrl-C, they are removed, and the older files stay.
     """
     targets = list(map(os.path.realpath, paths))  # a link is followed, not replaced
     temporary = [f"{target}.{os.getpid()}.tmp" for target in targets]
@@ -1595,7 +1609,8 @@ def make_parser() -> ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return its status.
 
-    1: out of memory, a killed worker, or counts beyond 64 bits; 2: bad input or a file's error; 130: Ctrl-C or `kill`.
+    1: out of memory, a killed worker, or counts beyond 64 bits; 2: bad input or a file's error; 130:
+    Ctrl-C or `kill`.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()  # only there, signals have handlers
     # `kill` ends a run as Ctrl-C does, with an exception that ends workers and removes temporary files
@@ -1689,8 +1704,8 @@ def report(args: Namespace, name: str, text: str) -> None:
 def find_engine() -> tuple[Any, str]:
     """Return (the engine in C, ""), or (the engine, why it only learns), or (None, why it is unavailable).
 
-    `python build_ffi.py` builds it. build_ffi.py, next to this file, loads it here, and documents it in the class
-    Engine. The engine does steps of this file, with the same arguments and results:
+    `python build_ffi.py` builds it. build_ffi.py, next to this file, loads it here, and documents it in
+    the class Engine. The engine does steps of this file, with the same arguments and results:
 
         engine.count(slices, pattern, special_tokens, workers)    count_slices
         engine.learn(words, merges_wanted)                        learn_from_bytes, up to merges_wanted merges
@@ -1699,8 +1714,8 @@ def find_engine() -> tuple[Any, str]:
         encoder.encode_batch(slices, workers)                     Tokenizer.encode_texts, for all slices
         encoder.encode_slices(slices, typecode, workers)          Tokenizer.encode_slice, for all slices
 
-    An engine of `bpe_fast.c` alone only learns. engine.declines(pattern) says why it can't count and encode with a
-    pattern; "" if it can. With last_cut, it divides a long text between threads.
+    An engine of `bpe_fast.c` alone only learns. engine.declines(pattern) says why it can't count and
+    encode with a pattern; "" if it can. With last_cut, it divides a long text between threads.
     """
     path = os.path.join(os.path.dirname(globals().get("__file__", "")), "build_ffi.py")
     if not os.path.isfile(path):

@@ -4,6 +4,8 @@ Learning needs only the counts of words, and counts can be added. So workers cou
 them into buckets: a word always goes to the same one. Then one worker adds up each bucket, so it has the total count of
 each of its words, and leaves out the rare ones. The driver, which is the process that calls train(), learns the merges
 from the rest. They are those of one machine.
+
+Gives: train() and encode(), which are public; the names of files that they write.
 """
 
 from __future__ import annotations
@@ -23,12 +25,17 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import bpe
-from bpe_more import choices, corpora, formats, models, outputs, training, urls
-from bpe_more.checks import is_integer, require
-from bpe_more.counts import add_part, add_part_of_file, file_of, pack, packed
-from bpe_more.data import kind_of, package
-from bpe_more.tasks import Report, engine_of, memory_hint, versions, watched
-from bpe_more.urls import File, absolute, fetched, files_of, joined, names_in, place_of
+from bpe_more import choices, outputs, training
+from bpe_more.cluster import urls
+from bpe_more.cluster.counts import add_part, add_part_of_file, file_of, pack, packed
+from bpe_more.cluster.engines import engine_of
+from bpe_more.cluster.tasks import Report, memory_hint, versions, watched
+from bpe_more.cluster.urls import File, absolute, fetched, files_of, joined, names_in, place_of
+from bpe_more.corpus import arrays, counting, reading
+from bpe_more.corpus.data import kind_of
+from bpe_more.errors import is_integer, package, require
+from bpe_more.formats import saving
+from bpe_more.tokenizer import Tokenizer
 
 WORD_BYTES, BUCKET_BYTES = 106, 500 << 20  # the memory for a word of a bucket, and for a bucket
 MOST_TASK_BYTES, LEAST_TASK_BYTES = 1 << 30, 16 << 20
@@ -52,7 +59,7 @@ class Job(NamedTuple):
 
 def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.Strings = None, *,
           counts: str | None = None, buckets: int | None = None, task_bytes: int | None = None,
-          **options: Any) -> models.Tokenizer:
+          **options: Any) -> Tokenizer:
     """Train a tokenizer on files, with the merges of one machine.
 
     client       a dask.distributed.Client, the module ray, a SparkSession or SparkContext, or None: processes of
@@ -67,10 +74,10 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
     workers are lost again and again.
     """
     checked = choices.Options(special_tokens, vocab_size=vocab_size, **options).checked()
-    formats.check_special_names(checked.special_tokens)
+    saving.check_special_names(checked.special_tokens)
     engine = engine_of(client, checked)
     files = files_of(paths)
-    corpora.check_column([file.path for file in files], checked)
+    reading.check_column([file.path for file in files], checked)
     if counts is not None:
         outputs.check_distinct(counts_files(absolute(counts), len(files)), [place_of(file.path) for file in files])
     with contextlib.ExitStack() as stack:
@@ -86,15 +93,15 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
             reports = through_files(engine, todo, job)
         else:
             reports = engine.exchange(count_files, add, tasks, job)
-        table = corpora.new_table(checked)
+        table = counting.new_table(checked)
         with memory_hint("learning"):
             for part in watched(reports, {"counting": len(todo), "adding": job.n_buckets}, checked):
                 add_part(table, part)
             vocab, merges = training.learn_model(table, checked)
-    return models.Tokenizer(vocab, merges, checked.special_tokens, checked.pattern)
+    return Tokenizer(vocab, merges, checked.special_tokens, checked.pattern)
 
 
-def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: str, *, begin: str | None = None,
+def encode(client: Any, paths: bpe.Paths, tokenizer: Tokenizer, folder: str, *, begin: str | None = None,
            end: str | None = None, shards: str = ".npy", **options: Any) -> int:
     """Encode each file as a shard in a folder; return how many ids they have together.
 
@@ -109,11 +116,11 @@ def encode(client: Any, paths: bpe.Paths, tokenizer: models.Tokenizer, folder: s
     Raises the errors of train().
     """
     require(shards in (".npy", ".parquet"), "shards must be .npy or .parquet, not {!r}", shards)
-    corpora.border_ids(tokenizer, begin, end)  # raises the error
+    arrays.border_ids(tokenizer, begin, end)  # raises the error
     checked = tokenizer._options._replace(**options).checked()
     engine = engine_of(client, checked)
     files, folder = files_of(paths), absolute(folder)
-    corpora.check_column([file.path for file in files], checked)
+    reading.check_column([file.path for file in files], checked)
     names = shard_names(files, shards)
     outputs.check_distinct(shard_files(folder, names), [place_of(file.path) for file in files])
     given = checked._replace(workers=1, progress=False)
@@ -170,7 +177,7 @@ def planned(job: Job, files: Sequence[File], n_workers: int,
     return job._replace(n_buckets=plan["buckets"], n_tasks=len(tasks), digest=digest), tasks
 
 
-def digest_of(tokenizer: models.Tokenizer) -> bytes:
+def digest_of(tokenizer: Tokenizer) -> bytes:
     """Return a digest of everything that ids depend on."""
     parts = sorted(tokenizer.vocab.items()), list(tokenizer.merges), tokenizer.special_ids, tokenizer.pattern
     return hashlib.sha256(repr((*parts, tokenizer._settings())).encode()).digest()
@@ -209,7 +216,7 @@ def through_files(engine: Any, numbered: Sequence[Any], job: Job) -> Generator[R
 def count_files(job: Job, paths: Sequence[str]) -> Report:
     """Count the words of files; the result has a part for each bucket."""
     with fetched(paths) as local:
-        corpus = corpora.Corpus(local, None, job.options._replace(column=column_for(local, job.options)))
+        corpus = reading.Corpus(local, None, job.options._replace(column=column_for(local, job.options)))
         table = corpus.count()
     _, n_words, _ = table.totals()
     buckets: list[tuple[list[bytes], array[int]]] = [([], array("Q")) for _ in range(job.n_buckets)]
@@ -240,7 +247,7 @@ def start_of_counts(job: Job, number: int) -> bytes:
 
 def add_files(job: Job, number: int) -> Report:
     """Add up a bucket from the counts of all tasks."""
-    table = corpora.new_table(job.options)
+    table = counting.new_table(job.options)
     for task in range(job.n_tasks):
         path = joined(job.folder, counts_name(task))
         add_part_of_file(table, path, start_of_counts(job, task), job.n_buckets, number)
@@ -249,7 +256,7 @@ def add_files(job: Job, number: int) -> Report:
 
 def add(job: Job, parts: Iterable[bytes]) -> Report:
     """Add up a bucket."""
-    table = corpora.new_table(job.options)
+    table = counting.new_table(job.options)
     for part in parts:
         add_part(table, part)
     return frequent_words(table, job)
@@ -258,7 +265,7 @@ def add(job: Job, parts: Iterable[bytes]) -> Report:
 def frequent_words(table: Any, job: Job) -> Report:
     """Return the words that are frequent enough, as a result."""
     least = job.options.min_word_count
-    if isinstance(table, corpora.WordTable):
+    if isinstance(table, counting.WordTable):
         words = {word: n for word, n in table.items() if n >= least}
         return Report(pack(words, array("Q", words.values())))
     arrays = table.get(table.handle(), min(least, 2**64 - 1))
@@ -287,7 +294,7 @@ def encode_file(job: Job, item: tuple[File, str]) -> Report:
         given["column"] = column_for([local], options)
         if name.endswith(".npy"):
             corpus = job.tokenizer._corpus(local, None, workers=1, engine=options.engine, **given)
-            n_ids = corpora.encode_corpus(job.tokenizer, corpus, new)
+            n_ids = arrays.encode_corpus(job.tokenizer, corpus, new)
         else:
             n_ids = encode_rows(job, local, new)
     entry |= {"bytes": urls.size_of(target), "ids": n_ids}
@@ -299,12 +306,12 @@ def encode_rows(job: Job, path: str, output: str) -> int:
     """Write a Parquet file with a row of ids for each text; return how many ids there are."""
     pyarrow, parquet = package("pyarrow", output), package("pyarrow.parquet", output)
     tokenizer, options, n_bytes = job.tokenizer, job.options, job.tokenizer._id_bytes
-    begin, end = corpora.border_ids(tokenizer, job.begin, job.end)
+    begin, end = arrays.border_ids(tokenizer, job.begin, job.end)
     tokenizer = tokenizer.ordinary if begin or end else tokenizer
     column = column_for([path], options)
     corpus = tokenizer._corpus(path, None, errors=options.errors, column=column, workers=1)
     encoder = tokenizer._python_encoder() if options.engine == "python" else tokenizer._encoder
-    encode_texts = functools.partial(corpora.encode_leaving_out, encoder, f"u{n_bytes}", options.errors)
+    encode_texts = functools.partial(arrays.encode_leaving_out, encoder, f"u{n_bytes}", options.errors)
     results = corpus.run(encode_texts, True)
     kind = pyarrow.uint16() if n_bytes == 2 else pyarrow.uint32()
     schema = pyarrow.schema([("ids", pyarrow.large_list(kind))])

@@ -1,7 +1,6 @@
-"""The tables with which C scans text, made from the automaton of a pattern.
+"""The automaton as tables for C, and a machine of 16 states, which C follows with vectors.
 
-Read patterns.py first: a row has, for each class and for the end, (the next state, whether a word may end before it);
-state 1 begins a word.
+Gives: fields_of(), the fields of the struct bpe_pattern.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import itertools
 from array import array
 from typing import Any
 
-from bpe_more.patterns import MOST_CLASSES, Rows, merge_states
+from bpe_more.patterns.automaton import Rows, merge_states
+from bpe_more.patterns.parsing import MOST_CLASSES
 
 
 def pairs_to_cut(rows: Rows) -> set[tuple[int, int]]:

@@ -1,43 +1,36 @@
-"""Counting and encoding files, pipes and texts on all cores, with progress; Ctrl-C ends it at any time.
+"""The files or texts of a call, read and worked on by all cores; Ctrl-C ends it at any time.
 
-What a slice is, and where text is cut, is in bpe.py. Here, workers read their parts of files themselves, C counts and
-encodes in threads, and small files share a slice.
+What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves, and small files
+share a slice.
+
+Gives: Corpus, with run() for any work on text, and count(); check_column().
 """
 
 from __future__ import annotations
 
 import codecs
-import collections
 import contextlib
 import errno
 import functools
 import importlib.util
 import itertools
-import operator
 import os
-import re
-import sys
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import bpe
-from bpe_more import choices, inputs, slicing, steps, workers
-from bpe_more.checks import plural, require, warn
-from bpe_more.outputs import check_outputs, file_in_errors, new_files
-from bpe_more.signals import all_delayed
-from bpe_more.steps import Normalizer, after_form
-
-if TYPE_CHECKING:
-    pass
+from bpe_more import choices, outputs, workers
+from bpe_more.corpus import counting, inputs, progress, slicing
+from bpe_more.corpus.counting import WordTable
+from bpe_more.errors import all_delayed, plural, require, warn
+from bpe_more.outputs import file_in_errors
+from bpe_more.patterns.steps import Normalizer, after_form
 
 T = TypeVar("T")
 
+
 SLICE_BYTES_IN_C = 2 << 20  # how much text a thread counts or encodes at a time
 BATCH_BYTES = 256 << 10  # the same for encode_batch, whose texts are already in memory
-LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
-PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
-MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
 SLICE_FILES = 256  # how many small files a slice has at most
 # workers.MOST_WORKERS is the most, also for threads and on all systems (but in a container with a quota of more cores,
 # count() may start more threads).
@@ -92,11 +85,11 @@ class Corpus:
                 self.texts = [texts]
         if any(slicing.is_data(path, options) for path in self.paths):
             with all_delayed():
-                from bpe_more import data  # only now: few calls need it
+                from bpe_more.corpus import data  # only now: few calls need it
             data.check_files(self.paths, options)
         check_column(self.paths, options)
         if options.engine == "c" and not choices.find_engine()[1]:  # else C only learns
-            lacks = lacking_in_c(options.pattern)
+            lacks = choices.lacking_in_c(options.pattern)
             require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
         # 0 for pipes, files in /proc, empty files, and files that have another size than their text
         no_size = [path == "-" or slicing.is_data(path, options) for path in self.paths]
@@ -119,7 +112,7 @@ class Corpus:
             self.paths = [os.fsdecode(path) for path in listed]
             require(self.paths, "no file: the list of paths is empty")
         for path in self.paths:
-            if path not in inputs.STDIN:
+            if path not in outputs.STDIN:
                 os.stat(path)  # a missing file is an error before the first one is read
             files = os.path.join(path, "*.txt")
             require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, files)
@@ -145,7 +138,7 @@ class Corpus:
         # would live on if they weren't closed, here and by those that call run().
         with contextlib.closing(results):
             marked: list[str] = []
-            for part, (n_bytes, result, more) in with_progress(results, self.options.progress, describe):
+            for part, (n_bytes, result, more) in progress.with_progress(results, self.options.progress, describe):
                 self.bytes_read += n_bytes
                 self.n_slices += 1
                 marked += more
@@ -169,7 +162,7 @@ class Corpus:
                 if is_document and self.begin is not None:
                     yield Border(False)
                 if slicing.is_data(path, self.options):
-                    from bpe_more import data
+                    from bpe_more.corpus import data
 
                     yield from data.slices_of_file(path, slice_bytes, self.options)
                 else:
@@ -183,7 +176,7 @@ class Corpus:
         """Tell if a file has rows, each of which is a document."""
         if not slicing.is_data(path, self.options):
             return False
-        from bpe_more import data
+        from bpe_more.corpus import data
 
         return bool(data.kind_of(path, self.options)[0])
 
@@ -192,7 +185,7 @@ class Corpus:
         options = self.options
         form, pattern = after_form(options.pattern)
         counts = WordTable()  # what Python counts
-        engine = scanning_engine(options._replace(pattern=pattern))
+        engine = choices.scanning_engine(options._replace(pattern=pattern))
         if engine:
             table = engine.words(options.special_tokens, pattern)
             # one thread for each 16 MB of text, or for each core if the size isn't known: each thread has its
@@ -201,10 +194,12 @@ class Corpus:
             # one thread collects texts; the smaller their slices are, the sooner the others begin
             slice_bytes = SLICE_BYTES_IN_C if self.paths else slicing.SLICE_BYTES // 2
             normalizer = Normalizer(form, options.special_tokens) if form else None
-            scan = functools.partial(scan_normalized, table, normalizer, options) if normalizer else table.scan_all
+            scan = table.scan_all
+            if normalizer:
+                scan = functools.partial(counting.scan_normalized, table, normalizer, options)
             results = self.run(scan, True, "counting words", slice_bytes, most_workers)
         else:
-            results = self.run(functools.partial(count_texts, options=options), False, "counting words")
+            results = self.run(functools.partial(counting.count_texts, options=options), False, "counting words")
         with contextlib.closing(results):
             for _, more in results:
                 counts.update(more or {})  # None from C, which has counted in its table
@@ -213,19 +208,11 @@ class Corpus:
         return table if engine else counts
 
 
-def scan_normalized(table: Any, normalizer: Normalizer, options: choices.Options, texts: Sequence[bytes]) -> Any:
-    """Count the words of normalized texts in a table of C; return the counts of those that Python splits, or None."""
-    normalized = list(map(normalizer.normalized, texts))
-    table.scan_all([text for text in normalized if text is not None])
-    others = [text for text, result in zip(texts, normalized) if result is None]
-    return count_texts(others, options) if others else None
-
-
 def check_column(paths: Iterable[str], options: choices.Options, is_given: bool = False) -> None:
     """Raise an error for a column that would be ignored, because no file has columns. The default may be."""
     if is_given or options.column not in (None, choices.Options().column):
         with all_delayed():
-            from bpe_more import data
+            from bpe_more.corpus import data
         has_columns = any(data.kind_of(path, options)[0] for path in paths)
         text = "no input has a column {!r:.60}: names must end in {}; standard input is read with --as jsonl"
         require(has_columns, text, options.column, ", ".join(data.KINDS))
@@ -234,8 +221,8 @@ def check_column(paths: Iterable[str], options: choices.Options, is_given: bool 
 def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
     """Cut columns of Arrow into slices."""
     with all_delayed():
-        from bpe_more import data
-    return data.slices_of_arrow(columns, slice_bytes, errors)
+        from bpe_more.corpus import arrow
+    return arrow.slices_of_arrow(columns, slice_bytes, errors)
 
 
 def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
@@ -279,21 +266,6 @@ def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[Sm
         yield SmallFiles(files)
 
 
-def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of the parts of a long text, cut where no word changes."""
-    start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
-    while place + WINDOW_OF_TEXT < len(text) and len(special_tokens) <= MOST_SPECIALS:
-        window = text[place : place + WINDOW_OF_TEXT].encode("utf-8")
-        if cut := slicing.last_cut(window, pattern, special_tokens):
-            end = place + len(window[:cut].decode("utf-8"))
-            yield start, end
-            start, place = end, end + PART_OF_TEXT
-        else:
-            place += step
-            step *= 2  # there may be no place at all
-    yield start, len(text)
-
-
 def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
     """Read the texts of a slice, if it has none; return how many bytes they have, and work(texts).
 
@@ -330,212 +302,6 @@ def read_part(part: slicing.Slice) -> bytes:
     return data
 
 
-class WordTable(collections.Counter[bytes]):
-    """Words and their counts. Tables in C have add(), copy(), which returns a dict, and len() as well."""
-
-    n_bytes = 0  # in words, counting every occurrence
-
-    def add(self, pairs: Iterable[tuple[bytes, int]]) -> None:
-        """Add the counts of words. Raises OverflowError if C's numbers of 64 bits could not hold those of pairs."""
-        n_bytes = self.n_bytes
-        for word, count in pairs:
-            number = operator.index(count)  # a sum of numpy's integers would wrap around
-            self[word] += number
-            n_bytes += len(word) * number
-        self.n_bytes = n_bytes
-        if n_bytes >= 2**63:
-            raise OverflowError("2**63 bytes of words or more, counting every occurrence")
-
-    def totals(self, least: int = 1) -> tuple[int, int, int]:
-        """Return (distinct words, words, bytes in words) of the words that occur at least `least` times."""
-        words = [(word, count) for word, count in self.items() if count >= least]
-        return len(words), sum(count for _, count in words), sum(len(word) * count for word, count in words)
-
-
-def new_table(options: choices.Options) -> Any:
-    """Return an empty table of words: C's, whose pattern is not used, unless C only learns, or is not used."""
-    engine = choices.engine_for(options)
-    return engine.words((), "gpt2") if engine and not engine.only_learns else WordTable()
-
-
-def scanning_engine(options: choices.Options) -> Any:
-    """Return the C engine if it can split text by the pattern of a call, else None."""
-    engine = choices.engine_for(options)
-    return None if engine is None or engine.declines(options.pattern) else engine
-
-
-def lacking_in_c(pattern: Any) -> str:
-    """Return what a pattern has that C can't scan, or "". A normal form doesn't count: Python normalizes first."""
-    engine, _ = choices.find_engine()
-    return engine.declines(after_form(pattern)[1]) if engine else ""
-
-
-
-
-def learn(table: Any, options: choices.Options) -> Iterator[bpe.Learned]:
-    """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
-    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
-    merges = learn_without_progress(table, options)
-    return with_progress(merges, options.progress, learning_progress(merges_wanted))
-
-
-def special_counter(special_tokens: Sequence[str], in_threads: bool) -> Callable[[Sequence[bytes]], int]:
-    """Return a function that counts special tokens in texts: C's, or for other processes one that they can get."""
-    engine = choices.find_engine()[0] if in_threads else None
-    if engine and not engine.only_learns:
-        return engine.special_counter(special_tokens)  # type: ignore[no-any-return]
-    return functools.partial(count_specials, bpe.special_token_finder(tuple(special_tokens)))
-
-
-def count_specials(finder: re.Pattern[str], texts: Sequence[bytes]) -> int:
-    """Count special tokens in texts."""
-    return sum(len(finder.findall(text.decode("utf-8"))) for text in texts)
-
-
-def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes]:
-    """Return the ids of two special tokens as in an array, and b"" for None. Raises ValueError for other tokens."""
-    ids = []
-    for name, token in (("begin", begin), ("end", end)):
-        known = token is None or token in tokenizer.special_ids
-        require(known, "{} must be a special token, not {!r}", name, token)
-        shared = token is not None and token in tokenizer._shared.values()
-        require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
-        n_bytes = 0 if token is None else tokenizer._id_bytes
-        ids.append(tokenizer.special_ids.get(token, 0).to_bytes(n_bytes, sys.byteorder))
-    return ids
-
-
-def encode_and_count(encode_texts: Callable[[Sequence[bytes]], Any], count: Callable[[Sequence[bytes]], int] | None,
-                     texts: Sequence[bytes]) -> tuple[Any, int]:
-    """Encode texts, and count special tokens in them."""
-    return encode_texts(texts), count(texts) if count else 0
-
-
-def encode_leaving_out(encoder: Any, kind: str, errors: str, texts: Sequence[bytes]) -> tuple[bytes, Any, int]:
-    """Encode texts as one array; return (ids, their ends, the number of bytes that errors="replace" has left out)."""
-    left_out: list[int] | None = [] if errors == "replace" else None
-    ids, ends = encoder.encode_texts(texts, kind, left_out)
-    return ids, ends, sum(left_out or ())
-
-
-def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: Sequence[bpe.FilePath] = ()) -> int:
-    """Write the token ids of a corpus into a .npy or .bin file; return how many there are.
-
-    The corpus gets the number of documents, and of the special tokens in them that it names.
-
-    inputs    files besides those of the corpus that the output must not replace
-    """
-    name, id_bytes = os.fspath(output), tokenizer._id_bytes
-    rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
-    require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
-    if name.endswith(".bin") and id_bytes > 2:
-        most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
-        raise ValueError(f"{most}; use a name that ends in .npy")
-    check_outputs([output], [*corpus.paths, *inputs])
-    folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
-    require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
-    begin, end = borders = border_ids(tokenizer, corpus.begin, corpus.end)
-    if any(borders):
-        tokenizer = tokenizer.ordinary
-    in_python = corpus.options.engine == "python"
-    encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
-    encode_texts = functools.partial(encode_leaving_out, encoder, f"u{id_bytes}", corpus.options.errors)
-    in_threads = encoder.in_c
-    count = special_counter(corpus.counted, in_threads) if corpus.counted else None
-    task = functools.partial(encode_and_count, encode_texts, count)
-    results = corpus.run(task, in_threads, "encoding")
-    corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
-    with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
-        header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
-        file.write(header)
-        for part, ((ids, ends, n_left_out), n_specials) in results:
-            corpus.n_left_out += n_left_out
-            corpus.n_specials += n_specials
-            if isinstance(part, Border):
-                ids = borders[part.is_end]
-            elif isinstance(part, SmallFiles) or part.first_text is not None:  # whole files or texts
-                corpus.n_documents += 0 if isinstance(part, SmallFiles) else len(ends)
-                if any(borders):
-                    places = [0, *(place * id_bytes for place in ends)]
-                    ids = b"".join(begin + ids[start:stop] + end for start, stop in itertools.pairwise(places))
-            file.write(ids)
-        n_ids: int = (file.tell() - len(header)) // id_bytes
-        if header:
-            file.seek(0)
-            file.write(bpe.npy_header(id_bytes, n_ids))
-    return n_ids
-
-
-def with_progress(items: Iterable[T], wanted: bool, describe: Callable[[int], str]) -> Iterator[T]:
-    """Pass items on, and print describe(how many) in one line, at most five times a second."""
-    if not wanted:
-        yield from items
-        return
-    shown_at = time.monotonic()
-    try:
-        say_over(describe(0))  # the first item may take a minute
-        for number, item in enumerate(items, 1):
-            yield item
-            if time.monotonic() - shown_at > 0.2:
-                shown_at = time.monotonic()
-                say_over(describe(number))
-    finally:
-        say_over("")
-
-
-def say_over(text: str) -> None:
-    """Print text over the last line of standard error, cut to the width of the terminal."""
-    width = 80
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # not a terminal
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or width
-    say(f"\r{text[: width - 1]}\x1b[K")  # ESC [ K erases the rest of the line
-
-
-def rounded_up(seconds: float) -> str:
-    """Write a time as a whole number: rounded_up(150) -> "3 min"."""
-    if seconds < 100:
-        return f"{int(seconds) + 1} s"
-    return f"{int(seconds / 60) + 1} min" if seconds < 6000 else f"{int(seconds / 3600) + 1} h"
-
-
-def learning_progress(merges_wanted: int) -> Callable[[int], str]:
-    """Return describe(n) for with_progress(): how many merges are made, and how long the rest may take.
-
-    Merges become faster, so the time per merge since an earlier one, among the first half, gives an upper
-    bound. On English, Chinese and code, from a tenth of the merges on, the bound was 1 to 6 times the time that was
-    really left; before that, up to 70 times.
-    """
-    marks = [(0, time.monotonic())]  # (merges made, when), and later again when twice as many are made
-
-    def describe(n: int) -> str:
-        text = f"learning merges: {n:,} of {merges_wanted:,}"
-        now = time.monotonic()
-        if n >= 2 * marks[-1][0]:
-            marks.append((n, now))
-        if 10 * n <= merges_wanted:
-            return f"{text} (the first ones take longest)"
-        made, then = marks[-2]
-        seconds = (now - then) / (n - made) * (merges_wanted - n)
-        return f"{text}, up to {rounded_up(seconds)} left"
-
-    return describe
-
-
-def say(text: str, name: str = "stderr") -> None:
-    """Print to sys.stderr or sys.stdout. A stream that fails is replaced, so that training continues.
-
-    Its replacement has the error as its attribute `error`.
-    """
-    try:
-        stream = getattr(sys, name)
-        stream.write(text)
-        stream.flush()
-    except (OSError, ValueError, AttributeError) as error:
-        replacement: Any = open(os.devnull, "w")  # noqa: SIM115
-        replacement.error = error
-        setattr(sys, name, replacement)
-
-
 
 
 def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[slicing.Slice]:
@@ -567,31 +333,3 @@ def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iter
             n_bytes = 0
     if collected:
         yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
-
-
-def count_texts(texts: Iterable[bytes], options: choices.Options) -> dict[bytes, int]:
-    """Return the count of each word in texts."""
-    counts: collections.Counter[str] = collections.Counter()
-    for utf8 in texts:
-        pieces = bpe.special_token_finder(options.special_tokens).split(utf8.decode("utf-8"))
-        for text in pieces[::2]:  # the others are special tokens
-            counts.update(steps.find_words(text, options.pattern))
-    return {word.encode("utf-8"): count for word, count in counts.items()}
-
-
-def learn_without_progress(table: WordTable, options: choices.Options) -> Iterator[bpe.Learned]:
-    """Learn merges from a table of words, which is used up; yield them with their counts, best first."""
-    merges_wanted = options.vocab_size - 256 - len(options.special_tokens)
-    engine = choices.engine_for(options)
-    learn_with = engine.learn if engine else learn_in_python
-    return learn_with(table, merges_wanted, options.min_frequency, options.min_word_count)
-
-
-def learn_in_python(table: WordTable, merges_wanted: int, min_frequency: int,
-                    min_word_count: int = 1) -> Iterator[bpe.Learned]:
-    """Return the results of learn_merges that are wanted and frequent enough; the table is used up."""
-    words = {word: count for word, count in table.items() if count >= min_word_count}
-    table.clear()  # the learner needs the memory
-    merges = itertools.islice(bpe.learn_from_bytes(words), merges_wanted)
-    # no merge has a higher count than the one before it
-    return itertools.takewhile(lambda merge: merge[2] >= min_frequency, merges)

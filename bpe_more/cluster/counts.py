@@ -12,9 +12,9 @@ from array import array
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from bpe_more import corpora
-from bpe_more.checks import require
-from bpe_more.urls import DIGEST_BYTES, checksum, read
+from bpe_more.cluster.urls import DIGEST_BYTES, checksum, read
+from bpe_more.corpus import counting
+from bpe_more.errors import require
 
 
 def pack(words: Collection[bytes], counts: array[int]) -> bytes:
@@ -46,7 +46,7 @@ def add_part(table: Any, part: bytes | None) -> None:
     """Add what pack() has returned to a table. There is no part after an error, which the driver raises."""
     if part is not None:
         words, lengths, counts = unpack(part)
-        if isinstance(table, corpora.WordTable):
+        if isinstance(table, counting.WordTable):
             places = itertools.pairwise(itertools.accumulate(lengths, initial=0))
             table.add(zip((words[start:end] for start, end in places), counts))
         else:

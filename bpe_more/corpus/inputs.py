@@ -1,6 +1,8 @@
 """Inputs that can't be read as they are: what they are, and the way out.
 
 Files are known by the ends of their names, and by their first bytes; objects by their types.
+
+Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs.
 """
 
 from __future__ import annotations
@@ -9,10 +11,10 @@ import os
 import re
 from typing import Any
 
-from bpe_more import slicing
-from bpe_more.checks import require
+from bpe_more import outputs
+from bpe_more.corpus import slicing
+from bpe_more.errors import require
 
-STDIN = ("-", "-.jsonl")  # names of standard input; the second one is JSON Lines
 WAYS = {
     "gzip": "save it under a name that ends in .gz, or decompress it: gzip -dc FILE | bpe-py - ...",
     "zstd": "save it under a name that ends in .zst, or decompress it: zstd -dc FILE | bpe-py - ...",
@@ -68,7 +70,7 @@ def error(path: str, what: str) -> ValueError:
     way = WAYS[what]
     if re.search(r"\.(jsonl|ndjson|json)\b", path.lower()):
         way = way.replace("| bpe-py - ...", "| bpe-py - ... --as jsonl")
-    return ValueError(f"{'standard input' if path in STDIN else path} is {what}; {way}")
+    return ValueError(f"{'standard input' if path in outputs.STDIN else path} is {what}; {way}")
 
 
 def check_path(path: str) -> None:

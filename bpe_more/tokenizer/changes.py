@@ -1,7 +1,9 @@
 """Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
 
-The methods of models.Tokenizer with these names say what the functions return. docs/extend.md has the
-proof that encode() of an extended model gives what learning has seen.
+The methods of Tokenizer with these names say what the functions return. docs/extend.md has the proof that encode() of
+an extended model gives what learning has seen.
+
+Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn() for the command line.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import bpe
-from bpe_more import choices, corpora, encoders, formats, steps, training
-from bpe_more.checks import is_integer, require, warn
+from bpe_more import choices, training
+from bpe_more.corpus import counting, progress, reading
+from bpe_more.errors import is_integer, require, warn
+from bpe_more.formats import saving, transformers
+from bpe_more.patterns import steps
+from bpe_more.tokenizer import encoders
 
 
 class EncodedWords(NamedTuple):
@@ -103,7 +109,7 @@ def learn(words: EncodedWords, n_tokens: int, options: choices.Options) -> Itera
         in_characters = ("".join(map(chr, word)) for word in words.words())
         wanted = itertools.islice(bpe.learn_merges(in_characters, words.counts, words.tokens), n_tokens)
         merges = itertools.takewhile(lambda merge: merge[2] >= options.min_frequency, wanted)
-    return corpora.with_progress(merges, options.progress, corpora.learning_progress(n_tokens))
+    return progress.with_progress(merges, options.progress, progress.learning_progress(n_tokens))
 
 
 def changed(tokenizer: Any, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], specials: Any = None,
@@ -130,12 +136,12 @@ def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *
     n = sys.maxsize if n_tokens is None and words is not None else n_tokens
     require(is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
     if words is None:
-        corpus = corpora.Corpus(input_path, texts, options)
+        corpus = reading.Corpus(input_path, texts, options)
         table = corpus.count()
         require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
     else:
         require(input_path is None and texts is None, "pass either text or words=..., and not both")
-        table = corpora.new_table(options)
+        table = counting.new_table(options)
         table.add(training.checked_counts(words, ()))
     learned = list(learn(encode_words(tokenizer, table, options), operator.index(n), options))
     if len(learned) < n < sys.maxsize:
@@ -182,8 +188,8 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
         return steps.check_special_tokens(names.get(token, token) for token in tokens)
 
     vocab = dict(tokenizer.vocab) | {special_ids[name]: text.encode("utf-8") for name, text in names.items()}
-    settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *formats.FLAGS)}
-    rest = formats.in_templates(tokenizer._rest, names, {})
+    settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *saving.FLAGS)}
+    rest = transformers.in_templates(tokenizer._rest, names, {})
     return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)
 
 
@@ -202,7 +208,7 @@ def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths =
     require(n is None or n >= least, "vocab_size must be at least {:,}: other tokens stay", least)
     counts: dict[bytes, int] = collections.defaultdict(int)
     if has_text:
-        corpus = corpora.Corpus(input_path, texts, options)
+        corpus = reading.Corpus(input_path, texts, options)
         encoded = encode_words(tokenizer, corpus.count(), options)
         require(corpus.n_slices, "no text: the input is empty, or texts= is an iterator that is used up")
         for word, count in zip(encoded.words(), encoded.counts):
@@ -236,5 +242,5 @@ def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths =
     merges = [pair for pair in tokenizer.merges if b"".join(pair) not in gone]
     unreachable = {new_ids[token_id]: name for token_id, name in tokenizer._unreachable.items()}
     shared = {new_ids[token_id]: name for token_id, name in tokenizer._shared.items()}
-    rest = formats.in_templates(tokenizer._rest, {}, new_ids)
+    rest = transformers.in_templates(tokenizer._rest, {}, new_ids)
     return changed(tokenizer, vocab, merges, rest=rest, unreachable=unreachable, shared=shared)

@@ -1,12 +1,47 @@
-"""Signals that wait until a block is done, and `kill` that ends a run as Ctrl-C does. Uses nothing else of bpe_more."""
+"""Errors, warnings, and signals that wait: what every other file may use.
+
+Gives: require() and package(), whose errors have one line; warn(); all_delayed(), during which no signal interrupts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import os
 import signal
+import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
+
+
+def require(condition: object, message: str, *values: object) -> None:
+    """Raise ValueError if a condition does not hold. The message may have {} for values."""
+    if not condition:
+        raise ValueError(message.format(*values) if values else message)
+
+
+def warn(text: str) -> None:
+    """Warn, with the line of the first caller outside of this file and of bpe_more."""
+    frame: Any = sys._getframe()
+    own = frame.f_code.co_filename
+    folder = os.path.join(os.path.dirname(own), "")
+    level = 1
+    while frame.f_back and (frame.f_code.co_filename == own or frame.f_code.co_filename.startswith(folder)):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(text, stacklevel=level)
+
+
+def is_integer(value: object) -> bool:
+    """Tell if a value is an integer, which may be numpy's. 257.0 and True are equal to integers, but aren't."""
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def plural(n: int, noun: str) -> str:
+    """Count something: plural(1234, "merge") -> "1,234 merges"."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 @contextlib.contextmanager
@@ -60,3 +95,13 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
+
+
+def package(name: str, what: str) -> Any:
+    """Import a package. Raises ImportError with the command that installs it."""
+    try:
+        with all_delayed():
+            return importlib.import_module(name)
+    except ImportError:
+        name = name.partition(".")[0]
+        raise ImportError(f"{what} needs the package {name}: pip install {name}") from None

@@ -1,15 +1,24 @@
-"""Files other than tokenizer.json: byte-level models of Mistral and minbpe, and what files of other kinds are."""
+"""Models of Mistral (tekken.json) and minbpe, and what files of other kinds are.
+
+Gives: read_tekken(), read_minbpe(), model_path(); error_prefix(), which says what a file that can't be read seems to
+be.
+"""
 
 from __future__ import annotations
 
 import binascii
+import contextlib
+import errno
 import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bpe_more.checks import require
-from bpe_more.steps import ONLY_MATCHES, differs_in_oniguruma
+import bpe
+from bpe_more.errors import require
+from bpe_more.formats import transformers
+from bpe_more.patterns.steps import ONLY_MATCHES, differs_in_oniguruma
 
 # ------------------------------
 # Models that load
@@ -123,3 +132,95 @@ BEGINNINGS = {  # {the beginning of a file: what it is}
         "for part in line.split()) for line in open(path)]"
     ),
 }
+
+
+@contextlib.contextmanager
+def error_prefix(path: bpe.FilePath) -> Iterator[None]:
+    """Put a file's name before an error of at most 300 characters, and say what the file seems to be."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        text = str(error)
+        if type(error) is not ValueError:
+            hint = "vocab.json and merges.txt are for Tokenizer.from_files"
+            if os.fspath(path).endswith(("vocab.json", "merges.txt")):
+                hint = "tokenizer.json is for Tokenizer.load"
+            text = f"not a byte-level BPE model ({error!r:.99}); {hint}, .tiktoken files for read_tiktoken"
+        text = looks_like(path) or text
+        text = text if len(text) <= 300 else f"{text[:299]}…"
+        raise ValueError(f"{os.fspath(path)}: {text}") from None
+
+
+def looks_like(path: bpe.FilePath) -> str:
+    """Say what a file that can't be read seems to be, and what to do with it; "" if its beginning doesn't tell."""
+    with open(path, "rb") as file:
+        content = file.read()
+    start = content[:200].strip()
+    if not start:
+        return "the file is empty"
+    if start.startswith(b"version https://git-lfs"):
+        return "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
+    for beginning, what in BEGINNINGS.items():
+        if re.match(beginning, content):
+            return what
+    if re.match(rb"<[!?A-Za-z]", start):
+        return "this looks like a web page, not a model"
+    if found := kind_of_json(transformers.dict_in_file(os.fspath(path))):
+        return found
+    if len(re.findall(rb'</w>(?:"\s*:|\r?\n)', content)) > len(re.findall(rb'"\s*:|\n', content)) / 10:
+        return SUFFIXES
+    if re.match(rb'\{\s*"[0-9]+"\s*:\s*"', start):
+        way = "ids = {token: int(i) for i, token in json.load(open(path)).items()}"
+        way += '; json.dump(ids, open("vocab.json", "w"))'
+        return f"this is {{id: token}}, not {{token: id}}; to convert it: {way}"
+    return pairs_of_ids(content.decode("utf-8", "replace"))
+
+
+PAIRS_OF_IDS = (
+    f"these are pairs of ids, not of tokens; to convert them: {NAMES}"
+    "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
+)
+
+
+def pairs_of_ids(text: str) -> str:
+    """Say so, and how to convert them, if merges are written as ids; else return ""."""
+    # 116 104, or (116, 104), or [[116, 104], ... If these were tokens, another merge would make "116"
+    ids = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
+    made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()
+    if not ids or all(len(token) == 1 or token in made for token in ids.groups()):
+        return ""
+    return PAIRS_OF_IDS
+
+
+RANKS = "{name} has ranks of tiktoken: vocab, merges = read_tiktoken(path)"
+PACKED = "{name} is compressed: decompress it first"
+TWO_FILES = 'Tokenizer.from_files("{other}", "{name}").save(folder) makes it from these two'
+WAYS = {  # {the end of a file's name: what opens it}
+    "merges.txt": TWO_FILES, "vocab.bpe": TWO_FILES, ".tiktoken": RANKS, "tokenizer.model": RANKS,
+    ".json.gz": PACKED, ".json.zst": PACKED, ".gguf": "docs/compatibility.md has the lines that read {name}",
+}  # fmt: skip
+
+
+def way_to_load(folder: bpe.FilePath) -> str:
+    """Say what a folder without tokenizer.json has, and how to load it; "" if that is nothing that is known."""
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".model") and (what := looks_like(os.path.join(folder, name))):
+            return f"; {name}: {what}"
+        for end, way in WAYS.items():
+            if name.endswith(end):
+                return "; " + way.format(name=name, other="encoder.json" if end == "vocab.bpe" else "vocab.json")
+    return ""
+
+
+def model_path(path: bpe.FilePath) -> bpe.FilePath:
+    """Return the path of a tokenizer.json, or of a tekken.json: in a folder, or path. Raises FileNotFoundError."""
+    is_folder = os.path.isdir(path)
+    for file in [os.path.join(path, name) for name in ("tokenizer.json", "tekken.json")] if is_folder else [path]:
+        if os.path.exists(file):
+            return file
+    reason = "No such file or folder (from a hub, download tokenizer.json first)"
+    if is_folder:
+        reason = "No tokenizer.json in this folder" + way_to_load(path)
+    raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))

@@ -1,6 +1,9 @@
-"""Patterns of other programs: in several steps, with a normal form, from strangers, and written for Oniguruma.
+"""Patterns in several steps, with a normal form, from strangers, and written for Oniguruma.
 
-A pattern of bpe.py is one step without a normal form.
+A pattern of bpe.py is one step without a normal form. This file is below the engine and the files of models, which both
+need it.
+
+Gives: check_pattern(), check_special_tokens(), find_words(), places_to_cut(), Normalizer, differs_in_oniguruma().
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from unicodedata import combining, normalize
 import regex
 
 import bpe
-from bpe_more.checks import require
+from bpe_more.errors import require
 
 # Models of other programs may split text in several steps, and normalize it first: such a pattern is a
 # tuple. Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), the first

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import bpe
 from bpe_more import outputs
-from bpe_more.checks import require
-from bpe_more.data import package
+from bpe_more.errors import package, require
 
 # where stores tell that a file has changed
 STAMPS = "ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "blob_id", "created"

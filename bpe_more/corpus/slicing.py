@@ -1,4 +1,7 @@
-"""Slices of text: where a larger text may be cut without changing a word, and pipes in pieces."""
+"""Slices of text: where a larger text may be cut without changing a word, and pipes in pieces.
+
+Gives: Slice, last_cut(), cut_stream(), to_utf8(); apply_to_texts(), which adds the place to an error.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from bpe_more import choices, steps
+from bpe_more import choices
+from bpe_more.patterns import steps
 
 T = TypeVar("T")
+
 
 WINDOW_BYTES = 64 << 10  # how much text is searched for a cut at a time
 

@@ -1,6 +1,8 @@
 """Encoding in Python: by the merges of a tokenizer, after preparing text as models of other programs need it.
 
-The encoder in C, of engine.py, has the same methods.
+The encoder in C, in the folder engine, has the same methods.
+
+Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import bpe
-from bpe_more import formats, steps
-from bpe_more.steps import WHITESPACE, normalize_text, steps_of
+from bpe_more.formats import supported
+from bpe_more.patterns import steps
+from bpe_more.patterns.steps import WHITESPACE, normalize_text, steps_of
 
 
 class Encoder:
@@ -141,7 +144,7 @@ class PreparingEncoder(Encoder):
         specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
         of_pieces = tuple(text for text in tokenizer.special_tokens if text in normalized)
         self.finders = [bpe.special_token_finder(tokens) for tokens in (specials, of_pieces, tokenizer.special_tokens)]
-        self.overlap = any(formats.overlapping(of_pieces, specials))
+        self.overlap = any(supported.overlapping(of_pieces, specials))
         self.lstrip, self.rstrip = set(tokenizer._lstrip), set(tokenizer._rstrip)
         stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
         # an expression, since there may be 100 of them; None if there is none, so that no text is searched

@@ -837,13 +837,18 @@ def test_threads_share_a_tokenizer_and_a_folder(tmp_path):
     assert not list(tmp_path.glob("*.tmp")) and model_in(tmp_path) == ({0: b"a"}, [])
 
 
+def is_of_engine(path):
+    """Whether a file has code that runs between a call of a Tokenizer and C."""
+    return os.path.basename(path) in ("bpe.py", "build_ffi.py") or os.path.join("bpe_more", "engine") in path
+
+
 def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrupts():
     """A handler, or __del__, can run between any two lines; a trace function runs between all of them."""
     tokenizer, text = Tokenizer(*trained(2000), [END]), f"The ferry was late again.{END}"
     expected, interruptions, tracer = tokenizer.encode(text), [], sys.gettrace()
 
     def interrupt(frame, event, argument):
-        if os.path.basename(frame.f_code.co_filename) not in ("bpe.py", "build_ffi.py", "engine.py"):
+        if not is_of_engine(frame.f_code.co_filename):
             return None
         interruptions.append(tokenizer.encode("12345 " * 20))
         return interrupt
@@ -868,7 +873,7 @@ def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_s
 
     def interrupt(frame, event, argument):
         nonlocal left
-        if os.path.basename(frame.f_code.co_filename) not in ("bpe.py", "build_ffi.py", "engine.py"):
+        if not is_of_engine(frame.f_code.co_filename):
             return None
         frame.f_trace_opcodes = True
         left -= event == "opcode"

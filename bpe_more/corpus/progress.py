@@ -12,12 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from bpe_more.corpus import reading
-
 T = TypeVar("T")
 
 
-def with_progress(items: Iterable[reading.T], wanted: bool, describe: Callable[[int], str]) -> Iterator[reading.T]:
+def with_progress(items: Iterable[T], wanted: bool, describe: Callable[[int], str]) -> Iterator[T]:
     """Pass items on, and print describe(how many) in one line, at most five times a second."""
     if not wanted:
         yield from items

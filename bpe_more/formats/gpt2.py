@@ -1,11 +1,14 @@
 """GPT-2's two files, vocab.json and merges.txt, and merges as ids.
 
-Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds and find_merges(), which C finds in tables of tokens.
+Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds and find_merges(), which C finds in tables of tokens;
+paused_collector(), while any model is read.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
+import gc
 import itertools
 import json
 import operator
@@ -155,3 +158,15 @@ def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[
                 hint = "these are not merges of bytes (CLIP's have </w> at the end of words, others @@ inside)"
                 raise ValueError(f"line {number}: no merge makes {token!r}; {hint}")
     return list(pairs.values())
+
+
+@contextlib.contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause the garbage collector, which would look through all tokens and merges again and again as they are made."""
+    was_on = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -2,13 +2,11 @@
 
 Such a file may come from anywhere, so reading it takes time and memory in proportion to its size.
 
-Gives: read_tokenizer_json(), which returns the arguments of Tokenizer; paused_collector().
+Gives: read_tokenizer_json(), which returns the arguments of Tokenizer.
 """
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
 import json
 import re
@@ -23,19 +21,6 @@ from bpe_more.formats import gpt2, kinds, saving, supported, tiktoken
 from bpe_more.formats.gpt2 import MergeIds
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
-
-
-@contextlib.contextmanager
-def paused_collector() -> Iterator[None]:
-    """Pause the garbage collector, which would look through all tokens and merges again and again as they are made."""
-    was_on = gc.isenabled()
-    try:
-        gc.disable()
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
 
 # The expressions in a file that begins like this are for regex, and not for Oniguruma: save() has written it, since no
 # other program ends lines like this.
@@ -88,7 +73,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         half = re.search("[\ud800-\udfff]", written)
         require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
-    settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in saving.FLAGS}
+    settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in supported.FLAGS}
 
     expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
     entries["decoder"] = content.get("decoder") or expected["decoder"]  # a file without one has the same ids

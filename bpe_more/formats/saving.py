@@ -136,14 +136,11 @@ def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> 
     return special_ids
 
 
-FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; in the settings, the tokens that have them
-
-
 def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
                    settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
     content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
-    kept, normalized, lstrip, rstrip = (set(settings.get(name, ())) for name in ("kept", *FLAGS))
+    kept, normalized, lstrip, rstrip = (set(settings.get(name, ())) for name in ("kept", *supported.FLAGS))
     for token in content["added_tokens"]:
         text = token["content"]
         token["special"], token["normalized"] = text not in kept, text in normalized

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from bpe_more.formats import saving, transformers
+from bpe_more.formats import transformers
 from bpe_more.patterns.steps import differs_in_oniguruma, normalize_text
 
 # A tokenizer.json of another program is compared with what save() would write for its tokens and its steps. A
@@ -20,6 +20,7 @@ from bpe_more.patterns.steps import differs_in_oniguruma, normalize_text
 # memory in proportion to its size.
 # HARMLESS matches the names of these entries, as differences() gives them.
 HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
+FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; in the settings, the tokens that have them
 MOST_LEVELS = 126  # of lists and dicts in them; tokenizers opens no more
 
 
@@ -94,7 +95,7 @@ def is_deep(tree: Any) -> bool:
 
 def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any], form: Any) -> Iterator[str]:
     """Yield a reason for each added token that the package tokenizers could find elsewhere than we do."""
-    normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in saving.FLAGS)
+    normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
     # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
     # first searches the whole text for tokens that are not normalized. We do so only with a normal
     # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)

@@ -15,7 +15,7 @@ from typing import Any
 import bpe
 from bpe_more import choices
 from bpe_more.errors import all_delayed, is_integer, require
-from bpe_more.formats import huggingface, kinds
+from bpe_more.formats import gpt2, kinds
 from bpe_more.formats.gpt2 import MergeIds, WordsFirst
 
 
@@ -33,7 +33,7 @@ def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Mod
     merge_ids = MergeIds(splits_of(vocab))
     token_of = in_list(vocab).__getitem__
     lefts, rights = (map(token_of, merge_ids.numbers[part::3]) for part in range(2))
-    with huggingface.paused_collector():
+    with gpt2.paused_collector():
         merges = WordsFirst(zip(lefts, rights))
     merges.known = vocab.copy(), merges[:], merge_ids  # copies, since the caller may change both
     return vocab, merges

@@ -128,7 +128,7 @@ class Tokenizer(Vocabulary):
         around text.
         """
         path = kinds.model_path(path)
-        with open(path, "rb") as file, kinds.error_prefix(path), huggingface.paused_collector():
+        with open(path, "rb") as file, kinds.error_prefix(path), gpt2.paused_collector():
             model, settings = huggingface.read_tokenizer_json(file.read())
             return cls(*model, **settings)
 
@@ -141,7 +141,7 @@ class Tokenizer(Vocabulary):
         gets a new id. It may have the bytes of another token, as "  " beside "ĠĠ".
         """
         specials = steps.check_special_tokens(special_tokens)
-        with open(vocab_filepath, "rb") as file, kinds.error_prefix(vocab_filepath), huggingface.paused_collector():
+        with open(vocab_filepath, "rb") as file, kinds.error_prefix(vocab_filepath), gpt2.paused_collector():
             names, vocab = gpt2.read_vocab(file.read(), specials)
             ids_of(without_second_ids(vocab, specials, ())[0])  # called for its errors, which should name this file
         with open(merges_filepath, encoding="utf-8-sig") as file, kinds.error_prefix(merges_filepath):

@@ -24,7 +24,7 @@ import bpe
 from bpe_more import choices, training
 from bpe_more.corpus import counting, progress, reading
 from bpe_more.errors import is_integer, require, warn
-from bpe_more.formats import saving, transformers
+from bpe_more.formats import supported, transformers
 from bpe_more.patterns import steps
 from bpe_more.tokenizer import encoders
 
@@ -188,7 +188,7 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
         return steps.check_special_tokens(names.get(token, token) for token in tokens)
 
     vocab = dict(tokenizer.vocab) | {special_ids[name]: text.encode("utf-8") for name, text in names.items()}
-    settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *saving.FLAGS)}
+    settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *supported.FLAGS)}
     rest = transformers.in_templates(tokenizer._rest, names, {})
     return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)
 

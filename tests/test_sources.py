@@ -7,6 +7,7 @@ import pytest
 import imports
 from test_bpe import HERE
 
+
 @pytest.fixture(autouse=True)
 def in_both_engines():
     """Replace the fixture of the folder: no engine takes part."""

@@ -2,7 +2,7 @@
 
 `python build_ffi.py` compiles bpe_fast.c, and the C files of the folder bpe_more if it is here, into a module next to
 this file. It requires a C compiler and `pip install regex cffi setuptools`. bpe.py calls load_engine(), which returns
-an Engine, or raises ImportError. This one learns; that of bpe_more/engine.py also finds words, and encodes.
+an Engine, or raises ImportError. This one learns; that of bpe_more/engine also finds words, and encodes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Engine:
         merges = engine.learn(words, merges_wanted)                       an iterator; a table is used up by it
         ids = engine.encoder(tokenizer).encode(text)                      a list of ids
 
-    This class has learn() alone. The one of bpe_more/engine.py, which is used if it was built in, also has the others:
+    This class has learn() alone. The one of bpe_more/engine, which is used if it was built in, also has the others:
     only_learns is "" there, and declines() says why it can't scan a pattern.
     """
 
@@ -173,7 +173,7 @@ NEEDS = "this requires a C compiler and `pip install regex cffi setuptools` (bpe
 def c_files() -> list[str]:
     """Return the names of the C files, each after those that it uses."""
     more = more_to_build()
-    return ["bpe_fast.c", *(f"bpe_more/{name}" for name in (more.C_FILES if more else ()))]
+    return ["bpe_fast.c", *(f"bpe_more/engine/{name}" for name in (more.C_FILES if more else ()))]
 
 
 def more_to_build() -> Any:

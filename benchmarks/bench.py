@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from encoders import CAN_ENCODE, ENCODERS, END, SLOW_ENCODERS, pieces, save_model
 
 import bpe
-from bpe_more.steps import TIKTOKEN_CL100K
+from bpe_more.patterns.steps import TIKTOKEN_CL100K
 
 PART = 32_000_000  # bytes of the corpus that are encoded on one core
 SMALL = 3_000_000  # ... by the slow tools

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import bpe
-from bpe_more.steps import TIKTOKEN_CL100K
+from bpe_more.patterns.steps import TIKTOKEN_CL100K
 
 END = "<|endoftext|>"
 KNOWN = "known.json"  # tokenizer.json with the pattern spelled as the tools know it

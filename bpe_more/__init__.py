@@ -1,32 +1,20 @@
 """Byte-pair encoding for real work: all options, data, clusters, and models of other programs, on top of bpe.py.
 
-What bpe.py accepts, this package accepts, with the same result. Its files, each of which uses only earlier ones:
+What bpe.py accepts, this package accepts, with the same result. Its rooms, each of which uses only those after it:
 
-    signals     signals that wait until a block is done
-    workers     tasks in threads or processes
-    checks      errors and warnings
-    patterns    a pattern as an automaton
-    machine     the automaton as tables for C, and a machine that is faster
-    engine      the engine in C with tables of words and encoders
-    steps       patterns in several steps, and limits for patterns of strangers
-    choices     what a user can choose, and how it is checked
-    slicing     where text may be cut
-    inputs      inputs that can't be read as they are
-    outputs     files that are whole or not there
-    data        columns of Arrow, Parquet, JSON Lines, and compressed files
-    corpora     counting and encoding on all cores, with progress
-    training    train_bpe, count_words and train_from_counts
-    kinds       models of Mistral and minbpe, and what other files are
-    formats     files of other programs: tokenizer.json, .tiktoken, transformers' settings
-    encoders    encoding in Python
-    changes     more tokens from new text, other names for special tokens, fewer tokens
-    models      the class Tokenizer
-    explain     --show, --explain and --compare
-    urls        files of this machine, and those that URLs name
-    tasks       tasks on the workers of Dask, Ray and Spark, or in processes of this machine
-    counts      counts of words as bytes, and files of them
-    cluster     training and encoding on a cluster
-    command     the command line
+    command       the command line
+    cluster       training and encoding on a cluster
+    explain       --show, --explain and --compare
+    tokenizer     the class Tokenizer, its encoders in Python, and changes of a model
+    training      train_bpe, count_words and train_from_counts
+    corpus        files, pipes, texts and columns, counted and encoded on all cores
+    formats       files of models, those of other programs, too
+    choices       what a user can choose, how it is checked, and the engine that it means
+    engine        the engine in C with tables of words and encoders
+    patterns      how text is split into words, as regex does it, and as tables for C
+    outputs       files that are whole or not there
+    workers       tasks in threads or processes
+    errors        errors, warnings, and signals that wait
 """
 
 from __future__ import annotations
@@ -36,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bpe import PATTERNS, find_engine
     from bpe_more.command import main
-    from bpe_more.formats import read_tiktoken
-    from bpe_more.models import Tokenizer
-    from bpe_more.steps import find_words
+    from bpe_more.formats.tiktoken import read_tiktoken
+    from bpe_more.patterns.steps import find_words
+    from bpe_more.tokenizer import Tokenizer
     from bpe_more.training import count_words, train_bpe, train_from_counts
 
 __all__ = [
@@ -47,8 +35,8 @@ __all__ = [
 ]  # fmt: skip
 
 HOMES = {
-    "PATTERNS": "bpe", "find_engine": "bpe", "Tokenizer": "bpe_more.models", "count_words": "bpe_more.training",
-    "find_words": "bpe_more.steps", "main": "bpe_more.command", "read_tiktoken": "bpe_more.formats",
+    "PATTERNS": "bpe", "find_engine": "bpe", "Tokenizer": "bpe_more.tokenizer", "count_words": "bpe_more.training",
+    "find_words": "bpe_more.patterns.steps", "main": "bpe_more.command", "read_tiktoken": "bpe_more.formats.tiktoken",
     "train_bpe": "bpe_more.training", "train_from_counts": "bpe_more.training",
 }  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""What a user can choose in a call, and how it is checked; and the engine that it means."""
+"""What a user can choose in a call, how it is checked, and the engine that it means.
+
+Gives: Options, whose checked() is the one place for such checks; find_engine() and scanning_engine().
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ import sys
 from typing import Any, Literal, NamedTuple, get_args
 
 import bpe
-from bpe_more import steps
-from bpe_more.checks import is_integer, plural, require
-from bpe_more.signals import all_delayed
+from bpe_more.errors import all_delayed, is_integer, plural, require
+from bpe_more.patterns import steps
+from bpe_more.patterns.steps import after_form
 
 Errors = Literal["strict", "replace"]
 
@@ -65,3 +68,15 @@ def find_engine() -> tuple[Any, str]:
     """Return what bpe.find_engine does; signals wait: a handler's exception would be why there is no engine."""
     with all_delayed():
         return bpe.find_engine()
+
+
+def scanning_engine(options: Options) -> Any:
+    """Return the C engine if it can split text by the pattern of a call, else None."""
+    engine = engine_for(options)
+    return None if engine is None or engine.declines(options.pattern) else engine
+
+
+def lacking_in_c(pattern: Any) -> str:
+    """Return what a pattern has that C can't scan, or "". A normal form doesn't count: Python normalizes first."""
+    engine, _ = find_engine()
+    return engine.declines(after_form(pattern)[1]) if engine else ""

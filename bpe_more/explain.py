@@ -1,4 +1,7 @@
-"""Reasons for merges, for teachers and for people who wrote a trainer: --show, --explain and --compare."""
+"""Reasons for merges, for teachers and for people who wrote a trainer: --show, --explain and --compare.
+
+Gives: show(), explain() and compare(), one for each of these options; visible(), which protects the terminal.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import bpe
-from bpe_more import formats, models
-from bpe_more.checks import plural, require
-from bpe_more.corpora import say
+from bpe_more.corpus.progress import say
+from bpe_more.errors import plural, require
+from bpe_more.formats import gpt2, kinds
+from bpe_more.tokenizer import Tokenizer
 
 
-def show(text: str, tokenizer: models.Tokenizer) -> None:
+def show(text: str, tokenizer: Tokenizer) -> None:
     """Print text with its tokens set apart, their ids, and how many bytes per token that is."""
     ids = tokenizer.encode(text)
     tokens = [tokenizer.vocab[token_id] for token_id in ids]
@@ -160,23 +164,23 @@ def usual_cause(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int], counts:
 
 def read_pairs(path: str) -> tuple[str, list[bpe.Pair]]:
     """Return the kind of a file ("in JSON"), and its merges. JSON is [["t", "h"], ...]."""
-    with open(path, encoding="utf-8-sig") as file, formats.error_prefix(path):
+    with open(path, encoding="utf-8-sig") as file, kinds.error_prefix(path):
         text = file.read()
-        reason = formats.pairs_of_ids(text)
+        reason = kinds.pairs_of_ids(text)
         require(not reason, "{}", reason)
         kind = "with #version" if text.startswith("#version") else "without #version"
         if path.endswith(".json"):
             listed = json.loads(text)
             are_tokens = not any(isinstance(part, int) for pair in listed for part in pair)
-            require(are_tokens, "{}", formats.PAIRS_OF_IDS)  # also [[1, 2]], which could be tokens in a text
+            require(are_tokens, "{}", kinds.PAIRS_OF_IDS)  # also [[1, 2]], which could be tokens in a text
             kind, text = "in JSON", "\n".join(map(" ".join, listed))
     # Merges of bytes make "</w>" of parts: the first line that has it has a space inside it, as in
     # `</ w>`. In a file of subword-nmt it is whole, as in `e s</w>`.
     line = next((line for line in text.split("\n") if bpe.END_OF_WORD in line.replace(" ", "")), "")
     of_bytes = bpe.END_OF_WORD not in line
     require(of_bytes, "{}: merges of characters, as subword-nmt makes: {!r:.99}", path, line)
-    with formats.error_prefix(path):
-        pairs = formats.read_merges(text)
+    with kinds.error_prefix(path):
+        pairs = gpt2.read_merges(text)
         require(pairs, "there are no merges in it")
         # characters that stand for no byte are an error
         tokens = {name: codecs.charmap_encode(name, "strict", bpe.BYTE_OF)[0] for name in itertools.chain(*pairs)}

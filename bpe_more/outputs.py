@@ -1,6 +1,7 @@
 """Files that are whole or not there: after signals, on full disks, on mounts, for two runs that save at once.
 
-write_files() has the place of the one in bpe.py. Other outputs, such as arrays of token ids, use new_files() itself.
+Gives: write_files() for a model, in place of the one in bpe.py; new_files() for other outputs, such as arrays of token
+ids; check_outputs().
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 import bpe
-from bpe_more.checks import require
-from bpe_more.inputs import STDIN
-from bpe_more.signals import all_delayed
+from bpe_more.errors import all_delayed, require
+
+STDIN = ("-", "-.jsonl")  # names of standard input; the second one is JSON Lines
 
 LOCK_SECONDS = 5  # how long a run waits for another one that saves in the same folder
 

@@ -1,4 +1,7 @@
-"""Training with all options: train_bpe, and its two halves, count_words and train_from_counts."""
+"""Training with all options: train_bpe, and its two halves, count_words and train_from_counts.
+
+Gives: these three, which are public; learn_model() for a table of words, and checked_counts() for counts of others.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import bpe
-from bpe_more import choices, corpora
-from bpe_more.checks import warn
+from bpe_more import choices
+from bpe_more.corpus import counting, reading
+from bpe_more.errors import warn
 
 
 def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, special_tokens: bpe.Strings = None, *,
@@ -43,7 +47,7 @@ def train_bpe(input_path: bpe.Paths = None, vocab_size: int | None = None, speci
     """
     options = choices.Options(special_tokens, pattern, errors, workers, engine, progress, vocab_size, min_word_count,
                       min_frequency, column).checked()
-    return learn_model(corpora.Corpus(input_path, texts, options).count(), options)
+    return learn_model(reading.Corpus(input_path, texts, options).count(), options)
 
 
 def count_words(paths: bpe.Paths = None, special_tokens: bpe.Strings = None, *, texts: bpe.Strings = None,
@@ -56,7 +60,7 @@ def count_words(paths: bpe.Paths = None, special_tokens: bpe.Strings = None, *, 
     {b'hi': 1, b' hi': 1}
     """
     options = choices.Options(special_tokens, pattern, errors, workers, engine, progress, column=column).checked()
-    return dict(corpora.Corpus(paths, texts, options).count().copy())  # a table in C isn't a mapping, but has copy()
+    return dict(reading.Corpus(paths, texts, options).count().copy())  # a table in C isn't a mapping, but has copy()
 
 
 def train_from_counts(words: bpe.Counts | Iterable[tuple[bytes, int]], vocab_size: int,
@@ -73,7 +77,7 @@ def train_from_counts(words: bpe.Counts | Iterable[tuple[bytes, int]], vocab_siz
     """
     options = choices.Options(special_tokens, engine=engine, progress=progress, vocab_size=vocab_size,
                       min_word_count=min_word_count, min_frequency=min_frequency).checked()
-    table = corpora.new_table(options)
+    table = counting.new_table(options)
     table.add(checked_counts(words, options.special_tokens))
     return learn_model(table, options)
 
@@ -108,9 +112,9 @@ def check_word_has_count(pair: object) -> None:
         raise TypeError(f"{pair!r:.60} is not a pair (word, count): {way}")
 
 
-def learn_model(table: corpora.WordTable, options: choices.Options) -> bpe.Model:
+def learn_model(table: counting.WordTable, options: choices.Options) -> bpe.Model:
     """Return (vocab, merges) for a table of words; warn if there are fewer tokens than requested."""
-    vocab, merges = model_of(corpora.learn(table, options), options)
+    vocab, merges = model_of(counting.learn(table, options), options)
     if len(vocab) < options.vocab_size:
         text = f"{len(vocab):,} tokens, not {options.vocab_size:,}: no other pair has a count of"
         warn(f"{text} {options.min_frequency} or more")

@@ -1,7 +1,8 @@
 """Tasks in threads or processes of this machine: results come in order, and Ctrl-C ends them at any time.
 
-If the system refuses a pool, this thread runs the tasks: the result is the same. The engine in C uses this file, too,
-so it uses nothing but signals.
+If the system refuses a pool, this thread runs the tasks: the result is the same. The engine in C uses this file, too.
+
+Gives: run_tasks(), in_threads(), count_cores(); pools for the cluster's local engine.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bpe_more.signals import all_delayed
+from bpe_more.errors import all_delayed
 
 if TYPE_CHECKING:
     import concurrent.futures
 
 T = TypeVar("T")
+
 
 MOST_WORKERS = 61  # on Windows, a pool of processes can't be larger
 
@@ -213,3 +215,10 @@ def run_in_worker(part: Any) -> Any:
         return Worker.task(part)
     finally:
         Worker.busy = False
+
+
+def in_threads(task: Any, items: Iterator[Any], n_threads: int) -> Generator[Any, None, None]:
+    """Yield task(item) for each item, in order, from threads."""
+    with contextlib.closing(run_tasks(task, items, True, n_threads)) as results:
+        for _, result in results:
+            yield result

@@ -26,7 +26,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(HERE))
 
 import bpe  # noqa: E402
-from bpe_more import changes, choices, corpora, models, steps, training  # noqa: E402
+from bpe_more import choices, training  # noqa: E402
+from bpe_more.corpus import counting  # noqa: E402
+from bpe_more.patterns import steps  # noqa: E402
+from bpe_more.tokenizer import Tokenizer, changes  # noqa: E402
 
 LETTERS = ["ab", "abc", "aé字", "ab\u0301e", "ﬁa①b", "the low"]
 SPECIALS = [[], ["<|end|>"], ["ab", "<a>"], ["abab", "ba"], ["字a"]]
@@ -129,7 +132,7 @@ def random_model(rng):
     ordered = sorted(tokens, key=lambda token: (len(token), token)) if rng.random() < 0.5 else list(tokens)
     settings = {"kept": specials[-1:], "normalized": normalized, "ignore_merges": rng.random() < 0.3}
     vocab = dict(zip(numbers, ordered))
-    return models.Tokenizer(vocab, tuple(merges), specials, pattern, **settings), letters
+    return Tokenizer(vocab, tuple(merges), specials, pattern, **settings), letters
 
 
 # --- comparing -------------------------------------------------------------------------------------------------------
@@ -161,7 +164,7 @@ def check_extension(rng, engines=("python", "c")):
     news = []
     for engine in engines:
         options = old._options._replace(engine=engine, min_frequency=least)
-        encoded = changes.encode_words(old, corpora.WordTable(words), options)
+        encoded = changes.encode_words(old, counting.WordTable(words), options)
         assert list(changes.learn(encoded, n, options)) == expected, f"{engine}: other merges, or counts"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -204,7 +207,7 @@ def without_the_rule(old, stays_whole, words, n, least):
     following = itertools.count(max(old.vocab) + 1)
     new = {left + right: next(following) for left, right, _, _ in learned if left + right not in old.ids}
     try:
-        models.Tokenizer({**old.vocab, **{i: token for token, i in new.items()}}, tuple(merges), old.special_tokens)
+        Tokenizer({**old.vocab, **{i: token for token, i in new.items()}}, tuple(merges), old.special_tokens)
     except ValueError:
         return "refused"
     same = all(stays_whole(word) or encode_by_rank(word, merges) == parts for word, parts in state.items())
@@ -221,7 +224,7 @@ def compare_with_tokenizers(rng, new):
         except ValueError:  # special tokens that look like bytes
             return None
         theirs = tokenizers.Tokenizer.from_file(f"{folder}/tokenizer.json")
-        again = models.Tokenizer.load(folder)
+        again = Tokenizer.load(folder)
     texts = [random_text(rng, "abcé字 e\u0301ﬁthlow", 40) for _ in range(10)]
     assert again.encode_batch(texts) == new.encode_batch(texts)
     return sum(theirs.encode(text, add_special_tokens=False).ids != new.encode(text) for text in texts)

@@ -22,7 +22,8 @@ from test_bpe import BUILD_ERRORS, CORPUS, END, ROOT, TEXTBOOK, WHY_NO_C, C, nee
 # isort: split
 import bpe
 import bpe_more
-from bpe_more import choices, command, corpora, slicing
+from bpe_more import choices, command
+from bpe_more.corpus import reading, slicing
 
 # `python -m bpe_more` works in any folder
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -83,7 +84,7 @@ def cut(monkeypatch):
 
     def call(slice_bytes, window_bytes=None):
         monkeypatch.setattr(slicing, "SLICE_BYTES", slice_bytes)
-        monkeypatch.setattr(corpora, "SLICE_BYTES_IN_C", slice_bytes)
+        monkeypatch.setattr(reading, "SLICE_BYTES_IN_C", slice_bytes)
         monkeypatch.setattr(slicing, "WINDOW_BYTES", window_bytes or min(max(slice_bytes, 50), 64 << 10))
 
     return call

@@ -1,4 +1,4 @@
-"""Tests of bpe_more/changes.py: extending, renaming, pruning, and the sources of embeddings.
+"""Tests of bpe_more/tokenizer/changes.py: extending, renaming, pruning, and the sources of embeddings.
 
 fuzz_changes.py has the oracle, and does more of the same: `python tests/fuzz_changes.py 10000`.
 """
@@ -15,7 +15,10 @@ import pytest
 
 import bpe
 import fuzz_changes
-from bpe_more import choices, formats, models, steps, training
+from bpe_more import choices, training
+from bpe_more.formats.transformers import in_templates
+from bpe_more.patterns import steps
+from bpe_more.tokenizer import Tokenizer
 from fuzz_changes import check_extension, encode_by_rank, extend_by_definition
 from test_bpe import END, FIXTURE, HERE, PART, need
 
@@ -23,7 +26,7 @@ TEXT = FIXTURE[:40_000]
 
 
 def trained(size, specials=(END,)):
-    return models.Tokenizer.train(texts=[TEXT], vocab_size=size, special_tokens=specials)
+    return Tokenizer.train(texts=[TEXT], vocab_size=size, special_tokens=specials)
 
 
 def merged(tokenizer):
@@ -57,7 +60,7 @@ def test_extended_models_have_the_same_ids_in_tokenizers(trial):
 def by_hand():
     """Merges of bytes: a b, ab c; the token `bc` is made by none; `xbc` is made of it."""
     tokens = [b"ab", b"abc", b"bc", b"xbc"]
-    return models.Tokenizer(dict(enumerate([*bpe.BYTES, *tokens])), ((b"a", b"b"), (b"ab", b"c"), (b"x", b"bc")), [END])
+    return Tokenizer(dict(enumerate([*bpe.BYTES, *tokens])), ((b"a", b"b"), (b"ab", b"c"), (b"x", b"bc")), [END])
 
 
 def test_a_pair_with_the_bytes_of_an_old_token_is_never_merged():
@@ -74,7 +77,7 @@ def test_a_pair_with_the_bytes_of_an_old_token_is_never_merged():
 def test_words_that_stay_divided_do_not_hide_the_others():
     """One merge is wanted of two words. The first one can have none, and C's threshold expects one there."""
     specials = ["ab"]
-    old = models.Tokenizer(dict(enumerate(bpe.BYTES)), (), specials, pattern=r"[\s\S]+")
+    old = Tokenizer(dict(enumerate(bpe.BYTES)), (), specials, pattern=r"[\s\S]+")
     assert old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=1).merges == [(b"c", b"d")]
     assert old.extend(words={b"ab": 9, b"cd": 2, b"ef": 1}, n_tokens=2).merges == [(b"c", b"d"), (b"e", b"f")]
     with pytest.warns(UserWarning, match="2 new tokens, not 3: no other pair has a count of 1 or more"):
@@ -83,15 +86,15 @@ def test_words_that_stay_divided_do_not_hide_the_others():
 
 def test_words_that_are_tokens_stay_whole_if_the_model_keeps_them_whole():
     vocab = dict(enumerate([*bpe.BYTES, b"abc"]))
-    whole = models.Tokenizer(vocab, (), ignore_merges=True)
+    whole = Tokenizer(vocab, (), ignore_merges=True)
     assert whole.extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"c", b"d")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert models.Tokenizer(vocab, ()).extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"b", b"c")]
+        assert Tokenizer(vocab, ()).extend(words={b"abc": 5, b"abcd": 1}, n_tokens=1).merges == [(b"b", b"c")]
 
 
 def test_ids_follow_the_greatest_one_and_special_tokens_count():
-    old = models.Tokenizer({**dict(enumerate(bpe.BYTES)), 1000: b"ab"}, [(b"a", b"b")], ["<s>"])
+    old = Tokenizer({**dict(enumerate(bpe.BYTES)), 1000: b"ab"}, [(b"a", b"b")], ["<s>"])
     new = old.extend(texts=["abc abc xy"], n_tokens=2)
     assert old.special_ids == new.special_ids == {"<s>": 1001}
     assert new.vocab.items() - old.vocab.items() == {(1002, b"abc"), (1003, b"xy")}  # x is greater than the space
@@ -145,7 +148,7 @@ def test_words_without_counts_are_an_error_that_says_how_to_count_them(words):
 def test_tokens_of_another_model_are_learned_even_parts_of_characters():
     """Two vocabularies become one: each token of the second is a token then, though many are no UTF-8."""
     old = trained(400)
-    other = models.Tokenizer.train(texts=["字典の文字 словарь" * 3 + PART], vocab_size=600)
+    other = Tokenizer.train(texts=["字典の文字 словарь" * 3 + PART], vocab_size=600)
     assert any(b"\x80" <= token[:1] < b"\xc0" for token in merged(other))
     new = old.extend(words=dict.fromkeys(other.ids, 1))
     assert set(other.ids) <= set(new.ids) and new.merges[: len(old.merges)] == old.merges
@@ -155,7 +158,7 @@ def test_tokens_of_another_model_are_learned_even_parts_of_characters():
 
 
 def test_a_byte_without_a_token_is_an_error_that_names_the_word():
-    old = models.Tokenizer({0: b"a", 1: b"b"}, [])
+    old = Tokenizer({0: b"a", 1: b"b"}, [])
     for word in (b"abc", b"ab\xff"):
         with pytest.raises(ValueError, match="no token for"):
             old.extend(words={word: 1})
@@ -166,18 +169,18 @@ def test_a_model_of_another_program_keeps_its_settings(tmp_path):
     template = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
                 "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [256], "tokens": ["<s>"]}}}  # fmt: skip
     vocab = dict(enumerate([*bpe.BYTES, b"<s>", b"<keep>", b"<norm>", b"ab"]))
-    old = models.Tokenizer(vocab, ((b"a", b"b"),), ["<s>", "<keep>", "<norm>"], ("NFC", "gpt2"), kept=["<keep>"],
+    old = Tokenizer(vocab, ((b"a", b"b"),), ["<s>", "<keep>", "<norm>"], ("NFC", "gpt2"), kept=["<keep>"],
                            normalized=["<norm>"], rest={"post_processor": template}, ignore_merges=True)  # fmt: skip
     with pytest.warns(UserWarning, match="no other pair"):
         new = old.extend(texts=["abcd é e\u0301"], n_tokens=50)
     assert new._settings() == old._settings() and new.pattern == old.pattern and "é".encode() in new.ids
     new.save(tmp_path)
-    again = models.Tokenizer.load(tmp_path)
+    again = Tokenizer.load(tmp_path)
     assert (again.vocab, again.merges, again._settings()) == (new.vocab, new.merges, new._settings())
 
 
 def test_beyond_two_to_the_sixteen_ids_arrays_have_32_bits():
-    old = models.Tokenizer({**dict(enumerate(bpe.BYTES)), 2**16 - 2: b"xy"}, [(b"x", b"y")])
+    old = Tokenizer({**dict(enumerate(bpe.BYTES)), 2**16 - 2: b"xy"}, [(b"x", b"y")])
     assert old._id_bytes == 2 and old.extend(texts=["aabb"], n_tokens=1)._id_bytes == 2
     assert old.extend(texts=["aabb"], n_tokens=2)._id_bytes == 4
 
@@ -202,13 +205,13 @@ def test_sources_after_other_changes():
     assert pruned.sources(old) == {i: [old.special_ids.get(t.decode("utf-8", "ignore"), old.ids[t])] for i, t in pruned.vocab.items()}
     more = old.with_special_tokens(["<|user|>"])
     assert more.sources(old)[500] == old.encode_ordinary("<|user|>")
-    known = models.Tokenizer({**old.vocab, 500: b"<|user|>"}, tuple(old.merges), old.special_tokens)  # a token, but not special
+    known = Tokenizer({**old.vocab, 500: b"<|user|>"}, tuple(old.merges), old.special_tokens)  # a token, but not special
     assert known.with_special_tokens(["<|user|>"]).sources(known) == {token_id: [token_id] for token_id in known.vocab}
     renamed = old.rename_special_tokens({"<|r|>": "<|user|>"})
     assert renamed.sources(old) == {token_id: [token_id] for token_id in old.vocab}
     for names in ({END: "<|r|>", "<|r|>": END}, {END: "<|r|>", "<|r|>": "<|s|>"}):
         assert old.rename_special_tokens(names).sources(old) == {token_id: [token_id] for token_id in old.vocab}
-    small = models.Tokenizer({**{i: bytes([i]) for i in range(256)}, 256: b"ab", 257: b"cd", 258: b"ef"},
+    small = Tokenizer({**{i: bytes([i]) for i in range(256)}, 256: b"ab", 257: b"cd", 258: b"ef"},
                           [(b"a", b"b"), (b"c", b"d"), (b"e", b"f")], ["<e>"])  # fmt: skip
     both = small.prune(259).with_special_tokens(["<u>"])
     assert both.special_ids == {"<e>": 258, "<u>": 259} and both.sources(small)[258] == [259]
@@ -216,7 +219,7 @@ def test_sources_after_other_changes():
     with pytest.raises(ValueError, match="is of another model"):
         by_hand().sources(old)
     vocab = {**{i: bytes([i]) for i in range(256)}, 256: b"ab", 257: "字".encode(), 258: b"c"}
-    unreachable = models.Tokenizer(vocab, ((b"a", b"b"),), unreachable={257: "字", 258: "c字"})  # a copy of "c", too
+    unreachable = Tokenizer(vocab, ((b"a", b"b"),), unreachable={257: "字", 258: "c字"})  # a copy of "c", too
     for new in (unreachable.extend(words={b"abab": 1}), unreachable.with_special_tokens(["<u>"])):
         assert [new.sources(unreachable)[i] for i in (99, 257, 258)] == [[99], [257], [258]]
     assert [unreachable.prune(258).sources(unreachable)[i] for i in (256, 257)] == [[257], [258]]
@@ -282,7 +285,7 @@ def test_a_token_with_two_names_keeps_both_when_others_go(tmp_path):
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     content["model"]["vocab"] |= {"\u00e2\u0138\u0123a": 300, "\u2581a": 301}  # both are the bytes of U+2581 and a
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    tokenizer = models.Tokenizer.load(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path)
     pruned = tokenizer.prune(290)
     assert len(pruned) == 290 and pruned.encode(PART) == trained(289, [END]).encode(PART)
     pruned.save(tmp_path / "pruned")
@@ -311,7 +314,7 @@ def with_processor(processor):
     merges = (b"a", b"b"), (b"c", b"d"), (b"ab", b"cd")
     rest = {"post_processor": processor, "padding": {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None,
                                                      "pad_id": 258, "pad_type_id": 0, "pad_token": "<r>"}}  # fmt: skip
-    return models.Tokenizer(vocab, merges, ["<s>", "</s>", "<r>"], kept=["<r>"], normalized=["</s>"], rest=rest)
+    return Tokenizer(vocab, merges, ["<s>", "</s>", "<r>"], kept=["<r>"], normalized=["</s>"], rest=rest)
 
 
 def ids_in_tokenizers(tokenizer, folder, texts):
@@ -332,12 +335,12 @@ def test_a_renamed_special_token_keeps_its_id_its_kind_and_its_templates(tmp_pat
     ids, theirs = ids_in_tokenizers(old, tmp_path / "old", ["ab<r>cd</s>", "abcd"])
     new_ids, others = ids_in_tokenizers(new, tmp_path / "new", ["ab<|user|>cd<|end|>", "abcd"])
     assert ids == new_ids and others.padding["pad_token"] == "<|user|>"
-    assert models.Tokenizer.load(tmp_path / "new").special_ids == new.special_ids
+    assert Tokenizer.load(tmp_path / "new").special_ids == new.special_ids
 
 
 def test_renaming_25000_special_tokens_takes_linear_time():
     names = {f"<{number}>": f"<|{number}|>" for number in range(25_000)}
-    old = models.Tokenizer(dict(enumerate(bpe.BYTES)), [], list(names))
+    old = Tokenizer(dict(enumerate(bpe.BYTES)), [], list(names))
     start = time.process_time()
     new = old.rename_special_tokens(names)
     sources = new.sources(old.prune(len(old)))
@@ -399,7 +402,7 @@ def test_the_tokens_that_a_text_uses_least_go_first():
 def test_least_used_by_hand():
     """abcd is used once: without it, ab and cd have its use, and so ab 3, cd 1, ef 2."""
     vocab = dict(enumerate([*bpe.BYTES, b"ab", b"cd", b"abcd", b"ef"]))
-    old = models.Tokenizer(vocab, [(b"a", b"b"), (b"c", b"d"), (b"ab", b"cd"), (b"e", b"f")], pattern=r"\S+|\s+")
+    old = Tokenizer(vocab, [(b"a", b"b"), (b"c", b"d"), (b"ab", b"cd"), (b"e", b"f")], pattern=r"\S+|\s+")
     text = ["abcd ab ab ef ef"]
     assert [merged(old.prune(size, texts=text)) for size in (259, 258, 257)] == [[b"ab", b"cd", b"ef"], [b"ab", b"ef"], [b"ab"]]
     assert merged(old.prune(258)) == [b"ab", b"cd"]  # the last ones: ef, then abcd
@@ -409,7 +412,7 @@ def test_without_a_size_all_tokens_go_that_the_text_never_uses():
     """abcd and xy are never used: ab is, and cd isn't, once abcd no longer needs it; ef stays as a part of efef."""
     tokens = [b"ab", b"cd", b"abcd", b"ef", b"efef", b"xy"]
     pairs = [(b"a", b"b"), (b"c", b"d"), (b"ab", b"cd"), (b"e", b"f"), (b"ef", b"ef"), (b"x", b"y")]
-    old = models.Tokenizer(dict(enumerate([*bpe.BYTES, *tokens])), pairs, pattern=r"\S+|\s+")
+    old = Tokenizer(dict(enumerate([*bpe.BYTES, *tokens])), pairs, pattern=r"\S+|\s+")
     text = ["ab efef a"]
     new = old.prune(texts=text)
     assert merged(new) == [b"ab", b"ef", b"efef"] and len(old) - len(new) == 3
@@ -439,7 +442,7 @@ def test_random_models_without_unused_tokens_encode_the_text_alike(trial):
 
 
 def test_a_model_without_all_bytes_is_pruned_down_to_what_it_has():
-    old = models.Tokenizer({0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}, [(b"a", b"b"), (b"ab", b"ab")], [END])
+    old = Tokenizer({0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}, [(b"a", b"b"), (b"ab", b"ab")], [END])
     assert old.prune(4).vocab == {0: b"a", 1: b"b", 2: b"ab", 3: END.encode()}
     assert old.prune(3).vocab == {0: b"a", 1: b"b", 2: END.encode()}
     with pytest.raises(ValueError, match="vocab_size must be at least 3: other tokens stay"):
@@ -464,9 +467,9 @@ def test_templates_have_the_new_ids(tmp_path, processor):
     """The tokens 10 to 13 are at the beginning, so special tokens move from 256 on to 252 on."""
     old = with_processor(processor)
     moved = {token_id + 4: token for token_id, token in old.vocab.items()} | dict(enumerate([b"qr", b"st", b"uv", b"wx"]))
-    rest = formats.in_templates(old._rest, {}, {token_id: token_id + 4 for token_id in range(300)})
+    rest = in_templates(old._rest, {}, {token_id: token_id + 4 for token_id in range(300)})
     merges = (*old.merges, (b"q", b"r"), (b"s", b"t"), (b"u", b"v"), (b"w", b"x"))
-    larger = models.Tokenizer(moved, merges, old.special_tokens, kept=["<r>"], normalized=["</s>"], rest=rest)
+    larger = Tokenizer(moved, merges, old.special_tokens, kept=["<r>"], normalized=["</s>"], rest=rest)
     new = larger.prune(len(old), texts=["abcd abcd"])
     assert (new.vocab, new._settings()) == (old.vocab, old._settings())
     assert ids_in_tokenizers(new, tmp_path / "a", ["abcd"])[0] == ids_in_tokenizers(old, tmp_path / "b", ["abcd"])[0]
@@ -497,8 +500,8 @@ def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder,
     before = {path.name: path.read_bytes() for path in (folder / "old").iterdir()}
     status, _, log = main("text.txt", "+100", "--extend", "old", "--model", "new")
     assert status == 0, log
-    expected = models.Tokenizer.load("old").extend("text.txt", 100)
-    new = models.Tokenizer.load("new")
+    expected = Tokenizer.load("old").extend("text.txt", 100)
+    new = Tokenizer.load("new")
     assert (new.vocab, new.merges, new.special_ids) == (expected.vocab, expected.merges, expected.special_ids)
     config = json.loads((folder / "new/tokenizer_config.json").read_text())
     assert config["eos_token"] == END and config["model_max_length"] == 77 and config["chat_template"] == "{{ messages }}"
@@ -506,7 +509,7 @@ def test_the_command_line_extends_a_model_and_its_roles_come_along(main, folder,
     assert before == {path.name: path.read_bytes() for path in (folder / "old").iterdir()}
     assert "400 = 300 + 100 new tokens" in log and "old: 300 tokens, pattern gpt2" in log
     n_bytes = len(PART.encode()) - len(END) * PART.count(END)
-    n_before, n_after = (len(model.encode(PART)) - PART.count(END) for model in (models.Tokenizer.load("old"), new))
+    n_before, n_after = (len(model.encode(PART)) - PART.count(END) for model in (Tokenizer.load("old"), new))
     assert f"{n_bytes / n_after:.2f} bytes per token in these pre-tokens, {n_bytes / n_before:.2f} before" in log
 
 
@@ -544,7 +547,7 @@ def test_notes_name_separators_and_ids_of_32_bits(main, folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "text.txt").write_text("<|user|>hello<|assistant|> hello<|eot|>\n" * 3)
     tokens = {**dict(enumerate(bpe.BYTES)), 2**16 - 3: b"xy", 2**16 - 2: b"<|user|>"}
-    models.Tokenizer(tokens, [(b"x", b"y")], ["<|user|>"]).save("large")
+    Tokenizer(tokens, [(b"x", b"y")], ["<|user|>"]).save("large")
     _, _, log = main("text.txt", "+5", "--extend", "large", "--model", "new")
     assert "<|assistant|>, <|eot|>: not special tokens of this model, so learned as text" in log
     assert "ids beyond 65,535: arrays of them are uint32 now" in log

@@ -22,7 +22,9 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import choices, cluster, command, corpora, explain, models, training
+from bpe_more import choices, cluster, command, explain, training
+from bpe_more.corpus import progress
+from bpe_more.tokenizer import Tokenizer
 from shared import (
     NOT_IN_C,
     contents,
@@ -58,7 +60,7 @@ def test_a_corpus_without_a_word_is_an_error_on_the_command_line(main, data):
 def test_end_puts_a_token_after_each_file_and_is_only_for_encoding(main, words_txt):
     """Special tokens in the files are plain text then: no document can forge an end."""
     assert main("words.txt", 300, "--model", "model", "--quiet")[0] == 0
-    tokenizer = models.Tokenizer.load("model")
+    tokenizer = Tokenizer.load("model")
     Path("a.txt").write_text(f"low{END}er")
     Path("b.txt").write_text("low")
     assert main("a.txt", "b.txt", "--encode", "ids.npy", "--model", "model", "--end", END, "--quiet")[0] == 0
@@ -147,7 +149,7 @@ def test_the_summary_says_what_the_vocabulary_is_made_of(main, arguments, made_o
 def test_the_summary_lists_each_special_token_with_its_id(main, arguments, listed):
     status, _, stderr = main("words.txt", 262, *arguments.split())
     assert status == 0 and summary(stderr).get("special tokens") == listed
-    ids = models.Tokenizer.load("bpeModel").special_ids
+    ids = Tokenizer.load("bpeModel").special_ids
     assert ", ".join(f"{token} {token_id}" for token, token_id in ids.items()) == (listed or "")
 
 
@@ -400,7 +402,7 @@ def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part,
     vocab, merges = train_and_save("model", part, 500, [special_token, END], pattern=pattern)
     text, path = f"Some 12345 xa bx a b words'LL{special_token}{END}x" * 20, Path("text.txt")
     path.write_text(text)
-    expected = models.Tokenizer(vocab, merges, [special_token, END], pattern).encode(text)
+    expected = Tokenizer(vocab, merges, [special_token, END], pattern).encode(text)
     cut(10, 8)
     status, _, stderr = main(path, "--encode", "ids.npy", "--model", "model", "--workers", "1")
     assert status == 0 and read_ids("ids.npy") == ("u2", expected)
@@ -413,17 +415,17 @@ def test_encode_on_the_command_line_takes_everything_from_the_folder(main, part,
     ("o200k", "o200k"), ("[a-z]+|" * 20 + "[a-z]", ("[a-z]+|" * 20)[:60] + "..."), (r"\p{N}{1,3}", r"\p{N}{1,3}"),
 ])  # fmt: skip
 def test_encode_says_which_model_it_used_and_what_the_ids_are(main, part, pattern, shown):
-    models.Tokenizer(*trained(600), [END], pattern).save("model")
+    Tokenizer(*trained(600), [END], pattern).save("model")
     lines = summary(main(part, "--encode", "ids.npy", "--model", "model")[2])
     assert lines["model"] == f"model: 600 tokens, pattern {shown}" and lines["saved"] == "ids.npy, ids as uint16"
-    models.Tokenizer(trained(600)[0] | {2**16: b"<x>"}, trained(600)[1], [END], ("NFC", r"\d", "gpt2")).save("bpeModel")
+    Tokenizer(trained(600)[0] | {2**16: b"<x>"}, trained(600)[1], [END], ("NFC", r"\d", "gpt2")).save("bpeModel")
     lines = summary(main(part, "--encode", "ids.npy")[2])
     assert lines["model"] == "bpeModel: 601 tokens, pattern NFC, \\d, gpt2" and lines["saved"] == "ids.npy, ids as uint32"
 
 
 def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
     """As nanoGPT reads them: numpy.memmap(path, dtype=numpy.uint16)."""
-    tokenizer = models.Tokenizer.train("words.txt", 262, [END])
+    tokenizer = Tokenizer.train("words.txt", 262, [END])
     tokenizer.save("bpeModel")
     ids = tokenizer.encode(Path("words.txt").read_text())
     assert main("words.txt", "--encode", "train.bin")[0] == 0
@@ -432,7 +434,7 @@ def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
     assert array.array("H", Path("again.bin").read_bytes()).tolist() == [*ids, 256]
     assert tokenizer.encode_files(os.devnull, "empty.bin") == os.path.getsize("empty.bin") == 0
 
-    larger = models.Tokenizer(tokenizer.vocab | {2**16: b"<x>"}, tokenizer.merges, ["<x>"])
+    larger = Tokenizer(tokenizer.vocab | {2**16: b"<x>"}, tokenizer.merges, ["<x>"])
     larger.save("bpeModel")
     before = sorted(os.listdir())
     told = error("words.txt", "--encode", "large.bin")
@@ -449,7 +451,7 @@ def test_a_name_that_ends_in_bin_gives_the_ids_alone(main, error):
 
 def test_a_file_to_encode_may_have_a_number_as_its_name(main, error):
     assert main("words.txt", 262, "--quiet")[0] == 0
-    ids = models.Tokenizer.load("bpeModel").encode(Path("words.txt").read_text())
+    ids = Tokenizer.load("bpeModel").encode(Path("words.txt").read_text())
     shutil.copy("words.txt", "2024")
     for arguments, times in ((["2024"], 1), (["words.txt", "2024"], 2), (["2024", "words.txt"], 2)):
         assert main(*arguments, "--encode", "ids.npy")[0] == 0 and read_ids("ids.npy")[1] == ids * times
@@ -468,8 +470,8 @@ def test_arguments_that_are_not_ascii_arrive_in_any_locale(words_txt, utf8_mode)
     for arguments in (training, ["天.txt", "--encode", "天.npy", "--model", "模型", "--end", "<é>"]):
         result = run(*arguments, "--quiet", env=environment)
         assert (result.returncode, result.stderr) == (0, b"")
-    tokenizer = models.Tokenizer.load("模型")
-    expected = models.Tokenizer.train("天.txt", 280, [END, "<é>"], pattern="天+|[^天]")
+    tokenizer = Tokenizer.load("模型")
+    expected = Tokenizer.train("天.txt", 280, [END, "<é>"], pattern="天+|[^天]")
     assert contents(tokenizer) == contents(expected)
     assert read_ids("天.npy")[1] == [*tokenizer.encode("天天 low" * 9), 257]
     result = run("--show", "天<é>", "--model", "模型", env=environment)
@@ -526,17 +528,17 @@ def test_an_output_is_never_an_input_or_another_output(main, error, by_link):
         shutil.move("text", "words.txt")
     os.remove("bpeModel/vocab.json")
     os.symlink("tokenizer.json", "bpeModel/vocab.json")
-    for save in (lambda: models.Tokenizer.load("bpeModel").save("bpeModel"), lambda: models.Tokenizer({}, []).save("bpeModel")):
+    for save in (lambda: Tokenizer.load("bpeModel").save("bpeModel"), lambda: Tokenizer({}, []).save("bpeModel")):
         with pytest.raises(ValueError, match=r"vocab\.json is the same file as .*tokenizer\.json"):
             save()
 
 
 def encode_files(name):
-    models.Tokenizer.load("old").encode_files(["other.txt", name], "a.npy")
+    Tokenizer.load("old").encode_files(["other.txt", name], "a.npy")
 
 
 def cluster_encode(name):
-    cluster.encode(None, name, models.Tokenizer.load("old"), "ids")
+    cluster.encode(None, name, Tokenizer.load("old"), "ids")
 
 
 def cluster_train(name):
@@ -591,7 +593,7 @@ def test_nothing_that_is_read_is_ever_written(error, tmp_path, monkeypatch, path
         os.mkdir(folder)
     for name in ("text.txt", "other.txt"):
         Path(name).write_text("low low lower")
-    models.Tokenizer.train("text.txt", 260, [END]).save("old")
+    Tokenizer.train("text.txt", 260, [END]).save("old")
     Path(path).touch()  # counts/plan.json
     if "link" in way:
         WAYS[way](os.path.abspath(path), output)
@@ -612,7 +614,7 @@ def test_nothing_that_is_read_is_ever_written(error, tmp_path, monkeypatch, path
 
 
 def test_standard_input_may_not_be_the_output(words_txt):
-    models.Tokenizer.train("words.txt", 262).save("bpeModel")
+    Tokenizer.train("words.txt", 262).save("bpeModel")
     shutil.copy("words.txt", "a.npy")
     with open("a.npy", "rb") as corpus:
         result = run("-", "--encode", "a.npy", stdin=corpus)
@@ -683,7 +685,7 @@ def test_the_progress_counts_what_has_come(monkeypatch, capsys):
     """It begins with 0, before the first item, which may take a minute."""
     clock = itertools.count()
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
-    assert list(corpora.with_progress("abc", True, str)) == ["a", "b", "c"]
+    assert list(progress.with_progress("abc", True, str)) == ["a", "b", "c"]
     assert capsys.readouterr().err == "\r0\x1b[K\r1\x1b[K\r2\x1b[K\r3\x1b[K\r\x1b[K"
 
 
@@ -717,7 +719,7 @@ def test_the_time_left_is_a_bound_that_ignores_slow_first_merges(monkeypatch):
     """By hand: 1,000 merges, the first 99 take 100 s in all, each later one 1 s, so 10 s is said for the last 10."""
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    describe = corpora.learning_progress(1000)
+    describe = progress.learning_progress(1000)
     told = {}
     for n in range(1000):
         clock[0] += 1 if n > 99 else 100 / 99
@@ -726,8 +728,8 @@ def test_the_time_left_is_a_bound_that_ignores_slow_first_merges(monkeypatch):
     assert told[99] == "learning merges: 99 of 1,000 (the first ones take longest)"
     assert told[600] == "learning merges: 600 of 1,000, up to 7 min left"  # 400 s, rounded up
     assert told[990] == "learning merges: 990 of 1,000, up to 11 s left"
-    assert [corpora.rounded_up(seconds) for seconds in (0, 99, 150, 7200)] == ["1 s", "100 s", "3 min", "3 h"]
-    assert corpora.learning_progress(0)(0) == "learning merges: 0 of 0 (the first ones take longest)"
+    assert [progress.rounded_up(seconds) for seconds in (0, 99, 150, 7200)] == ["1 s", "100 s", "3 min", "3 h"]
+    assert progress.learning_progress(0)(0) == "learning merges: 0 of 0 (the first ones take longest)"
 
 
 @only_python
@@ -778,7 +780,7 @@ def test_no_control_character_reaches_the_terminal(main):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--show", "low"], ["words.txt", "262", "--explain", "2"]])
 def test_output_without_room_is_an_error_and_a_closed_pipe_is_not(words_txt, arguments):
-    models.Tokenizer.train("words.txt", 262).save("bpeModel")
+    Tokenizer.train("words.txt", 262).save("bpeModel")
     for interpreter in ([], ["-u"]):  # unbuffered output fails at once
         program = [sys.executable, *interpreter, "-m", "bpe_more", *arguments, "--quiet"]
         with open("/dev/full", "wb") as full:
@@ -915,7 +917,7 @@ def test_a_closed_or_replaced_standard_error_does_not_cost_the_training(words_tx
 @only_python
 @pytest.mark.parametrize("arguments, status", [(["--show", "é"], 0), (["--help"], 0), (["missing.txt", "300"], 2)])
 def test_main_leaves_the_streams_of_its_caller_as_they_were(words_txt, monkeypatch, arguments, status):
-    models.Tokenizer(*trained(300)).save("bpeModel")
+    Tokenizer(*trained(300)).save("bpeModel")
     streams = [io.TextIOWrapper(io.BytesIO(), "ascii", errors) for errors in ("strict", "ignore")]
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", streams[0])
@@ -957,18 +959,18 @@ def test_a_signal_ends_a_run_within_a_second_and_leaves_nothing(tmp_path, part, 
         import os, sys
         sys.path.insert(0, {str(ROOT)!r})
         import bpe
-        from bpe_more import choices, command, corpora, models, slicing, training
-        from bpe_more import corpora
+        from bpe_more import command
+        from bpe_more.corpus import counting, reading, slicing
         def note(event, arguments):
             if event == "open" and str(arguments[0]).endswith("text.txt") and "concurrent.futures" in sys.modules:
                 os.close(os.open(f"{{os.getpid()}}.pid", os.O_CREAT))  # Python loses a signal during its first imports
         sys.addaudithook(note)
-        def learn(*arguments, learn=corpora.learn):
+        def learn(*arguments, learn=counting.learn):
             yield next(merges := learn(*arguments))
             os.close(os.open("learning.pid", os.O_CREAT))
             yield from merges
-        corpora.learn = learn
-        slicing.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
+        counting.learn = learn
+        slicing.SLICE_BYTES = reading.SLICE_BYTES_IN_C = 500_000  # so that the first ids are written early
         sys.exit(command.main())
     """
     arguments += ["--workers", "2", "--quiet", "--engine", engine]
@@ -1026,13 +1028,13 @@ def test_the_command_line_writes_what_the_library_does_and_a_summary(main, engin
 def test_show(main, words_txt):
     tokens = [bytes([byte]) for byte in range(256)] + [b"\xe5\x9b", b"th", b"\n\n", b"\xad\xe5", b"\xf0\x9f"]
     merges = [(token[:1], token[1:]) for token in tokens[256:]]
-    models.Tokenizer(dict(enumerate([*tokens, END.encode()])), merges, [END]).save("bpeModel")
+    Tokenizer(dict(enumerate([*tokens, END.encode()])), merges, [END]).save("bpeModel")
     for text, shown in (
         (f"the {END}", f"th|e| |{END}"), ("园b", "园[e5 9b|ad]|b"), ("字", "字[e5|ad|97]"), ("x😀", "x|😀[f0 9f|98|80]"),
         ("é园", "é[c3|a9]|园[e5 9b|ad]"), ("园字", "园字[e5 9b|ad e5|ad|97]"), ("a\nb", "a|\\n\n|b"), ("", ""),
         ("b\n\n\nb", "b|\\n\n\\n\n|\\n\n|b"), ("a\x1b[3m\r\x07\x9b", "a|\\x1b|[|3|m|\\r|\\x07|\\x9b[c2|9b]"),
     ):  # fmt: skip
-        ids, n_bytes = models.Tokenizer.load("bpeModel").encode(text), len(text.encode())
+        ids, n_bytes = Tokenizer.load("bpeModel").encode(text), len(text.encode())
         sizes = f"{len(ids)} tokens, {n_bytes} bytes, {n_bytes / max(len(ids), 1):.2f} bytes per token"
         assert main("--show", text) == (0, f"{shown}\n{' '.join(map(str, ids))}\n{sizes}\n", "")
 
@@ -1042,6 +1044,6 @@ def test_the_command_line_encodes_a_file_into_an_array_of_ids(main):
     assert main("words.txt", 262)[0] == 0
     status, _, stderr = main("words.txt", "--encode", "ids.npy")
     ids = array.array("H", Path("ids.npy").read_bytes()[128:]).tolist()
-    tokenizer = models.Tokenizer.load("bpeModel")
+    tokenizer = Tokenizer.load("bpeModel")
     assert ids == tokenizer.encode(TEXTBOOK) and tokenizer.decode(ids) == TEXTBOOK
     assert (status, summary(stderr)["encoded"]) == (0, f"{len(TEXTBOOK)} bytes as {len(ids)} tokens")

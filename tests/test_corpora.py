@@ -27,7 +27,13 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import choices, command, corpora, models, signals, slicing, tasks, training, workers
+from bpe_more import choices, training, workers
+from bpe_more.cluster.local import Local
+from bpe_more.cluster.tasks import versions
+from bpe_more.command import work
+from bpe_more.corpus import counting, reading, slicing
+from bpe_more.errors import delayed
+from bpe_more.tokenizer import Tokenizer
 from shared import (
     BAD_UTF8,
     CORPORA,
@@ -115,7 +121,7 @@ def test_a_byte_order_mark_is_text_and_a_warning_names_its_place(tmp_path, cut, 
     assert words == expected and '\ufeff"'.encode() in words
     for path in (paths[1], paths[2], paths[4]):
         with pytest.warns(UserWarning, match=rf"{path.name}: the byte-order mark at byte 0 is text"):
-            models.Tokenizer(*trained(300)).encode_files(path, tmp_path / "ids.npy", engine=engine, workers=workers)
+            Tokenizer(*trained(300)).encode_files(path, tmp_path / "ids.npy", engine=engine, workers=workers)
 
 
 @only_python
@@ -138,9 +144,9 @@ def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_p
     broken = tmp_path / "broken.txt"
     broken.write_text("low lower\n" * 1000)
     opens = lambda path, *rest, **more: (Broken if str(path) == str(broken) else open)(path, *rest, **more)  # noqa: E731
-    for module in (bpe, corpora):
+    for module in (bpe, reading):
         monkeypatch.setattr(module, "open", opens, raising=False)
-    tokenizer, paths = models.Tokenizer(*trained(300)), [CORPUS, broken]
+    tokenizer, paths = Tokenizer(*trained(300)), [CORPUS, broken]
     for slice_bytes in (1 << 20, 3000):  # read by a worker alone; searched for cuts before
         cut(slice_bytes)
         for call in (lambda: tokenizer.encode_files(paths, tmp_path / "ids.npy", workers=workers),
@@ -152,13 +158,13 @@ def test_an_error_of_reading_names_the_file_that_failed_and_not_the_output(tmp_p
 
 def test_files_that_cannot_be_read_or_written(tmp_path):
     (tmp_path / "file").write_text("x")
-    encode = models.Tokenizer(*trained(300)).encode_files
+    encode = Tokenizer(*trained(300)).encode_files
     for call in (lambda paths: training.train_bpe(paths, 300, []), lambda paths: encode(paths, tmp_path / "ids.npy")):
         for paths, text in (([CORPUS, "missing.txt"], "missing.txt"), (tmp_path, "folder|directory")):
             with pytest.raises((ValueError, OSError), match=text):
                 call(paths)
     for call, text in (
-        (lambda: models.Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
+        (lambda: Tokenizer(*trained(300)).save(tmp_path / "file"), "file"),
         (lambda: encode(CORPUS, tmp_path / "file" / "ids.npy"), "file"),
         *[(lambda name=name: encode(CORPUS, name), r"\.npy") for name in ("out.txt", "out.npz", "")],
     ):  # fmt: skip
@@ -179,9 +185,9 @@ def test_no_permission(tmp_path):
         with pytest.raises(PermissionError):
             training.train_bpe(tmp_path / "secret.txt", 300)
         with pytest.raises(PermissionError):
-            models.Tokenizer({}, []).save(tmp_path / "locked" / "x")
+            Tokenizer({}, []).save(tmp_path / "locked" / "x")
         with pytest.raises(PermissionError):  # before training
-            command.check_folder(str(tmp_path / "locked" / "x"), [])
+            work.check_folder(str(tmp_path / "locked" / "x"), [])
     finally:
         os.seteuid(user)
 
@@ -191,7 +197,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path, monk
     path, opened = tmp_path / "text.txt", itertools.count()
     path.write_bytes(b"low lower\n" * 1000)
     shorten = lambda *arguments: (next(opened) == 4 and os.truncate(path, 5000), open(*arguments))[1]  # noqa: E731, SIM115
-    monkeypatch.setattr(corpora, "open", shorten, raising=False)
+    monkeypatch.setattr(reading, "open", shorten, raising=False)
     with pytest.raises(ValueError, match="text.txt.*(changed|fewer bytes)"):
         training.count_words(path, [], workers=1)
 
@@ -267,8 +273,8 @@ def test_standard_input_is_json_lines_if_it_is_declared(main, error, monkeypatch
     """-.jsonl is its name in Python. An encoded file shows the texts: their ends, and no braces."""
     lines = LINES.replace(b"text", b"body")
     expected = training.train_bpe(texts=["The ferry", "was late"], vocab_size=262, special_tokens=[END])
-    models.Tokenizer(*expected, [END]).save("model")
-    ids = models.Tokenizer.load("model").encode_batch(["The ferry", "was late"])
+    Tokenizer(*expected, [END]).save("model")
+    ids = Tokenizer.load("model").encode_batch(["The ferry", "was late"])
     for content, options in (LINES, []), (lines, ["--column", "body"]):
         arguments = [sys.executable, "-m", "bpe_more", "-", "--as", "jsonl", *options]
         for task in ["262", "--special-token", END, "--model", "trained"], ["--encode", "ids.npy", "--end", END, "--model", "model"]:
@@ -287,15 +293,15 @@ def test_standard_input_is_json_lines_if_it_is_declared(main, error, monkeypatch
 def test_a_column_where_no_input_has_columns_is_an_error(error, tmp_path):
     Path("renamed").write_bytes(LINES)
     Path("a.jsonl").write_bytes(LINES)
-    models.Tokenizer(*trained(300)).save("model")
+    Tokenizer(*trained(300)).save("model")
     told = "no input has a column {!r}: names must end in .parquet, .arrow, .feather, .jsonl, .ndjson, .json; standard input is read with --as jsonl"
     for name in "text", "body":
         for task in [300], ["--encode", "ids.npy", "--model", "model"], ["+9", "--extend", "model", "--model", "new"]:
             for path in "renamed", "-":
                 assert error(path, *task, "--column", name) == "error: " + told.format(name)
         assert not Path("new").exists() and not Path("ids.npy").exists()
-    calls = [training.count_words, lambda path, **o: training.train_bpe(path, 300, **o), lambda path, **o: models.Tokenizer.train(path, 300, **o),
-             lambda path, **o: models.Tokenizer(*trained(300)).encode_files(path, "ids.npy", **o),
+    calls = [training.count_words, lambda path, **o: training.train_bpe(path, 300, **o), lambda path, **o: Tokenizer.train(path, 300, **o),
+             lambda path, **o: Tokenizer(*trained(300)).encode_files(path, "ids.npy", **o),
              lambda path, **o: training.train_bpe(texts=["a"], vocab_size=300, **o)]  # fmt: skip
     for call in calls:
         with pytest.raises(ValueError, match=regex.escape(told.format("body"))):
@@ -306,7 +312,7 @@ def test_a_column_where_no_input_has_columns_is_an_error(error, tmp_path):
 
 @pytest.mark.parametrize("texts", [{"train": ["a"], "test": ["b"]}, Counter(["train", "test"]), types.MappingProxyType({"train": 1, "test": 2})])
 def test_a_dict_as_texts_is_an_error_that_names_its_keys(texts, tmp_path):
-    model = models.Tokenizer(*trained(300))
+    model = Tokenizer(*trained(300))
     output = tmp_path / "ids.npy"
     calls = [lambda: training.train_bpe(texts=texts, vocab_size=300), lambda: training.count_words(texts=texts), lambda: model.encode_batch(texts),
              lambda: model.encode_arrays(texts), lambda: list(model.encode_iterable(texts)), lambda: model.encode_files(None, output, texts=texts),
@@ -356,7 +362,7 @@ def test_many_small_files_take_little_time(tmp_path):
     paths = [tmp_path / f"{number}.txt" for number in range(200)]
     for number, path in enumerate(paths):
         path.write_text(f"low lower {number % 5}\n" * 30)
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     start = time.perf_counter()
     for pattern in ("gpt2", CUSTOM):
         assert training.count_words(paths, [], pattern=pattern, workers=2)[b"low"] >= 200
@@ -373,7 +379,7 @@ def test_small_files_share_slices_and_each_is_a_text_of_its_own(tmp_path, cut, e
         paths.append(tmp_path / f"{number}.txt")
         paths[-1].write_text(rng.choice(["", "low", "er ", "<|endof", "text|>", END, "low lower\n" * 50, "é" * 40]) + " " * (number % 3))
     paths[7:7] = ["/proc/version"] * os.path.exists("/proc/version")
-    tokenizer = models.Tokenizer(*trained(400), [END])
+    tokenizer = Tokenizer(*trained(400), [END])
     encode_alone = tokenizer.encode if end is None else tokenizer.encode_ordinary
     texts = [Path(path).read_text() for path in paths]
     ids = [encode_alone(text) + ([] if end is None else tokenizer.encode(end)) for text in texts]
@@ -381,8 +387,8 @@ def test_small_files_share_slices_and_each_is_a_text_of_its_own(tmp_path, cut, e
     for text in texts:
         alone.update(training.count_words(None, [END], texts=[text]))
     cut(800)
-    slices = list(corpora.Corpus(paths, None, choices.Options((END,))).slices(800))
-    assert len(slices) < len(paths) and max(len(part) for part in slices if isinstance(part, corpora.SmallFiles)) > 2
+    slices = list(reading.Corpus(paths, None, choices.Options((END,))).slices(800))
+    assert len(slices) < len(paths) and max(len(part) for part in slices if isinstance(part, reading.SmallFiles)) > 2
     assert training.count_words(paths, [END], engine=engine, workers=workers) == alone
     output = tmp_path / "ids.npy"
     tokenizer.encode_files(paths, output, engine=engine, workers=workers, end=end)
@@ -395,9 +401,9 @@ def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_pa
     for path in paths:
         path.write_bytes(b"low lower")
     monkeypatch.setattr(slicing, "SLICE_BYTES", 800)
-    monkeypatch.setattr(corpora, "SLICE_BYTES_IN_C", 800)
-    tokenizer = models.Tokenizer(*trained(300))
-    without_w = models.Tokenizer({number: bytes([number]) for number in range(256) if number != 119}, [])
+    monkeypatch.setattr(reading, "SLICE_BYTES_IN_C", 800)
+    tokenizer = Tokenizer(*trained(300))
+    without_w = Tokenizer({number: bytes([number]) for number in range(256) if number != 119}, [])
     options = {"engine": engine, "workers": workers}
     calls = [lambda tokenizer=tokenizer: tokenizer.encode_files(paths, tmp_path / "ids.npy", **options),
              lambda: training.count_words(paths, **options)]  # fmt: skip
@@ -408,13 +414,13 @@ def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_pa
     for call in calls:
         with pytest.raises(ValueError, match=r"/23\.txt: not valid UTF-8 at byte 6 \(0xfe, "):
             call()
-    corpus_of = corpora.Corpus.__init__
+    corpus_of = reading.Corpus.__init__
 
     def removed_after_a_look(corpus, *arguments, **options):
         corpus_of(corpus, *arguments, **options)
         paths[22].unlink(missing_ok=True)
 
-    monkeypatch.setattr(corpora.Corpus, "__init__", removed_after_a_look)
+    monkeypatch.setattr(reading.Corpus, "__init__", removed_after_a_look)
     for call in calls:
         paths[22].write_bytes(b"low lower")
         with pytest.raises(FileNotFoundError, match=r"/22\.txt"):
@@ -425,9 +431,9 @@ def test_an_error_in_a_small_file_is_that_of_the_first_one_with_its_place(tmp_pa
 def test_a_slice_has_a_limited_number_of_texts():
     """Each takes memory, even an empty one."""
     texts = itertools.repeat("", 40_000)
-    sizes = [len(part.texts) for part in corpora.slices_of_texts(texts, 1 << 20, "strict")]
+    sizes = [len(part.texts) for part in reading.slices_of_texts(texts, 1 << 20, "strict")]
     assert sum(sizes) == 40_000 and max(sizes) <= 20_000
-    assert models.Tokenizer(*trained(300)).encode_batch([""] * 40_000 + ["low"])[-1] and training.count_words(None, texts=[""] * 40_000) == {}
+    assert Tokenizer(*trained(300)).encode_batch([""] * 40_000 + ["low"])[-1] and training.count_words(None, texts=[""] * 40_000) == {}
 
 
 @only_python
@@ -435,7 +441,7 @@ def test_the_python_engine_encodes_a_batch_without_threads(monkeypatch):
     """They would only fight for Python's lock."""
     without_engine(monkeypatch)
     monkeypatch.setattr(workers, "start_threads", None)
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     texts = [PART[:2000]] * 400
     expected = tokenizer.encode(texts[0])
     assert tokenizer.encode_batch(texts, workers=4) == [expected] * 400
@@ -481,7 +487,9 @@ def test_processes_that_did_start_end_if_another_one_cannot(monkeypatch, cut):
 def test_a_killed_worker_is_an_error_and_not_a_hang(tmp_path, mishap):
     result = call_in_script(tmp_path, f"""
         import os, signal
-        from bpe_more import slicing, steps, training
+        from bpe_more import training
+        from bpe_more.corpus import slicing
+        from bpe_more.patterns import steps
         def die():
             os.kill(os.getpid(), signal.SIGKILL)
         def find_words(*arguments):
@@ -504,7 +512,7 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path):
     """On Linux they never load the script, so it may lack a guard or come from standard input; it ignores SIGTERM."""
     (tmp_path / "text.txt").write_text("low lower\n" * 1000)
     for arguments in (["script.py"], ["-"]):
-        script = f"import signal, sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom bpe_more import slicing, training\n"
+        script = f"import signal, sys\nsys.path.insert(0, {str(ROOT)!r})\nfrom bpe_more import training\nfrom bpe_more.corpus import slicing\n"
         script += "forks = []\nsys.addaudithook(lambda event, _: forks.append(event) if event == 'os.fork' else None)\n"
         script += "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nslicing.SLICE_BYTES = slicing.WINDOW_BYTES = 3000\n"
         script += "print(training.count_words('text.txt', [], workers=2, engine='python')[b' lower'], len(forks) > 0)"
@@ -519,9 +527,9 @@ def test_workers_start_alike_whatever_imports_the_module(tmp_path):
 def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enough_for_several(tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(CORPUS.read_bytes() * 40)
-    corpus = corpora.Corpus(path, None, choices.Options((END,)))
+    corpus = reading.Corpus(path, None, choices.Options((END,)))
     assert 4 <= len(list(corpus.slices(slicing.SLICE_BYTES))) <= 6  # 4.3 MB
-    task = functools.partial(corpora.count_texts, options=corpus.options)
+    task = functools.partial(counting.count_texts, options=corpus.options)
     results = corpus.run(task, in_threads=False, slice_bytes=slicing.SLICE_BYTES)
     assert next(results)[1] and len(multiprocessing.active_children()) > 1
     results.close()
@@ -532,7 +540,7 @@ def test_workers_have_ended_when_a_call_ends_early_and_a_few_megabytes_are_enoug
             raise KeyboardInterrupt
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(corpora.WordTable, "update", lambda *arguments: interrupt(arguments))
+            patched.setattr(counting.WordTable, "update", lambda *arguments: interrupt(arguments))
             training.count_words(path)
     assert kept.value and not multiprocessing.active_children()
 
@@ -553,8 +561,8 @@ def test_ctrl_c_interrupts_tasks_in_worker_processes(tmp_path, pool):
     task, items = functools.partial(busy_task, tmp_path), list(range(9))
     results = workers.run_tasks(task, iter(items), False, 2)
     if pool == "local cluster":
-        job = types.SimpleNamespace(stage="counting", versions=tasks.versions())
-        results = tasks.Local(2).run(lambda job, item: task(item), items, job)
+        job = types.SimpleNamespace(stage="counting", versions=versions())
+        results = Local(2).run(lambda job, item: task(item), items, job)
     sent = []
 
     def interrupt():
@@ -586,15 +594,14 @@ done = True
         import signal, sys
         sys.path.insert(0, {str(tmp_path)!r})
         import bpe
-        from bpe_more import choices, corpora, models, slicing, steps, training
-        from bpe_more import data
+        from bpe_more import choices, errors
         class Alarm(Exception):
             pass
         def alarm(*_):
             raise Alarm
         signal.signal(signal.SIGALRM, alarm)
         try:
-            data.package("slow_module", "a test")
+            errors.package("slow_module", "a test")
         except Alarm:
             print(sys.modules["slow_module"].done)
         bpe.find_engine = lambda: __import__("another_module")
@@ -627,7 +634,7 @@ def test_ctrl_c_waits_while_a_worker_gets_its_slice():
     handler, steps = signal.getsignal(signal.SIGINT), []
 
     def interrupted():
-        with signals.delayed(signal.SIGINT):
+        with delayed(signal.SIGINT):
             signal.raise_signal(signal.SIGINT)
             steps.append("done")
         steps.append("not reached in the main thread")
@@ -635,18 +642,18 @@ def test_ctrl_c_waits_while_a_worker_gets_its_slice():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert steps == ["done"] and signal.getsignal(signal.SIGINT) is handler
-    with pytest.raises(ZeroDivisionError), signals.delayed(signal.SIGINT):
+    with pytest.raises(ZeroDivisionError), delayed(signal.SIGINT):
         raise ZeroDivisionError
     assert signal.getsignal(signal.SIGINT) is handler
     with concurrent.futures.ThreadPoolExecutor(1) as pool:  # another thread is never interrupted
-        assert pool.submit(lambda: signals.delayed(signal.SIGINT).__enter__()).result() is None
+        assert pool.submit(lambda: delayed(signal.SIGINT).__enter__()).result() is None
 
 
 @only_python
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
     """Before Python 3.12, functools.cached_property holds one lock for all objects, which the child can't get."""
-    first, second = (models.Tokenizer(*trained(300)) for _ in range(2))
+    first, second = (Tokenizer(*trained(300)) for _ in range(2))
     making, go_on = threading.Event(), threading.Event()
 
     def slow_items():
@@ -678,7 +685,7 @@ def test_a_fork_while_another_thread_makes_an_encoder_waits_for_no_lock():
 @pytest.mark.parametrize("special_tokens", SPECIALS)
 def test_encoding_a_file_equals_encoding_its_text(words_txt, cut, pattern, special_tokens):
     rng = random.Random(repr((pattern, special_tokens)))
-    tokenizer = models.Tokenizer(*trained(600, pattern), special_tokens, pattern)
+    tokenizer = Tokenizer(*trained(600, pattern), special_tokens, pattern)
     for _ in range(12):
         text = nested(rng, special_tokens) + " and " + nested(rng, special_tokens)
         Path("words.txt").write_bytes(text.encode())
@@ -693,7 +700,7 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
     other, text = tmp_path / "other.txt", "  one more text  "
     other.write_text(text)
     cut(7000)
-    tokenizer = models.Tokenizer(*trained(2000), [END])
+    tokenizer = Tokenizer(*trained(2000), [END])
     ids = tokenizer.encode(PART) + tokenizer.encode(text) + tokenizer.encode(PART)
     with pipe_of(PART.encode()) as pipe:
         n_ids = tokenizer.encode_files(iter([pipe, other, str(part)]), tmp_path / "ids.npy", workers=workers)
@@ -705,7 +712,7 @@ def test_the_number_of_workers_changes_no_id(tmp_path, part, cut, workers):
 @pytest.mark.parametrize("texts", [["low ", " low", "", f"lower{END}", "字"], []])
 @pytest.mark.filterwarnings("ignore:no text")
 def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
-    tokenizer = models.Tokenizer(*trained(300), [END], pattern)
+    tokenizer = Tokenizer(*trained(300), [END], pattern)
     ids = [token_id for text in texts for token_id in tokenizer.encode(text)]
     assert tokenizer.encode_files(output=tmp_path / "ids.npy", texts=iter(texts)) == len(ids)
     assert read_ids(tmp_path / "ids.npy") == ("u2", ids)
@@ -715,17 +722,17 @@ def test_texts_are_encoded_one_by_one_in_order(tmp_path, pattern, texts):
 def test_ids_take_two_bytes_if_all_fit(tmp_path, part, largest, kind):
     vocab, merges = trained(300)
     shifted = {token_id + largest - 299: token for token_id, token in vocab.items()}
-    tokenizer, ids = models.Tokenizer(shifted, merges, [END]), tmp_path / "ids.npy"
+    tokenizer, ids = Tokenizer(shifted, merges, [END]), tmp_path / "ids.npy"
     tokenizer.encode_files(part, ids)
     assert read_ids(ids) == (kind, tokenizer.encode(PART))
     if largest < 2**16:
         (tmp_path / "new.txt").write_text("<new>")
-        models.Tokenizer(shifted, merges, ["<new>"]).encode_files(tmp_path / "new.txt", ids)
+        Tokenizer(shifted, merges, ["<new>"]).encode_files(tmp_path / "new.txt", ids)
         assert read_ids(ids) == ("u4", [2**16])
 
 
 def test_numpy_opens_encoded_files(tmp_path):
-    numpy, tokenizer = need("numpy"), models.Tokenizer(*trained(600), [END])
+    numpy, tokenizer = need("numpy"), Tokenizer(*trained(600), [END])
     ids = tokenizer.encode(FIXTURE)
     for name, paths, n_ids in (("ids.npy", CORPUS, len(ids)), ("empty.npy", [os.devnull] * 2, 0)):
         assert tokenizer.encode_files(paths, tmp_path / name) == n_ids
@@ -741,12 +748,12 @@ def test_text_that_cannot_be_encoded_is_an_error_and_leaves_the_earlier_file(tmp
     path, output = tmp_path / "text.txt", tmp_path / "ids.npy"
     path.write_bytes(data)
     output.write_bytes(b"earlier")
-    without_d = models.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [], [], pattern)
+    without_d = Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [], [], pattern)
     with pytest.raises(ValueError, match=r"text\.txt, bytes 0 to \d+: .* the byte b'd'"):
         without_d.encode_files(path, output, workers=workers)
     data[20_000] = data[12_345] = 0xFF
     path.write_bytes(data)
-    tokenizer = models.Tokenizer(*trained(300), [END], pattern)
+    tokenizer = Tokenizer(*trained(300), [END], pattern)
     with pytest.raises(ValueError, match=r"text\.txt: not valid UTF-8 at byte 12345 \(0xff, [a-z ]+\)$"):
         tokenizer.encode_files(path, output, workers=workers)
     assert output.read_bytes() == b"earlier" and sorted(os.listdir(tmp_path)) == ["ids.npy", "text.txt"]
@@ -766,7 +773,7 @@ def test_an_interruption_while_encoding_leaves_the_earlier_file(tmp_path, monkey
     cut(3000)
     (tmp_path / "ids.npy").write_bytes(b"earlier")
     with pytest.raises((KeyboardInterrupt, TypeError)):
-        models.Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
+        Tokenizer(*trained(300)).encode_files(None, tmp_path / "ids.npy", texts=texts(), workers=1)
     assert files_of(tmp_path) == {"ids.npy": b"earlier"}
 
 
@@ -778,8 +785,8 @@ def test_encoding_takes_little_memory(tmp_path):
     (tmp_path / "text.txt").write_bytes(CORPUS.read_bytes() * 300)  # 32 MB
     result = call_in_script(tmp_path, f"""
         import bpe
-        from bpe_more import choices, corpora, models, slicing, steps, training
-        tokenizer = models.Tokenizer.load({str(tmp_path / "model")!r})
+        from bpe_more import Tokenizer
+        tokenizer = Tokenizer.load({str(tmp_path / "model")!r})
         n_ids = tokenizer.encode_files([{str(tmp_path / "text.txt")!r}] * 8, {str(tmp_path / "ids.npy")!r}, workers=2)
         print(n_ids, *[int(line.split()[1]) // 1000 for line in open("/proc/self/status") if line.startswith("VmHWM")])
     """)

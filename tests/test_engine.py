@@ -23,7 +23,10 @@ import regex
 import bpe
 import bpe_more
 import build_ffi
-from bpe_more import choices, corpora, encoders, machine, models, patterns, steps, training
+from bpe_more import choices, training
+from bpe_more.corpus import counting, reading
+from bpe_more.patterns import automaton, machine, steps
+from bpe_more.tokenizer import Tokenizer, encoders
 from shared import FORMS, KNOWN, NOT_IN_C, C, edit, one_line, only_c, only_python, read_ids, summary, trained, words_in
 from test_bpe import (
     CORPUS,
@@ -44,7 +47,7 @@ from test_bpe import (
 
 
 def test_both_encoders_have_the_same_methods():
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
     utf8 = f"The ferry was late. 字{END}".encode()
     ids = naive_encoder(*trained(600), [END])(utf8.decode())
     for encoder in (tokenizer._encoder, encoders.Encoder(tokenizer)):
@@ -148,10 +151,10 @@ def test_what_c_does_not_scan_is_named(pattern, why):
     "(?:" * 40 + "a|b" + ")*c" * 40, "|".join(f"[{'a' * n}b]" for n in range(1, 150)), "(?:[ab]{200}c?)+|.", "ab|" * 6000 + "c",
 ], ids=range(11))  # fmt: skip
 def test_a_pattern_is_compiled_or_left_to_python_in_a_second(pattern):
-    from bpe_more import patterns
+    from bpe_more.patterns import automaton
 
     pattern = steps.check_pattern(pattern)
-    patterns.automaton_of.cache_clear()
+    automaton.automaton_of.cache_clear()
     start = time.process_time()
     _, why = C.new_pattern(tuple(bpe.PATTERNS.get(step, step) for step in steps.steps_of(pattern)[1]))
     assert time.process_time() - start < 1.5  # on a busy machine
@@ -184,14 +187,14 @@ def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, 
     options = choices.Options(pattern=pattern, special_tokens=tuple(special_tokens), workers=1).checked()
     for _ in range(20):
         texts = [random_text(rng, alphabet, rng.choice([0, 3, 300])) for _ in range(3)]
-        expected = Counter(corpora.count_texts([text.encode() for text in texts], options))
+        expected = Counter(counting.count_texts([text.encode() for text in texts], options))
         assert training.count_words(texts=texts, special_tokens=special_tokens, pattern=pattern, engine="c") == expected
         path = tmp_path / "text.txt"
         path.write_text(texts[0] + "ab, 12 cd" * 50, encoding="utf-8", newline="")
-        expected = corpora.count_texts([path.read_bytes()], options)
+        expected = counting.count_texts([path.read_bytes()], options)
         for size in (50, 500):
             cut(size)
-            corpus = corpora.Corpus(path, None, options._replace(engine="c"))
+            corpus = reading.Corpus(path, None, options._replace(engine="c"))
             assert corpus.count().copy() == expected
             n_slices += corpus.n_slices
     assert n_slices > 80
@@ -200,7 +203,7 @@ def test_steps_and_normal_forms_are_counted_in_c_with_python_s_counts(tmp_path, 
 @only_c
 def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
     options = choices.Options(pattern=NOT_IN_C)
-    assert corpora.scanning_engine(options) is None and choices.engine_for(options) is not None
+    assert choices.scanning_engine(options) is None and choices.engine_for(options) is not None
     assert C.pattern(NOT_IN_C)[1] == "("
 
 
@@ -208,7 +211,7 @@ def test_a_pattern_that_c_does_not_have_is_scanned_in_python_and_learned_in_c():
 @pytest.mark.parametrize("pattern", bpe.PATTERNS)
 def test_the_automaton_proves_that_words_end_where_text_is_cut(pattern):
     """For all characters: no two that WORD_END matches are of classes between which the automaton may not be cut."""
-    classes, rows = patterns.automaton_of(bpe.PATTERNS[pattern])
+    classes, rows = automaton.automaton_of(bpe.PATTERNS[pattern])
     pairs, everything = machine.pairs_to_cut(rows), "".join(map(chr, range(0x110000)))
     before = {classes[match.start()] for match in regex.finditer(r"[\p{L}\p{N}]", everything)}
     after = {classes[match.start()] for match in regex.finditer(r"[^\p{L}\p{N}\p{M}']", everything)}
@@ -328,7 +331,7 @@ def test_the_summary_says_why_a_library_cannot_be_used_or_warns_that_it_is_old(p
     assert "built, but cffi is missing: pip install cffi" in program("-c", no_cffi, *TRAIN[2:])
     assert "cffi is missing" in program("-c", no_cffi, *TRAIN[2:], "--engine", "c").splitlines()[0]
     assert summary(program(*TRAIN))["engine"] == "C"
-    for name in ("bpe_fast.c", "bpe_more/bpe_words.c"):
+    for name in ("bpe_fast.c", "bpe_more/engine/bpe_words.c"):
         edit(Path(name), lambda data: data + b"/* */")
         assert f"{name} has changed" in program(*TRAIN)
     assert "changed" not in program(*TRAIN, "--engine", "python")
@@ -383,7 +386,7 @@ def test_the_merge_loop_alone_learns_what_python_learns():
     for _ in range(100):
         words = {rng.randbytes(rng.randint(0, 9)).replace(b"\x80", b"aa"): rng.choice([0, 1, 3, 2**40]) for _ in range(40)}
         kept = {word: count for word, count in words.items() if count}
-        expected = list(corpora.learn_in_python(corpora.WordTable(kept), 300, 1))
+        expected = list(counting.learn_in_python(counting.WordTable(kept), 300, 1))
         assert list(alone.learn(words, 300, 1)) == list(C.learn(words, 300, 1)) == expected
         counts = list(alone.arrays(words, 1)[2])
         assert counts == sorted(counts, reverse=True)  # for orders of somebody's choice, C's sort would be slow
@@ -444,13 +447,13 @@ def test_every_state_has_the_same_model_and_ids_and_says_what_is_missing(tmp_pat
         for path in {"six": six, "all": ROOT}[library].glob("_bpe_fast*"):
             shutil.copy(path, tmp_path)
     vocab, merges = training.train_bpe(part, 400, [END])
-    ids = models.Tokenizer(vocab, merges, [END]).encode(PART)
+    ids = Tokenizer(vocab, merges, [END]).encode(PART)
     more = f"import bpe; print(bpe.find_engine()[1]); bpe.Tokenizer.load('bpeModel').encode_files({str(part)!r}, 'ids.npy')"
     for arguments in (["bpe.py", part, "400"], ["-c", more]):
         result = subprocess.run([sys.executable, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert result.returncode == 0, result.stderr
     assert result.stdout == f"{why}\n"
-    tokenizer = models.Tokenizer.load(tmp_path / "bpeModel")
+    tokenizer = Tokenizer.load(tmp_path / "bpeModel")
     assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges) and read_ids(tmp_path / "ids.npy") == ("u2", ids)
 
 
@@ -474,7 +477,7 @@ def test_everything_inside_another_package_learns_in_c(tmp_path):
 @only_c
 def test_an_engine_without_memory_raises_and_works_again_afterwards(monkeypatch):
     """A failed allocation leaves no NULL handle that the next call would use."""
-    tokenizer = models.Tokenizer(with_merges([]), [])
+    tokenizer = Tokenizer(with_merges([]), [])
     assert tokenizer._encoder  # without a cache yet
     failing = dict.fromkeys(("bpe_words_new", "bpe_cache_new"), lambda *arguments: C.lib.BPE_NO_MEMORY)
     with monkeypatch.context() as without_memory:
@@ -493,7 +496,7 @@ def test_a_block_that_another_thread_takes_first_is_no_error():
         def __bool__(self):
             return True
 
-    encoder = models.Tokenizer(*trained(600), [END])._encoder
+    encoder = Tokenizer(*trained(600), [END])._encoder
     encoder.blocks = TakenInBetween()
     ids = array.array("I", [1, 2, 3])
     assert encoder.list_of([(6, ids.tobytes())], 6) == [1, 2, 3]
@@ -535,8 +538,8 @@ def test_words_in_the_order_of_a_table_are_added_as_fast_as_in_any_other():
 @only_c
 def test_the_summary_names_the_engine_that_encoded(main):
     vocab, merges = trained(300)
-    models.Tokenizer(vocab, merges, [END]).save("model")
-    models.Tokenizer(vocab, merges, [END], NOT_IN_C).save("custom")
+    Tokenizer(vocab, merges, [END]).save("model")
+    Tokenizer(vocab, merges, [END], NOT_IN_C).save("custom")
     for options, engine in (
         (["--model", "model"], "C"), (["--model", "model", "--engine", "python"], "Python (as chosen)"),
         (["--model", "custom"], "Python (C scans no pattern with ()"),
@@ -551,5 +554,5 @@ def test_the_summary_names_the_engine_that_encoded(main):
 @only_c
 def test_a_vocabulary_that_c_cannot_hold_is_encoded_in_python(monkeypatch):
     monkeypatch.setattr(bpe, "MAX_ID", 2**40)  # else no vocabulary is too large except one of 2**21 tokens
-    tokenizer = models.Tokenizer({**with_merges([]), 2**32: b"ab"}, [(b"a", b"b")])
+    tokenizer = Tokenizer({**with_merges([]), 2**32: b"ab"}, [(b"a", b"b")])
     assert isinstance(tokenizer._encoder, encoders.Encoder) and tokenizer.encode("cab") == [99, 2**32]

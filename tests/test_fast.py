@@ -8,7 +8,8 @@ from collections import Counter
 import pytest
 
 import bpe
-from bpe_more import models, training
+from bpe_more import training
+from bpe_more.tokenizer import Tokenizer
 from shared import only_python, trained
 from test_bpe import END, lesson, letters, naive_train, pairs, with_merges
 
@@ -16,7 +17,7 @@ from test_bpe import END, lesson, letters, naive_train, pairs, with_merges
 @pytest.mark.parametrize("piece, times", [("a", 50_000), ("ab", 25_000), ("x", 50_000), (" ", 50_000)])
 def test_long_words_do_not_take_quadratic_time(piece, times):
     text = "the quick " * 2_000 + piece * times
-    tokenizer = models.Tokenizer(*trained(2000), [END])
+    tokenizer = Tokenizer(*trained(2000), [END])
     start = time.process_time()
     ids = tokenizer.encode(text)
     assert list(tokenizer.encode_iterable(text)) == ids
@@ -75,7 +76,7 @@ def test_any_list_is_merged_by_rank_and_those_that_check_merges_accepts_are_repl
             bpe.check_merges(rules)
         else:
             pytest.raises(ValueError, bpe.check_merges, rules)
-        tokenizer = models.Tokenizer(vocab, merges)
+        tokenizer = Tokenizer(vocab, merges)
         for word in rng.sample(words, 20):
             tokens = tuple(map(vocab.get, tokenizer.encode(b"".join(word).decode())))
             assert tokens == tuple(naive_by_rank(word, merges)), (word, merges)

@@ -29,8 +29,13 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import choices, explain, formats, models, outputs, steps, training
-from bpe_more.steps import TIKTOKEN_CL100K
+from bpe_more import choices, explain, outputs, training
+from bpe_more.formats import gpt2, huggingface, saving, supported
+from bpe_more.formats.tiktoken import read_tiktoken
+from bpe_more.formats.transformers import TRANSFORMERS_FILES
+from bpe_more.patterns import steps
+from bpe_more.patterns.steps import TIKTOKEN_CL100K
+from bpe_more.tokenizer import Tokenizer
 from shared import (
     CORPORA,
     FORMS,
@@ -81,10 +86,10 @@ def test_save_then_load_is_the_identity_for_any_bytes(tmp_path):
     rng.shuffle(tokens)
     vocab = {3 * i: token for i, token in enumerate(tokens + [special.encode() for special in specials])}
     # only cl100k's own {1,3}+ is rewritten for Oniguruma; elsewhere it could change the words
-    tokenizer = models.Tokenizer(vocab, merges, specials, r"\p{N}{1,3}+5|[\s\S]")
+    tokenizer = Tokenizer(vocab, merges, specials, r"\p{N}{1,3}+5|[\s\S]")
     tokenizer.save(tmp_path / "a" / "b")
-    assert contents(models.Tokenizer.load(tmp_path / "a" / "b")) == contents(tokenizer)
-    assert models.Tokenizer.from_files(tmp_path / "a/b/vocab.json", tmp_path / "a/b/merges.txt", specials).vocab == vocab
+    assert contents(Tokenizer.load(tmp_path / "a" / "b")) == contents(tokenizer)
+    assert Tokenizer.from_files(tmp_path / "a/b/vocab.json", tmp_path / "a/b/merges.txt", specials).vocab == vocab
 
 
 MODELS = [  # arguments of train_bpe
@@ -102,11 +107,11 @@ def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(mai
         vocab, merges = train_and_save("model", part, **options)
         names = names or set(os.listdir("model"))
         assert set(os.listdir("model")) == names >= {"merges.txt", "tokenizer.json", "vocab.json"}
-        tokenizer, arguments = models.Tokenizer.load("model"), (options["special_tokens"], options.get("pattern", "gpt2"))
+        tokenizer, arguments = Tokenizer.load("model"), (options["special_tokens"], options.get("pattern", "gpt2"))
         assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges) == training.train_bpe(part, **options)
         assert (list(tokenizer.special_tokens), tokenizer.pattern) == arguments
         ids = tokenizer.encode(text)
-        assert ids == models.Tokenizer(vocab, merges, *arguments).encode(text)
+        assert ids == Tokenizer(vocab, merges, *arguments).encode(text)
         assert main("--show", text, "--model", "model")[1].splitlines()[-2] == " ".join(map(str, ids))
         model = json.loads(Path("model/tokenizer.json").read_bytes())["model"]
         assert model["vocab"] == json.loads(Path("model/vocab.json").read_bytes())
@@ -115,18 +120,18 @@ def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(mai
 
 
 def test_tokenizer_json_alone_is_the_model(tmp_path):
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
     tokenizer.save(tmp_path)
     for change in (lambda path: path.write_bytes(b"something else"), os.remove):
         for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
             change(tmp_path / name)
         for place in (tmp_path, str(tmp_path / "tokenizer.json")):
-            assert contents(models.Tokenizer.load(place)) == contents(tokenizer)
+            assert contents(Tokenizer.load(place)) == contents(tokenizer)
     tokenizer.save(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     for place in (tmp_path, tmp_path / "nowhere", tmp_path / "tokenizer.json"):
         with pytest.raises((FileNotFoundError, ValueError), match=regex.escape(str(place))):
-            models.Tokenizer.load(place)
+            Tokenizer.load(place)
 
 
 @only_python
@@ -134,24 +139,24 @@ def test_tokenizer_json_has_the_spelling_of_gpt2s_pattern_that_other_programs_kn
     """Tokenizers 1.0 has no look-ahead of its own, and knows GPT-2's pattern by its exact spelling."""
     spelling = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # from GPT-2's encoder.py
     for pattern in ("gpt2", bpe.GPT2, spelling):
-        tokenizer = models.Tokenizer(*trained(300), [END], pattern)
+        tokenizer = Tokenizer(*trained(300), [END], pattern)
         tokenizer.save(tmp_path)
         split = json.loads((tmp_path / "tokenizer.json").read_bytes())["pre_tokenizer"]["pretokenizers"][0]
         assert split["pattern"] == {"Regex": spelling}
-        assert tokenizer.pattern == models.Tokenizer.load(tmp_path).pattern == "gpt2"
+        assert tokenizer.pattern == Tokenizer.load(tmp_path).pattern == "gpt2"
 
 
 def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tmp_path):
     """There, possessive quantifiers are dropped or an error, and $ is the end of any line."""
-    models.Tokenizer(*trained(300), [], "cl100k").save(tmp_path)
+    Tokenizer(*trained(300), [], "cl100k").save(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     split = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]
     assert not regex.search(r"[+*?]\+|\d}\+|\$", split["Regex"])
     for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
         assert regex.findall(split["Regex"], text) == regex.findall(TIKTOKEN_CL100K, text)
-    assert models.Tokenizer.load(tmp_path).pattern == "cl100k"
+    assert Tokenizer.load(tmp_path).pattern == "cl100k"
     before = TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}")  # in files of version 0.4.0
-    assert models.Tokenizer({0: b"a"}, [], pattern=before).pattern == "cl100k"
+    assert Tokenizer({0: b"a"}, [], pattern=before).pattern == "cl100k"
 
 
 @only_python
@@ -161,12 +166,12 @@ def test_the_expressions_of_tiktoken_have_our_names(monkeypatch):
     monkeypatch.setattr(theirs, "load_tiktoken_bpe", lambda *_, **__: {})  # no download
     for name in ("cl100k", "o200k"):
         expression = getattr(theirs, f"{name}_base")()["pat_str"]
-        assert models.Tokenizer({0: b"a"}, [], pattern=expression).pattern == name
+        assert Tokenizer({0: b"a"}, [], pattern=expression).pattern == name
 
 
 @only_python
 def test_roles_in_an_existing_tokenizer_config_are_kept(tmp_path):
-    tokenizer, path = models.Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
+    tokenizer, path = Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
     tokenizer.save(tmp_path)
     ours = json.loads(path.read_text())
     path.write_text(json.dumps({"eos_token": END, "tokenizer_class": "GPT2TokenizerFast"}))
@@ -180,7 +185,7 @@ def test_roles_in_an_existing_tokenizer_config_are_kept(tmp_path):
 
 @only_python
 def test_roles_and_a_template_are_written_and_stay(tmp_path):
-    tokenizer = models.Tokenizer(*trained(300), [END, "<pad>", "<s>"])
+    tokenizer = Tokenizer(*trained(300), [END, "<pad>", "<s>"])
     read = lambda name: (tmp_path / name).read_bytes().decode()  # noqa: E731
     config = lambda: json.loads(read("tokenizer_config.json"))  # noqa: E731
     template = "{% for m in messages %}{{ m.content }}\r\n{% endfor %}é"
@@ -188,7 +193,7 @@ def test_roles_and_a_template_are_written_and_stay(tmp_path):
     assert (config()["eos_token"], config()["chat_template"], read("chat_template.jinja")) == (END, template, template)
     assert "pad_token" not in config()
     before = files_of(tmp_path)
-    models.Tokenizer.load(tmp_path).save(tmp_path)
+    Tokenizer.load(tmp_path).save(tmp_path)
     assert files_of(tmp_path) == before
     tokenizer.save(tmp_path, pad_token="<pad>", bos_token="<s>")
     roles = [config()[name] for name in ("eos_token", "pad_token", "bos_token")]
@@ -215,7 +220,7 @@ def test_roles_and_a_template_are_written_and_stay(tmp_path):
 def test_roles_and_template_in_transformers(tmp_path):
     transformers = need("transformers")
     need("jinja2")  # with which transformers applies a template, and which it does not bring
-    tokenizer = models.Tokenizer(*trained(600), [END, "<pad>", "<s>"])
+    tokenizer = Tokenizer(*trained(600), [END, "<pad>", "<s>"])
     template = "{{ bos_token }}{% for m in messages %}{{ m.content + eos_token }}{% endfor %}"
     tokenizer.save(tmp_path, bos_token="<s>", eos_token=END, pad_token="<pad>", chat_template=template)
     for _ in range(2):
@@ -224,7 +229,7 @@ def test_roles_and_template_in_transformers(tmp_path):
         assert theirs.apply_chat_template([{"role": "user", "content": "low"}], tokenize=False) == f"<s>low{END}"
         assert theirs(PART, add_special_tokens=False)["input_ids"] == tokenizer.encode(PART)
         theirs.save_pretrained(str(tmp_path))
-        models.Tokenizer.load(tmp_path).save(tmp_path)
+        Tokenizer.load(tmp_path).save(tmp_path)
 
 
 @only_python
@@ -234,11 +239,11 @@ def test_special_tokens_that_the_files_write_like_other_tokens_cannot_be_saved(e
     for special in [*printable[94:], "Ġlow", "ĊĊ", "caf\u00e9", "Ã©", "©x", "°©©é"]:  # 94 are ASCII
         assert f"special token '{special}'" in error("words.txt", 300, "--special-token", special)
         with pytest.raises(ValueError, match="special token '"):
-            models.Tokenizer.train("nowhere.txt", 300, [special])  # before any work
+            Tokenizer.train("nowhere.txt", 300, [special])  # before any work
     vocab, merges = training.train_bpe(None, 300, ["é"], texts=["low"])
     assert vocab[256] == "é".encode()  # no problem until it is saved
     with pytest.raises(ValueError, match="special token 'é'"):
-        models.Tokenizer(vocab, merges, ["é"]).save("model")
+        Tokenizer(vocab, merges, ["é"]).save("model")
     assert os.listdir() == ["words.txt"]
 
 
@@ -251,16 +256,16 @@ def bytes_of_printable(text):
 def test_special_tokens_that_are_no_bytes_of_utf8_can_be_saved(words_txt):
     """"é" would be the byte E9, which a continuation byte follows in any text, so no token is read as "<début>"."""
     for special in ["éé", "<début>", "«END»", "<|im start|>", "[TAB]\t", "😀", "<｜begin▁of▁sentence｜>", "\u00a0\u00a0"]:
-        tokenizer = models.Tokenizer.train("words.txt", 300, [special])
+        tokenizer = Tokenizer.train("words.txt", 300, [special])
         tokenizer.save("model")
         assert json.loads(Path("model/vocab.json").read_bytes())[special] == 256
-        again = models.Tokenizer.from_files("model/vocab.json", "model/merges.txt", [special])
-        for same in (models.Tokenizer.load("model"), again):
+        again = Tokenizer.from_files("model/vocab.json", "model/merges.txt", [special])
+        for same in (Tokenizer.load("model"), again):
             assert contents(same) == contents(tokenizer) and same.encode(f"low{special}")[-1] == 256
         before = bytes_of_printable(special)  # how version 0.5.0 wrote it
         now = json.dumps(special, ensure_ascii=False).encode()
         edit(Path("model/vocab.json"), lambda data: data.replace(now, before, 1))  # noqa: B023 (called at once)
-        again = models.Tokenizer.from_files("model/vocab.json", "model/merges.txt", [special])
+        again = Tokenizer.from_files("model/vocab.json", "model/merges.txt", [special])
         assert contents(again) == contents(tokenizer)
 
 
@@ -268,7 +273,7 @@ def test_special_tokens_that_are_no_bytes_of_utf8_can_be_saved(words_txt):
 def test_a_special_token_that_is_spelled_like_another_token_is_not_saved(words_txt):
     vocab = {**dict(enumerate(bpe.BYTES)), 256: b"<d\xe9but>"}  # bytes that no text has, so they were never learned
     with pytest.raises(ValueError, match="a special token is also another token in printable characters"):
-        models.Tokenizer(vocab, [], ["<début>"]).save("model")
+        Tokenizer(vocab, [], ["<début>"]).save("model")
 
 
 @functools.cache
@@ -288,7 +293,7 @@ def texts_for_others(size):
     (300, "gpt2"), (2000, "gpt2"), (32_000, "gpt2"), (2000, "cl100k"), (2000, "o200k"), (300, "llama3"), (300, "qwen2"),
 ])  # fmt: skip
 def test_a_folder_encodes_the_same_in_other_tools(tmp_path, size, pattern):
-    tokenizer = models.Tokenizer(*trained(size, pattern), [END], pattern)
+    tokenizer = Tokenizer(*trained(size, pattern), [END], pattern)
     tokenizer.save(tmp_path)
     theirs, encoding = load_elsewhere(tmp_path)
     for text in texts_for_others(size):
@@ -303,7 +308,7 @@ def test_a_folder_encodes_the_same_in_other_tools(tmp_path, size, pattern):
 @pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
 def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern):
     transformers = need("transformers")
-    tokenizer = models.Tokenizer(*trained(600, pattern), [END], pattern)
+    tokenizer = Tokenizer(*trained(600, pattern), [END], pattern)
     tokenizer.save(tmp_path / "model")
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "model"))
     ids, text = tokenizer.encode(PART), f"Some new word, <pad>{END}!"
@@ -311,7 +316,7 @@ def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern
     theirs.save_pretrained(str(tmp_path / "model"))  # over ours
     theirs.save_pretrained(str(tmp_path / "new"))
     for folder in ("model", "new"):
-        again = models.Tokenizer.load(tmp_path / folder)
+        again = Tokenizer.load(tmp_path / folder)
         again._rest = {}  # version 5 writes a template that adds nothing
         assert (again.vocab, again.merges, again._options) == (tokenizer.vocab, tokenizer.merges, tokenizer._options)
         assert again._settings() == tokenizer._settings()
@@ -319,17 +324,17 @@ def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern
     theirs.add_special_tokens({"pad_token": "<pad>"})
     for folder in ("model", "more"):
         theirs.save_pretrained(str(tmp_path / folder))
-        assert models.Tokenizer.load(tmp_path / folder).encode(text) == theirs(text)["input_ids"]
-        assert models.Tokenizer.load(tmp_path / folder).encode(PART) == ids
+        assert Tokenizer.load(tmp_path / folder).encode(text) == theirs(text)["input_ids"]
+        assert Tokenizer.load(tmp_path / folder).encode(PART) == ids
 
 
 def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
     pairs = [(bytes([left]), bytes([right])) for left in range(124) for right in range(256)]
-    models.Tokenizer(with_merges(pairs), pairs).save(tmp_path)
+    Tokenizer(with_merges(pairs), pairs).save(tmp_path)
     times = []
     for _ in range(3):
         start = time.process_time()
-        assert len(models.Tokenizer.load(tmp_path)) == 32_000
+        assert len(Tokenizer.load(tmp_path)) == 32_000
         times.append(time.process_time() - start)
     assert min(times) < 0.5
 
@@ -340,11 +345,11 @@ def test_40000_added_tokens_load_in_linear_time_and_less_than_four_times_that_of
     tokenizers = need("tokenizers")
     ours, theirs = {}, []
     for n in (10_000, 40_000):
-        models.Tokenizer(*trained(300), [f"<{number}>" for number in range(n)]).save(tmp_path / str(n))
+        Tokenizer(*trained(300), [f"<{number}>" for number in range(n)]).save(tmp_path / str(n))
     for _ in range(3):
         for n in (10_000, 40_000):
             start = time.process_time()
-            assert len(models.Tokenizer.load(tmp_path / str(n)).special_tokens) == n
+            assert len(Tokenizer.load(tmp_path / str(n)).special_tokens) == n
             ours.setdefault(n, []).append(time.process_time() - start)
         start = time.process_time()
         tokenizers.Tokenizer.from_file(str(tmp_path / "40000" / "tokenizer.json"))
@@ -358,8 +363,8 @@ def test_names_of_a_vocabulary_become_bytes_at_once_as_one_by_one(seed):
     rng = random.Random(seed)
     characters = bpe.CHARACTERS + (" 中\U0001f44d\x7f\xad" if seed % 2 else "")
     names = {"".join(rng.choices(characters, k=rng.randint(0, 6))): None for _ in range(300)}
-    assert formats.tokens_at_once(names) == [bpe.to_token(name) for name in names]
-    assert list(formats.tokens_at_once([])) == []
+    assert gpt2.tokens_at_once(names) == [bpe.to_token(name) for name in names]
+    assert list(gpt2.tokens_at_once([])) == []
 
 
 # --- writing, whole or not at all ------------------------------------------------------------------------------------
@@ -377,7 +382,7 @@ def folders(tmp_path_factory, part):
 @pytest.mark.parametrize("old, new", [(None, 0), (0, 1), (3, 2)])
 def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(tmp_path, folders, how, old, new):
     folder, replace, seen = tmp_path / "model", os.replace, []
-    tokenizer, n_files = models.Tokenizer.load(folders[new][0]), len(os.listdir(folders[new][0]))
+    tokenizer, n_files = Tokenizer.load(folders[new][0]), len(os.listdir(folders[new][0]))
     for before in range(n_files):
         shutil.rmtree(folder, ignore_errors=True)
         if old is not None:
@@ -396,7 +401,7 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(t
 @pytest.mark.parametrize("old, new", [(0, 1), (3, 2)])
 def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_programs(tmp_path, folders, old, new):
     """load() finds a whole model in tokenizer.json, and from_files() one in vocab.json and merges.txt, or not both files."""
-    folder, tokenizer = tmp_path / "model", models.Tokenizer.load(folders[new][0])
+    folder, tokenizer = tmp_path / "model", Tokenizer.load(folders[new][0])
     wholes = [[(folders[n][0] / name).read_bytes() for name in ("vocab.json", "merges.txt")] for n in (old, new)]
     for n_steps in itertools.count():
         shutil.rmtree(folder, ignore_errors=True)
@@ -428,7 +433,7 @@ def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_pro
 @only_python
 def test_a_rename_that_fails_after_the_work_leaves_the_finished_array_and_its_name(main, monkeypatch):
     """The folder may have changed while hours of text were encoded. A model is still in memory, or saved elsewhere."""
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     tokenizer.save("bpeModel")
     Path("ids.npy").write_text("earlier")
     replaced = []
@@ -445,7 +450,7 @@ def test_a_rename_that_fails_after_the_work_leaves_the_finished_array_and_its_na
     os.remove(named[1])
     before = files_of("bpeModel")
     with pytest.raises(OSError, match="busy"):
-        models.Tokenizer({}, []).save("bpeModel")
+        Tokenizer({}, []).save("bpeModel")
     assert len(replaced) == 2 and files_of("bpeModel") == before  # vocab.json and merges.txt, too
 
 
@@ -470,7 +475,7 @@ def test_a_file_system_may_have_no_fsync_but_lost_data_is_an_error(main, monkeyp
 @only_python
 @pytest.mark.parametrize("letter", ["a", "é", "字", "😀"])
 def test_an_output_may_have_the_longest_name_that_the_system_takes(words_txt, letter):
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     names = []
     for n_bytes in (239, 240, 241, 245, 246, 255):
         stem = letter * ((n_bytes - 4) // len(letter.encode()))
@@ -491,7 +496,7 @@ def test_an_output_may_have_the_longest_name_that_the_system_takes(words_txt, le
 
 @only_python
 def test_a_mistyped_folder_of_an_array_is_an_error_before_the_work_and_a_model_gets_its_folder(main, error):
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     tokenizer.save("a/new/folder")
     read = []
     with pytest.raises(ValueError, match="no folder .*typo; create it first"):
@@ -505,7 +510,7 @@ def test_a_mistyped_folder_of_an_array_is_an_error_before_the_work_and_a_model_g
 @pytest.mark.parametrize("make", [getattr(os, "mkfifo", None), os.mkdir, functools.partial(os.symlink, os.devnull)])
 @pytest.mark.parametrize("path", ["model/merges.txt", "model/tokenizer.json", "ids.npy"])
 def test_only_regular_files_are_replaced_and_anything_else_is_an_error(main, make, path):
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     for folder in ("model", "bpeModel"):
         tokenizer.save(folder)
     with contextlib.suppress(FileNotFoundError):
@@ -540,7 +545,7 @@ with_locks = pytest.mark.skipif(sys.platform == "win32", reason="no locks of fol
 @with_locks
 @pytest.mark.parametrize("number, expected", [(signal.SIGINT, (130, "interrupted")), (signal.SIGTERM, (143, "terminated"))])
 def test_a_signal_ends_the_wait_for_another_save_and_nothing_stays(main, number, expected):
-    models.Tokenizer(*trained(300)).save("model")
+    Tokenizer(*trained(300)).save("model")
     before = files_of("model")
     timer = threading.Timer(1, os.kill, (os.getpid(), number))
     with lock_of_another_process("model"):
@@ -555,7 +560,7 @@ def test_a_signal_ends_the_wait_for_another_save_and_nothing_stays(main, number,
 def test_another_save_that_does_not_end_is_an_error_and_the_training_is_not_lost(main, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(outputs, "LOCK_SECONDS", 0.1)
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     tokenizer.save("model")
     before = files_of("model")
     with lock_of_another_process("model"):
@@ -590,7 +595,7 @@ def test_a_process_that_is_forked_during_a_save_does_not_keep_the_lock(tmp_path,
 @pytest.mark.skipif(os.name != "posix", reason="no modes here")
 @pytest.mark.parametrize("mode", [0o664, 0o600, 0o444])
 def test_files_that_are_replaced_keep_their_modes_and_owners(words_txt, mode):
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     tokenizer.save("model")
     tokenizer.encode_files("words.txt", "ids.npy")
     umask = os.umask(0o022)
@@ -603,9 +608,9 @@ def test_files_that_are_replaced_keep_their_modes_and_owners(words_txt, mode):
         path.chmod(mode)
     about = lambda: [(path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) for path in paths]  # noqa: E731
     before = about()
-    models.Tokenizer(*trained(400)).save("model")
+    Tokenizer(*trained(400)).save("model")
     tokenizer.encode_files("words.txt", "ids.npy")
-    assert about() == before and models.Tokenizer.load("model").vocab == trained(400)[0]
+    assert about() == before and Tokenizer.load("model").vocab == trained(400)[0]
 
 
 class FullDisk(io.FileIO):
@@ -624,7 +629,7 @@ def test_a_full_disk_is_named_and_the_training_is_not_lost(main, tmp_path, monke
     assert status == 2 and match and not os.listdir("no_room"), stderr
     assert model_in(match[1]) == training.train_bpe("words.txt", 300, [END])
     with pytest.raises(OSError, match="No space left on device: .*no_room.npy"):
-        models.Tokenizer(*trained(300)).encode_files("words.txt", "no_room.npy")
+        Tokenizer(*trained(300)).encode_files("words.txt", "no_room.npy")
     os.mkdir("no_room_either")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no_room_either"))
     status, _, stderr = main("words.txt", 300, "--model", "no_room")
@@ -639,7 +644,7 @@ def test_temporary_files_of_killed_runs_are_removed_after_a_day(tmp_path):
         (tmp_path / name).write_text("begun")
     for name in (old, other):
         os.utime(tmp_path / name, (0, time.time() - 25 * 3600))
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     tokenizer.save(tmp_path)
     assert sorted(path.name for path in tmp_path.glob("*.tmp")) == [other, new]
     assert (tmp_path / new).read_text() == "begun" and model_in(tmp_path) == contents(tokenizer)[:2]
@@ -649,7 +654,7 @@ def test_temporary_files_of_killed_runs_are_removed_after_a_day(tmp_path):
 def test_a_folder_of_many_files_is_not_listed_for_each_new_one(tmp_path, monkeypatch):
     """In a folder of 30,000 files, listing took 20 ms; the array takes 0.4."""
     (tmp_path / "text.txt").write_text("low")
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     seen, watching = [], [True]  # a hook stays as long as the process
     sys.addaudithook(lambda event, arguments: watching and seen.append(event))
     tokenizer.save(tmp_path)
@@ -662,7 +667,7 @@ def test_a_folder_of_many_files_is_not_listed_for_each_new_one(tmp_path, monkeyp
 @pytest.mark.parametrize("exists", [True, False])
 def test_links_are_written_through(words_txt, exists):
     """A folder or a file that is a link stays one, even if what it leads to does not exist yet."""
-    tokenizer = models.Tokenizer(*trained(300), [END])
+    tokenizer = Tokenizer(*trained(300), [END])
     os.symlink("there", "model")
     os.symlink("ids", "ids.npy")
     if exists:
@@ -674,7 +679,7 @@ def test_links_are_written_through(words_txt, exists):
     tokenizer.encode_files("words.txt", "ids.npy")
     assert os.readlink("model") == "there" and os.readlink("ids.npy") == "ids" and read_ids("ids")[1]
     assert os.path.islink("there/tokenizer.json") == exists
-    assert models.Tokenizer.load("json" if exists else "there").vocab == tokenizer.vocab
+    assert Tokenizer.load("json" if exists else "there").vocab == tokenizer.vocab
 
 
 # --- damaged files ---------------------------------------------------------------------------------------------------
@@ -702,13 +707,13 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\ns
 ])
 def test_a_file_that_is_no_model_is_said_to_be_what_it_looks_like(words_txt, data, text):
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
-        models.Tokenizer(*trained(300), [END]).save("model")
+        Tokenizer(*trained(300), [END]).save("model")
         Path("model", name).write_bytes(data)
         with pytest.raises(ValueError, match=f"{name}: {text}"):
             if name == "tokenizer.json":
-                models.Tokenizer.load("model")
+                Tokenizer.load("model")
             else:
-                models.Tokenizer.from_files("model/vocab.json", "model/merges.txt")
+                Tokenizer.from_files("model/vocab.json", "model/merges.txt")
 
 
 @pytest.mark.parametrize("change", [
@@ -729,16 +734,16 @@ def test_a_damaged_tokenizer_json_is_an_error_with_its_name(error, change):
     assert new != text
     path.write_text(new, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(ValueError, match=r"model"):
-        models.Tokenizer.load("model")
+        Tokenizer.load("model")
     assert "model" in error("words.txt", "--encode", "ids.npy", "--model", "model") and not os.path.exists("ids.npy")
 
 
 @only_python
 def test_running_out_of_memory_while_loading_is_not_blamed_on_the_file(tmp_path, monkeypatch):
-    models.Tokenizer(*trained(300)).save(tmp_path)
-    monkeypatch.setattr(formats, "read_tokenizer_json", lambda content: (_ for _ in ()).throw(MemoryError))
+    Tokenizer(*trained(300)).save(tmp_path)
+    monkeypatch.setattr(huggingface, "read_tokenizer_json", lambda content: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
-        models.Tokenizer.load(tmp_path)
+        Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize("name, change", [
@@ -753,7 +758,7 @@ def test_damaged_files_in_gpt2s_format_are_errors_with_a_name(words_txt, name, c
     train_and_save("model", "words.txt", 265, [END])
     edit(Path("model", name), lambda data: data.replace(*change, 1) if isinstance(change, tuple) else change)
     with pytest.raises(ValueError, match="model/(vocab.json|merges.txt)|repeats an earlier one"):
-        models.Tokenizer.from_files("model/vocab.json", "model/merges.txt", [END])
+        Tokenizer.from_files("model/vocab.json", "model/merges.txt", [END])
 
 
 @only_python
@@ -761,15 +766,15 @@ def test_a_token_that_is_in_vocab_json_twice_is_named(words_txt):
     train_and_save("model", "words.txt", 265, [END])
     edit(Path("model/vocab.json"), lambda data: data.replace(b'"h":', b'"low": 99,\n"h":'))
     with pytest.raises(ValueError, match="model/vocab.json: 'low' is there twice, with 99 and 2"):
-        models.Tokenizer.from_files("model/vocab.json", "model/merges.txt", [END])
+        Tokenizer.from_files("model/vocab.json", "model/merges.txt", [END])
 
 
 @only_python
 def test_a_special_token_with_letters_of_bytes_comes_back_as_text_if_words_stay_whole(tmp_path):
     """As bytes, "<é>" is "<", E9, ">", which is not UTF-8, so no word of any text."""
-    tokenizer = models.Tokenizer(dict(enumerate([*bpe.BYTES, b"ab"])), [], ["<é>"], ignore_merges=True)
+    tokenizer = Tokenizer(dict(enumerate([*bpe.BYTES, b"ab"])), [], ["<é>"], ignore_merges=True)
     tokenizer.save(tmp_path)
-    loaded = models.Tokenizer.load(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
     assert loaded.vocab == tokenizer.vocab and loaded.decode([257]) == "<é>"
     assert loaded.encode("ab<é>") == [256, 257]
     assert need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("ab<é>").ids == [256, 257]
@@ -781,7 +786,7 @@ def test_a_merge_of_a_special_token_that_other_programs_could_not_open_is_not_sa
     tokenizers = need("tokenizers")
     for number, (special, is_saved) in enumerate([("<ab>", True), ("<a b>", False), ("<字>", False), ("<é>", False)]):
         vocab = dict(enumerate([*bpe.BYTES, special.encode(), special.encode() + b"x"]))
-        tokenizer = models.Tokenizer(vocab, [(special.encode(), b"x")], [special])
+        tokenizer = Tokenizer(vocab, [(special.encode(), b"x")], [special])
         folder = tmp_path / str(number)
         if is_saved:
             tokenizer.save(folder)
@@ -791,7 +796,7 @@ def test_a_merge_of_a_special_token_that_other_programs_could_not_open_is_not_sa
             with pytest.raises(ValueError, match="can't be saved: the merge .* uses a special token"):
                 tokenizer.save(folder)
             with pytest.raises(ValueError, match="can't be saved: the merge .* uses a special token"):
-                formats.printable(tokenizer.vocab, tokenizer.merges, tokenizer.special_ids)
+                saving.printable(tokenizer.vocab, tokenizer.merges, tokenizer.special_ids)
             assert not folder.exists()
 
 
@@ -803,10 +808,10 @@ def test_half_of_a_surrogate_pair_is_refused_at_load(words_txt, entry):
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**content, entry: {"x": ["\ud800"]}}))
     with pytest.raises(ValueError, match=f"tokenizer.json: {entry} has half of a surrogate pair"):
-        models.Tokenizer.load("model")
+        Tokenizer.load("model")
     path.write_text(json.dumps({**content, entry: {"x": ["\ud83d\ude00"]}}))  # a whole one
     if entry != "post_processor":
-        models.Tokenizer.load("model").save("other")
+        Tokenizer.load("model").save("other")
         assert json.loads(Path("other/tokenizer.json").read_text(encoding="utf-8"))[entry] == {"x": ["😀"]}
 
 
@@ -815,10 +820,10 @@ def test_half_of_a_surrogate_pair_is_refused_at_load(words_txt, entry):
 
 @only_python
 def test_a_line_of_merges_that_is_not_two_tokens_is_named():
-    assert formats.read_merges("#version: 0.2\na b\n\nc d") == [["a", "b"], ["c", "d"]]
+    assert gpt2.read_merges("#version: 0.2\na b\n\nc d") == [["a", "b"], ["c", "d"]]
     for wrong in ("c", "c d e"):
         with pytest.raises(ValueError, match=f"line 3 must be two tokens .*'{wrong}'"):
-            formats.read_merges(f"a b\n\n{wrong}\n")
+            gpt2.read_merges(f"a b\n\n{wrong}\n")
 
 
 def two_files(vocab, merges):
@@ -835,7 +840,7 @@ def two_files(vocab, merges):
 ])
 def test_merges_of_another_kind_are_an_error_and_not_other_ids(words_txt, vocab, merges, part):
     with pytest.raises(ValueError, match=f"merges.txt: line .: no merge makes '{part}'; these are not merges of bytes"):
-        models.Tokenizer.from_files(*two_files(vocab, merges))
+        Tokenizer.from_files(*two_files(vocab, merges))
 
 
 @only_python
@@ -844,19 +849,19 @@ def test_the_two_files_may_have_a_bom_and_tokens_that_are_text(words_txt):
     expected = {0: b"l", 1: b"o", 2: b"w", 3: b"lo", 4: b"<mask> ", 5: b"[TAB]\t", 6: "😀".encode(), 7: "<d\u00e9but>".encode()}
     for bom in ("", "\ufeff"):
         paths = two_files(vocab, f"{bom}#version: 0.2\nl o\n")
-        tokenizer = models.Tokenizer.from_files(*paths, ["<mask> ", "[TAB]\t", "😀", "<d\u00e9but>"])
+        tokenizer = Tokenizer.from_files(*paths, ["<mask> ", "[TAB]\t", "😀", "<d\u00e9but>"])
         assert tokenizer.vocab == expected and tokenizer.encode("low<mask> 😀[TAB]\t<d\u00e9but>") == [3, 2, 4, 6, 5, 7]
-    assert models.Tokenizer.from_files(*paths).vocab == {**expected, 7: b"<d\xe9but>"}  # not named as a special token
+    assert Tokenizer.from_files(*paths).vocab == {**expected, 7: b"<d\xe9but>"}  # not named as a special token
 
 
 def test_the_two_files_may_give_a_special_token_the_bytes_of_another_token(words_txt):
     """"  " beside "ĠĠ", as in the GGUF files of GPT-NeoX; 2 is a merge, and 3 the special token."""
     paths = two_files({"Ġ": 0, "a": 1, "ĠĠ": 2, "  ": 3}, "Ġ Ġ")
-    tokenizer = models.Tokenizer.from_files(*paths, ["  "], "gpt2")
+    tokenizer = Tokenizer.from_files(*paths, ["  "], "gpt2")
     assert tokenizer.vocab == {0: b" ", 1: b"a", 2: b"  ", 3: b"  "} and tokenizer.special_ids == {"  ": 3}
     assert (tokenizer.encode("a   a"), tokenizer.encode_ordinary("a   a")) == ([1, 3, 0, 1], [1, 2, 0, 1])
     with pytest.raises(ValueError, match="vocab.json: the token b'  ' has two ids"):
-        models.Tokenizer.from_files(*paths)
+        Tokenizer.from_files(*paths)
 
 
 # The models that people have, rebuilt small. `pattern` is an expression, or a list of steps; the rest are entries.
@@ -946,21 +951,21 @@ def foreign(kind):
 def test_a_model_that_is_not_there_is_an_error_with_the_way_to_it(words_txt):
     for name in ("gpt2", "openai-community/gpt2"):
         with pytest.raises(FileNotFoundError, match=r"from a hub, download tokenizer\.json first\): '" + name) as caught:
-            models.Tokenizer.load(name)
+            Tokenizer.load(name)
         assert (caught.value.errno, caught.value.filename) == (2, name)
-    tokenizer = models.Tokenizer.train("words.txt", 262)
+    tokenizer = Tokenizer.train("words.txt", 262)
     tokenizer.save("two files")
     os.remove("two files/tokenizer.json")
     with pytest.raises(FileNotFoundError) as caught:
-        models.Tokenizer.load("two files")
+        Tokenizer.load("two files")
     assert caught.value.filename == "two files"
     way = regex.search(r"; (Tokenizer.from_files.*\.save\(folder\))", str(caught.value))[1]
     os.chdir("two files")
-    eval(way, {"Tokenizer": models.Tokenizer, "folder": "."})  # the way works
-    assert contents(models.Tokenizer.load(".")) == contents(tokenizer)
+    eval(way, {"Tokenizer": Tokenizer, "folder": "."})  # the way works
+    assert contents(Tokenizer.load(".")) == contents(tokenizer)
     os.mkdir("none")
     with pytest.raises(FileNotFoundError, match="No tokenizer.json in this folder: 'none'"):
-        models.Tokenizer.load("none")
+        Tokenizer.load("none")
 
 
 @only_python
@@ -975,7 +980,7 @@ def test_a_model_that_is_not_there_is_an_error_with_the_way_to_it(words_txt):
 def test_a_folder_without_tokenizer_json_says_what_is_there_and_how_to_load_it(tmp_path, name, data, way):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(FileNotFoundError, match=f"No tokenizer.json in this folder; {way}"):
-        models.Tokenizer.load(tmp_path)
+        Tokenizer.load(tmp_path)
 
 
 @only_c
@@ -985,10 +990,10 @@ def test_the_lines_for_an_encoder_of_the_npm_package_tiktoken_read_it(tmp_path):
     ranks = f"! 0 {' '.join(words[:256])}\n! 257 {' '.join(words[256:])}"
     path = tmp_path / "cl100k.json"
     path.write_text(json.dumps({"pat_str": GPT2, "special_tokens": {END: 256}, "bpe_ranks": ranks}))
-    for read in (models.Tokenizer.load, formats.read_tiktoken):
+    for read in (Tokenizer.load, read_tiktoken):
         with pytest.raises(ValueError, match="this is an encoder of the npm package tiktoken; to read it: ") as caught:
             read(path)
-    found = {"json": json, "base64": base64, "path": path, "read_tiktoken": formats.read_tiktoken}
+    found = {"json": json, "base64": base64, "path": path, "read_tiktoken": read_tiktoken}
     exec(str(caught.value).partition("to read it: ")[2], found)
     assert found["vocab"] == vocab
 
@@ -996,12 +1001,12 @@ def test_the_lines_for_an_encoder_of_the_npm_package_tiktoken_read_it(tmp_path):
 @only_python
 def test_files_with_ids_in_the_place_of_tokens_say_what_they_are_and_how_to_convert_them(words_txt):
     """Results of the course CS336 are often stored so. The lines of the errors make files that load."""
-    tokenizer = models.Tokenizer.train("words.txt", 268)
+    tokenizer = Tokenizer.train("words.txt", 268)
     tokenizer.save(".")
     ids = json.loads(Path("vocab.json").read_text("utf-8"))
     Path("other.json").write_text(json.dumps({str(token_id): token for token, token_id in ids.items()}))
     with pytest.raises(ValueError, match=r"^other\.json: this is \{id: token\}, not \{token: id\}") as caught:
-        models.Tokenizer.from_files("other.json", "merges.txt")
+        Tokenizer.from_files("other.json", "merges.txt")
     Path("vocab.json").unlink()
     exec(str(caught.value).partition("convert it: ")[2], {"json": json, "path": "other.json"})
     assert json.loads(Path("vocab.json").read_text("utf-8")) == ids
@@ -1015,37 +1020,37 @@ def test_files_with_ids_in_the_place_of_tokens_say_what_they_are_and_how_to_conv
     for form in ("%d,%d", "(%d, %d)"):
         Path("new ids.json").write_text(json.dumps({form % pair: 256 + number for number, pair in enumerate(pairs)}))
         with pytest.raises(ValueError, match="^new ids.json: these are pairs of ids, not of tokens") as caught:
-            models.Tokenizer.from_files("vocab.json", "new ids.json")
+            Tokenizer.from_files("vocab.json", "new ids.json")
         found = {"json": json, "path": "new ids.json"}
         exec(str(caught.value).partition("convert them: ")[2], found)
         assert found["lines"] == Path("merges.txt").read_text("utf-8").splitlines()[1:] and len(str(caught.value)) <= 300
     in_base64 = [" ".join(base64.b64encode(token).decode() for token in pair) for pair in tokenizer.merges]
     Path("base64.txt").write_text("\n".join(in_base64))
     with pytest.raises(ValueError, match="^base64.txt: these are merges in base64") as caught:
-        models.Tokenizer.from_files("vocab.json", "base64.txt")
+        Tokenizer.from_files("vocab.json", "base64.txt")
     found = {"base64": base64, "bpe": bpe, "path": "base64.txt"}
     exec(str(caught.value).partition("convert them: ")[2], found)
     assert found["lines"] == Path("merges.txt").read_text("utf-8").splitlines()[1:]
     for name, text in files.items():
         Path(name).write_text(text)
-        for read in (lambda path: models.Tokenizer.from_files("vocab.json", path), explain.read_pairs):  # read_pairs: --compare
+        for read in (lambda path: Tokenizer.from_files("vocab.json", path), explain.read_pairs):  # read_pairs: --compare
             with pytest.raises(ValueError, match=f"^{name}: these are pairs of ids, not of tokens") as caught:
                 read(name)
             assert len(str(caught.value)) <= 300
     found = {"json": json, "pairs": pairs}
     exec(str(caught.value).partition("convert them: ")[2], found)
     Path("merges.txt").write_text("\n".join(found["lines"]), encoding="utf-8")
-    assert contents(models.Tokenizer.from_files("vocab.json", "merges.txt")) == contents(tokenizer)
+    assert contents(Tokenizer.from_files("vocab.json", "merges.txt")) == contents(tokenizer)
 
 
 @only_python
 def test_merges_of_digits_are_not_taken_for_ids(words_txt):
     """Even if an earlier line uses what a later one makes: merges of other programs may be in any order."""
     Path("words.txt").write_text("12.12.12.123.123.2024.2024.1.1")
-    tokenizer = models.Tokenizer.train("words.txt", 268)
+    tokenizer = Tokenizer.train("words.txt", 268)
     tokenizer.save("model")
     assert tokenizer.merges[0][0] + tokenizer.merges[0][1] == b"12"
-    assert contents(models.Tokenizer.from_files("model/vocab.json", "model/merges.txt")) == contents(tokenizer)
+    assert contents(Tokenizer.from_files("model/vocab.json", "model/merges.txt")) == contents(tokenizer)
     Path("any.txt").write_text("12 3\n1 2\n")
     assert explain.read_pairs("any.txt")[1] == [(b"12", b"3"), (b"1", b"2")]
     Path("any.txt").write_bytes(b"\xef\xbb\xbf#version: 0.2\n12 3\n1 2\n")  # as some editors write it
@@ -1057,15 +1062,15 @@ def test_a_merge_that_is_not_in_the_vocabulary_is_named_with_its_line(words_txt)
     for line, missing in [("zz l", "zz"), ("l zz", "zz"), ("l w", "lw")]:
         paths = two_files({"l": 0, "o": 1, "w": 2, "lo": 3}, f"#version: 0.2\nl o\n\n\n{line}\n")
         with pytest.raises(ValueError, match=f"merges.txt: line 5: '{missing}' is not in vocab.json"):
-            models.Tokenizer.from_files(*paths)
+            Tokenizer.from_files(*paths)
     two_files([1], "")
     with pytest.raises(ValueError, match="vocab.json: not a byte-level BPE model .*tokenizer.json is for Tokenizer.load"):
-        models.Tokenizer.from_files("vocab.json", "merges.txt")
+        Tokenizer.from_files("vocab.json", "merges.txt")
     content = json.loads(foreign("Llama 3"))
     content["model"]["merges"].append("zz l")
     Path("tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="a merge uses 'zz', which is not in the vocabulary"):
-        models.Tokenizer.load("tokenizer.json")
+        Tokenizer.load("tokenizer.json")
 
 
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k"])
@@ -1081,15 +1086,15 @@ def test_the_ranks_of_tiktoken_give_every_split_of_each_token(tmp_path, pattern)
     splits = [(ranks[left], ranks[right]) for _, left, right in sorted(splits)]
     for data in (b"".join(lines), b"\xef\xbb\xbf" + b"\n".join(lines) + b"\n"):  # a BOM, and empty lines
         path.write_bytes(data)
-        assert formats.read_tiktoken(path) == (dict(enumerate(ranks)), splits) and set(merges) <= set(splits)
-    tokenizer = models.Tokenizer(*formats.read_tiktoken(path), [END], pattern)
+        assert read_tiktoken(path) == (dict(enumerate(ranks)), splits) and set(merges) <= set(splits)
+    tokenizer = Tokenizer(*read_tiktoken(path), [END], pattern)
     theirs = need("tiktoken").Encoding("mine", pat_str=bpe.PATTERNS[pattern], mergeable_ranks=by_rank, special_tokens={})
     assert tokenizer.encode_ordinary(PART) == theirs.encode_ordinary(PART)
     assert (tokenizer.pattern, tokenizer.special_tokens, tokenizer.special_ids) == (pattern, (END,), {END: len(ranks)})
     with pytest.raises(ValueError, match="mine.tiktoken: not a byte-level BPE model .*read_tiktoken"):
-        models.Tokenizer.load(path)
+        Tokenizer.load(path)
     with pytest.raises(ValueError, match=r"1 special token, too: \[' the'\]; leave them out of .*tiktoken file"):
-        models.Tokenizer(*formats.read_tiktoken(path), [" the"], pattern)
+        Tokenizer(*read_tiktoken(path), [" the"], pattern)
     a_line = "line 1 must be a token in base64 and its rank"
     for data, message in [(b"{}", a_line), (b"YQ==\n", a_line), (b"\x1f\x8b\x08", "this is compressed; .*gunzip"), (b"YQ== x\n", a_line),
                               (b"dGh 0", a_line), (b"YQ== -5", a_line), (b"YQ== 1_0", a_line), (b" 5", a_line),
@@ -1100,7 +1105,7 @@ def test_the_ranks_of_tiktoken_give_every_split_of_each_token(tmp_path, pattern)
                           (LFS_POINTER, "this is a Git LFS pointer")]:  # fmt: skip
         path.write_bytes(data)
         with pytest.raises(ValueError, match=f"mine.tiktoken: {message}"):
-            formats.read_tiktoken(path)
+            read_tiktoken(path)
 
 
 def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
@@ -1109,16 +1114,16 @@ def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
     path = tmp_path / "mine.tiktoken"
     path.write_bytes(b"".join((base64.b64encode(token) or b"=") + b" %d\n" % rank for token, rank in ranks.items()))
     for in_memory in (ranks, {rank: token for token, rank in ranks.items()}):
-        assert formats.read_tiktoken(in_memory) == formats.read_tiktoken(path)
-        assert models.Tokenizer(*formats.read_tiktoken(in_memory)).encode("the the") == [300, 257]
+        assert read_tiktoken(in_memory) == read_tiktoken(path)
+        assert Tokenizer(*read_tiktoken(in_memory)).encode("the the") == [300, 257]
     for wrong in ({"a": 1}, {1: "a"}, {b"a": -1}, {1: 2}, {b"a": b"b"}):
         with pytest.raises(ValueError, match="ranks must be {bytes: rank} or {rank: bytes}, not"):
-            formats.read_tiktoken(wrong)
-    assert formats.read_tiktoken(list(ranks.items())) == formats.read_tiktoken(path)  # as rustbpe returns them
+            read_tiktoken(wrong)
+    assert read_tiktoken(list(ranks.items())) == read_tiktoken(path)  # as rustbpe returns them
     with pytest.raises(ValueError, match="two tokens have the same rank"):
-        formats.read_tiktoken({b"a": 1, b"b": 1})
+        read_tiktoken({b"a": 1, b"b": 1})
     with pytest.raises(ValueError, match="there are no ranks"):
-        formats.read_tiktoken({})
+        read_tiktoken({})
 
 
 @pytest.mark.parametrize("change", [
@@ -1130,14 +1135,14 @@ def test_ranks_in_memory_are_read_as_those_of_a_file(tmp_path):
     lambda vocab, merges: vocab.update({300: vocab[301], 301: vocab[300]}),
 ])  # fmt: skip
 def test_ranks_may_be_changed_before_a_tokenizer_is_made_of_them(change):
-    vocab, merges = formats.read_tiktoken(dict(trained(400)[0]))
+    vocab, merges = read_tiktoken(dict(trained(400)[0]))
     known = merges.ids_for(vocab)
     ids = {token: token_id for token_id, token in vocab.items()}
     splits = [(token[:end], token[end:]) for token in vocab.values() for end in range(1, len(token))]
     assert sorted(known) == sorted((ids[a], ids[b], ids[a + b]) for a, b in splits if a in ids and b in ids)
     change(vocab, merges)
     ids = {token: token_id for token_id, token in vocab.items()}
-    tokenizer = models.Tokenizer(vocab, merges, [END])
+    tokenizer = Tokenizer(vocab, merges, [END])
     assert list(tokenizer.merge_ids) == [(ids[left], ids[right], ids[left + right]) for left, right in merges] and tokenizer.ignore_merges
     assert (tokenizer.merge_ids is known) == (merges == merges.known[1] and vocab == merges.known[0])  # not looked up again
 
@@ -1148,23 +1153,23 @@ def test_ranks_may_be_changed_before_a_tokenizer_is_made_of_them(change):
     (lambda vocab, merges: merges.append((b"zzz", b"z")), "a merge uses or creates b'zzz'"),
 ])  # fmt: skip
 def test_ranks_that_are_changed_to_be_wrong_are_an_error(change, error):
-    vocab, merges = formats.read_tiktoken(dict(trained(400)[0]))
+    vocab, merges = read_tiktoken(dict(trained(400)[0]))
     change(vocab, merges)
     with pytest.raises(ValueError, match=error):
-        models.Tokenizer(vocab, merges)
+        Tokenizer(vocab, merges)
 
 
 @only_python
 def test_the_garbage_collector_works_again_after_a_model_is_read_or_refused(tmp_path):
-    models.Tokenizer(*trained(300)).save(tmp_path)
+    Tokenizer(*trained(300)).save(tmp_path)
     (tmp_path / "wrong.json").write_text("{}")
     try:
         for enable in (gc.disable, gc.enable):
             enable()
-            models.Tokenizer.load(tmp_path)
-            formats.read_tiktoken({b"a": 0, b"aa": 1})
+            Tokenizer.load(tmp_path)
+            read_tiktoken({b"a": 0, b"aa": 1})
             with pytest.raises(ValueError):
-                models.Tokenizer.load(tmp_path / "wrong.json")
+                Tokenizer.load(tmp_path / "wrong.json")
             assert gc.isenabled() == (enable is gc.enable)
     finally:
         gc.enable()
@@ -1178,15 +1183,15 @@ def test_a_model_loads_without_c_as_with_it(tmp_path, monkeypatch):
     ranks = {token: 3 * rank for rank, token in enumerate([*bpe.BYTES, *sorted(tokens), b""])}
     vocab, merges = trained(2000)
     (tmp_path / "strings").mkdir()
-    models.Tokenizer(vocab, merges, [END]).save(tmp_path)
+    Tokenizer(vocab, merges, [END]).save(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
     content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
     content["model"]["vocab"]["<a b>"] = 10**6  # whose name has a character that stands for no byte
     (tmp_path / "strings" / "tokenizer.json").write_text(json.dumps(content))
 
     def loaded_models():
-        loaded = [models.Tokenizer.load(folder) for folder in (tmp_path, tmp_path / "strings")]
-        loaded.append(models.Tokenizer(*formats.read_tiktoken(ranks)))
+        loaded = [Tokenizer.load(folder) for folder in (tmp_path, tmp_path / "strings")]
+        loaded.append(Tokenizer(*read_tiktoken(ranks)))
         return [(model.vocab, model.merges, list(model.merge_ids)) for model in loaded]
 
     with_c, found = loaded_models(), []
@@ -1204,7 +1209,7 @@ def test_a_long_token_of_a_tiktoken_file_is_not_split_everywhere(tmp_path):
     path = tmp_path / "mine.tiktoken"
     path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % rank for rank, token in enumerate(tokens)))
     start = time.process_time()
-    tokenizer = models.Tokenizer(*formats.read_tiktoken(path))
+    tokenizer = Tokenizer(*read_tiktoken(path))
     assert time.process_time() - start < 1
     assert tokenizer.merges == [(tokens[257], tokens[257]), (b"a", b"b")]
     assert tokenizer.encode("ab" * 150_000) == [256] and tokenizer.encode("abab") == [258, 258]
@@ -1297,19 +1302,19 @@ LOADED = {  # what other tools write that Tokenizer does as well
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_a_name_with_other_characters_than_those_of_bytes_is_never_found(tmp_path, engine, whole_words):
-    models.Tokenizer(*trained(300), [END]).save(tmp_path)
+    Tokenizer(*trained(300), [END]).save(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     content["model"] |= {"vocab": {**content["model"]["vocab"], "中": 300}, "ignore_merges": whole_words}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
     expected = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("中 the 中").ids
-    assert 300 not in expected and models.Tokenizer.load(tmp_path).encode("中 the 中") == expected
+    assert 300 not in expected and Tokenizer.load(tmp_path).encode("中 the 中") == expected
 
 
 @only_python
 @pytest.mark.parametrize("change", LOADED.values(), ids=LOADED)
 def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, change):
     tokenizers = need("tokenizers")
-    models.Tokenizer(*trained(600), [END]).save(tmp_path / "model")
+    Tokenizer(*trained(600), [END]).save(tmp_path / "model")
     path = changed(tmp_path / "model", change)
     theirs = tokenizers.Tokenizer.from_file(str(path))
     (tmp_path / "alone").mkdir()
@@ -1317,10 +1322,10 @@ def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, 
     text = f"{PART}{END} the <mask>new word'LL{END}"
     expected = theirs.encode(text, add_special_tokens=False).ids
     for place in (path, str(path), tmp_path / "model", tmp_path / "alone"):
-        tokenizer = models.Tokenizer.load(place)
+        tokenizer = Tokenizer.load(place)
         assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
         tokenizer.save(tmp_path / "again")
-        for again in (tokenizer, models.Tokenizer.load(tmp_path / "again"), pickle.loads(pickle.dumps(tokenizer))):
+        for again in (tokenizer, Tokenizer.load(tmp_path / "again"), pickle.loads(pickle.dumps(tokenizer))):
             assert again.encode(text) == expected  # below: added tokens that are not special stay
             assert again.decode(expected, skip_special_tokens=True) == theirs.decode(expected, skip_special_tokens=True)
 
@@ -1328,12 +1333,12 @@ def test_a_tokenizer_json_of_other_tools_loads_and_gives_the_same_ids(tmp_path, 
 @only_python
 def test_entries_may_be_missing_if_no_id_depends_on_them(tmp_path):
     tokenizers = need("tokenizers")
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
     for number, entry in enumerate(["decoder", "added_tokens", "normalizer", "post_processor", "truncation", "padding"]):
         for change in (lambda content: content.__setitem__(entry, None), lambda content: content.pop(entry)):  # noqa: B023
             tokenizer.save(tmp_path)
             path = changed(tmp_path, change)
-            loaded = models.Tokenizer.load(path)
+            loaded = Tokenizer.load(path)
             assert loaded.special_tokens == ((END,) if entry != "added_tokens" else ())
             assert loaded.decode(loaded.encode(PART)) == PART
             if number < 2:
@@ -1347,32 +1352,32 @@ def test_entries_may_be_missing_if_no_id_depends_on_them(tmp_path):
     ("[a-z--[b]]|.", "[a-z--"), ("(?i:st)|.", "(?i:st"), (r"\h|.", r"\\h"), ("a{2}?|.", "{2}?"), (r"a*|\s+", "a*"), (TIKTOKEN_CL100K, "{1,3}+"),
 ])  # fmt: skip
 def test_an_expression_that_tokenizers_reads_differently_is_an_error_unless_the_file_is_our_own(tmp_path, expression, part):
-    models.Tokenizer(*trained(300), pattern=expression).save(tmp_path)
-    assert models.Tokenizer.load(tmp_path).pattern == steps.check_pattern(expression)  # as it was saved
+    Tokenizer(*trained(300), pattern=expression).save(tmp_path)
+    assert Tokenizer.load(tmp_path).pattern == steps.check_pattern(expression)  # as it was saved
     path = changed(tmp_path, with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", expression))
     with pytest.raises(ValueError, match=regex.escape(part)) as error:
-        models.Tokenizer.load(path)
+        Tokenizer.load(path)
     assert "may read" in str(error.value) and len(str(error.value)) < 300 + len(str(path))
 
 
 @only_python
 def test_a_tokenizer_json_with_nested_groups_says_so(tmp_path):
-    models.Tokenizer(*trained(300)).save(tmp_path)
+    Tokenizer(*trained(300)).save(tmp_path)
     path = changed(tmp_path, with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", "(?:" * 400 + "a" + ")" * 400))
     with pytest.raises(ValueError, match="more than 50 nested groups and sets"):
-        models.Tokenizer.load(path)
+        Tokenizer.load(path)
 
 
 @only_python
 def test_a_token_that_no_program_finds_in_text_is_kept_beside_the_one_with_its_bytes(tmp_path):
     """The package cute_tokenizer has 2,602 such: characters, not bytes in printable characters."""
     tokenizers, name = need("tokenizers"), "今"
-    models.Tokenizer(*trained(600), [END]).save(tmp_path)
+    Tokenizer(*trained(600), [END]).save(tmp_path)
     path = changed(tmp_path, lambda content: content["model"]["vocab"].update({name: 601, bpe.to_printable(name.encode()): 600}))
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), models.Tokenizer.load(path)
+    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
     text = f"{PART}{name}{END}今天"
     tokenizer.save(tmp_path / "again")
-    again = models.Tokenizer.load(tmp_path / "again")
+    again = Tokenizer.load(tmp_path / "again")
     for model in (tokenizer, again, pickle.loads(pickle.dumps(tokenizer)), tokenizer.extend(texts=["zq zq"], n_tokens=1)):
         assert model.encode(text) == theirs.encode(text, add_special_tokens=False).ids
         assert model.decode([601, 600]) == theirs.decode([601, 600]) == "今今"
@@ -1389,12 +1394,12 @@ def test_the_command_line_extends_a_model_with_two_ids_of_one_token_as_the_libra
     content["model"]["vocab"]["ĠĠt"] = content["model"]["vocab"].pop("zzz")
     content["model"]["merges"].append("ĠĠ t")
     Path("old/tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-    old = models.Tokenizer.load("old")
+    old = Tokenizer.load("old")
     spaces = b"  "
     assert list(old.vocab.values()).count(spaces) == 2 and old.ids[spaces] != old.special_ids["  "]
     Path("new.txt").write_text("zqx zqx\n", encoding="utf-8")
     assert main("new.txt", "+2", "--extend", "old", "--model", "extended")[0] == 0
-    new, expected = models.Tokenizer.load("extended"), old.extend("new.txt", 2)
+    new, expected = Tokenizer.load("extended"), old.extend("new.txt", 2)
     assert contents(new) == contents(expected) and new.special_ids == old.special_ids
     saved = json.loads(Path("extended/tokenizer.json").read_bytes())["model"]
     expected.save("by the library")
@@ -1414,7 +1419,7 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     tokenizers = need("tokenizers")
     path = tmp_path / "tokenizer.json"
     path.write_text(foreign(kind), encoding="utf-8")
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), models.Tokenizer.load(path)
+    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
     texts = [*texts_with_traps(kind, MANY, tokenizer.special_tokens), PART]
     expected = [ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False)]
     assert [tokenizer.encode(text) for text in texts] == expected
@@ -1431,7 +1436,7 @@ def test_a_model_of_the_kinds_that_people_have_gives_their_ids(tmp_path, cut, ki
     assert list(tokenizer.encode_iterable(split_anywhere(rng, whole))) == tokenizer.encode(whole)
 
     tokenizer.save(tmp_path / "again")
-    again = models.Tokenizer.load(tmp_path / "again")
+    again = Tokenizer.load(tmp_path / "again")
     again.save(tmp_path / "third")
     assert files_of(tmp_path / "again") == files_of(tmp_path / "third")
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
@@ -1462,7 +1467,7 @@ def test_roles_and_added_tokens_of_another_model_go_and_are_named(tmp_path):
     """They would get ids beyond the vocabulary: transformers had len 602 for a model of 600 rows."""
     for name, content in ROLE_FILES.items():
         (tmp_path / name).write_text(json.dumps(content))
-    tokenizer, read = models.Tokenizer(*trained(300), [END, "<s>"]), lambda name: json.loads((tmp_path / name).read_bytes())
+    tokenizer, read = Tokenizer(*trained(300), [END, "<s>"]), lambda name: json.loads((tmp_path / name).read_bytes())
     with pytest.warns(UserWarning) as caught:
         tokenizer.save(tmp_path, bos_token="<s>")
     for gone in ("eos_token '<|im_end|>'", "image_token '<image>'", "extra_special_tokens '<|im_start|>'", "the added token '<|im_end|>'"):
@@ -1487,7 +1492,7 @@ def test_roles_and_added_tokens_of_another_model_go_and_are_named(tmp_path):
 
 def test_the_summary_names_roles_that_go(main):
     assert main("words.txt", 300, "--special-token", "<|im_end|>")[0] == 0
-    models.Tokenizer.load("bpeModel").save("bpeModel", eos_token="<|im_end|>")
+    Tokenizer.load("bpeModel").save("bpeModel", eos_token="<|im_end|>")
     status, _, stderr = main("words.txt", 300)
     expected = "not in this model, so no longer in the settings for transformers: eos_token '<|im_end|>'"
     assert status == 0 and summary(stderr)["note"] == expected
@@ -1495,15 +1500,15 @@ def test_the_summary_names_roles_that_go(main):
 
 @only_python
 def test_settings_that_transformers_could_not_read_are_replaced(tmp_path):
-    tokenizer, path = models.Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
+    tokenizer, path = Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
     tokenizer.save(tmp_path)
     ours = path.read_text()
     for damaged in ('{"a": ' * 100_000 + "1" + "}" * 100_000, '{"x": "\\ud800"}', '{"eos_token": "\\ud800"}', "5", '"x"', "[[1, 2]]"):
-        for name in formats.TRANSFORMERS_FILES:
+        for name in TRANSFORMERS_FILES:
             (tmp_path / name).write_text(damaged)
         tokenizer.save(tmp_path)
         assert path.read_text() == ours
-        assert [json.loads((tmp_path / name).read_bytes()) for name in formats.TRANSFORMERS_FILES[1:]] == [{}, {}]
+        assert [json.loads((tmp_path / name).read_bytes()) for name in TRANSFORMERS_FILES[1:]] == [{}, {}]
     for wrong in (5, ["a"], b"a"):
         with pytest.raises(TypeError, match="chat_template must be a str, not"):
             tokenizer.save(tmp_path, chat_template=wrong)
@@ -1517,7 +1522,7 @@ def test_a_folder_of_another_model_has_our_ids_in_transformers_after_a_save(tmp_
     for file, content in ROLE_FILES.items():
         change = {"tokenizer_class": kind} if file == "tokenizer_config.json" else {}
         (tmp_path / file).write_text(json.dumps({**content, **change}))
-    tokenizer = models.Tokenizer(*trained(600, "o200k"), [END, "<s>"], "o200k")
+    tokenizer = Tokenizer(*trained(600, "o200k"), [END, "<s>"], "o200k")
     with pytest.warns(UserWarning, match="eos_token '<|im_end|>'"):
         tokenizer.save(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
@@ -1539,31 +1544,31 @@ def test_special_tokens_with_the_names_of_bytes_that_a_vocabulary_lacks_are_save
     flags = {key: value for key, value in content["added_tokens"][0].items() if key not in ("id", "content")}
     content["added_tokens"] = [{"id": len(tokens) + n, "content": name, **flags} for n, name in enumerate(names)]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    tokenizer, theirs = models.Tokenizer.load(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer, theirs = Tokenizer.load(tmp_path), tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     texts = [f"the{''.join(names)}low {names[0]} 12", "the ferrys", *names]
     expected = [theirs.encode(text, add_special_tokens=False).ids for text in texts]
     for _ in range(2):
         assert [tokenizer.encode(text) for text in texts] == expected
         tokenizer.save(tmp_path / "again")
-        tokenizer = models.Tokenizer.load(tmp_path / "again")
+        tokenizer = Tokenizer.load(tmp_path / "again")
         theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
         assert [theirs.encode(text, add_special_tokens=False).ids for text in texts] == expected
     assert tokenizer.special_ids == {name: len(tokens) + n for n, name in enumerate(names)}
     with pytest.raises(ValueError, match="'é' can't be saved: it looks like bytes"):  # here the byte E9 is a token
-        models.Tokenizer(*trained(300)).with_special_tokens(["é"]).save(tmp_path)
+        Tokenizer(*trained(300)).with_special_tokens(["é"]).save(tmp_path)
 
 
 @pytest.mark.parametrize("ignore_merges", [False, True])
 def test_added_tokens_that_are_also_bytes_or_merges_have_the_ids_of_tokenizers(tmp_path, ignore_merges):
     """In tokenizer.json, "é" is the byte E9, "č" the byte 0D, and "ferry" may be a token that merges make."""
     tokenizers, (vocab, merges) = need("tokenizers"), trained(1000)
-    models.Tokenizer(vocab, merges, [END]).save(tmp_path)
+    Tokenizer(vocab, merges, [END]).save(tmp_path)
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     theirs.add_special_tokens(["é", "ñ", "¡hola!", "<č>", "č", "ươ", "<ł>"])
     theirs.add_tokens(["the", "ing", " the", "harbor"])
     theirs.save(str(tmp_path / "tokenizer.json"))
     path = changed(tmp_path, with_change("model", "ignore_merges", ignore_merges))
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), models.Tokenizer.load(path)
+    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
     assert tokenizer.special_ids["é"] == 0xE9 and b"".join(merges[tokenizer.special_ids["the"] - 257]) == b"the"
     rng, pieces = random.Random(3), [*tokenizer.special_tokens, "釀", "o", " ", "r\r", "<\r>", "m", " in", "\n"]
     texts = ["".join(rng.choices(pieces, k=rng.randint(1, 8))) for _ in range(MANY)]
@@ -1571,11 +1576,11 @@ def test_added_tokens_that_are_also_bytes_or_merges_have_the_ids_of_tokenizers(t
     tokenizer.save(tmp_path / "again")
     saved = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
     assert [ids.ids for ids in saved.encode_batch(texts)] == expected
-    for same in (tokenizer, models.Tokenizer.load(tmp_path / "again"), pickle.loads(pickle.dumps(tokenizer))):
+    for same in (tokenizer, Tokenizer.load(tmp_path / "again"), pickle.loads(pickle.dumps(tokenizer))):
         assert [same.encode(text) for text in texts] == expected
         for text in ("é釀", "the thing"):
             assert same.decode(same.encode(text)) == theirs.decode(same.encode(text), skip_special_tokens=False)
-    assert tokenizer.encode_ordinary("釀é") == models.Tokenizer(vocab, merges, [END]).encode("釀é")
+    assert tokenizer.encode_ordinary("釀é") == Tokenizer(vocab, merges, [END]).encode("釀é")
     tokenizer.prune(990).save(tmp_path / "again")
     smaller = tokenizers.Tokenizer.from_file(str(tmp_path / "again/tokenizer.json"))
     assert [tokenizer.prune(990).encode(text) for text in texts] == [ids.ids for ids in smaller.encode_batch(texts)]
@@ -1591,20 +1596,20 @@ def test_added_tokens_that_are_also_bytes_or_merges_have_the_ids_of_tokenizers(t
 @only_python
 def test_a_special_token_may_have_any_name_that_no_other_token_has_in_files(tmp_path):
     """However it comes into the model: "¡hola!" could be the byte A1 and then "hola!", which is no token."""
-    tokenizers, old = need("tokenizers"), models.Tokenizer(*trained(600), [END])
+    tokenizers, old = need("tokenizers"), Tokenizer(*trained(600), [END])
     ways = [old.with_special_tokens(["¡hola!"]), old.rename_special_tokens({END: "¡hola!"}),
-            models.Tokenizer.train(texts=["¡hola! the"], vocab_size=258, special_tokens=["¡hola!"])]  # fmt: skip
+            Tokenizer.train(texts=["¡hola! the"], vocab_size=258, special_tokens=["¡hola!"])]  # fmt: skip
     for tokenizer in ways:
         tokenizer.save(tmp_path)
         expected = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("a ¡hola!").ids
-        assert tokenizer.encode("a ¡hola!") == models.Tokenizer.load(tmp_path).encode("a ¡hola!") == expected
+        assert tokenizer.encode("a ¡hola!") == Tokenizer.load(tmp_path).encode("a ¡hola!") == expected
         assert expected[-1] == tokenizer.special_ids["¡hola!"]
     for name in ("ñ", "đ", bpe.to_printable(b" the")):
         for changed in (old.with_special_tokens([name]), old.rename_special_tokens({END: name})):
             with pytest.raises(ValueError, match=f"special token '{name}' can't be saved: it looks like bytes"):
                 changed.save(tmp_path)
         with pytest.raises(ValueError, match=f"special token '{name}' can't be saved: it looks like bytes"):
-            models.Tokenizer.train("nowhere.txt", 600, [name])
+            Tokenizer.train("nowhere.txt", 600, [name])
 
 
 def lacking(content, names):
@@ -1623,13 +1628,13 @@ def lacking(content, names):
 def test_bytes_without_a_token_are_an_error_or_left_out_as_in_tokenizers(tmp_path, engine, normalizer, expression, ignore_merges):
     tokenizers, rng = need("tokenizers"), random.Random(5)
     chinese = "天气很好，渡船准时。今天天气很好"
-    models.Tokenizer.train(texts=[PART, chinese * 9], vocab_size=800, special_tokens=[END]).save(tmp_path)
+    Tokenizer.train(texts=[PART, chinese * 9], vocab_size=800, special_tokens=[END]).save(tmp_path)
     missing = {b"\x1d"[0], ord("q"), *rng.sample(range(0x80, 0xC0), 9), 0xF0}
     change = functools.partial(lacking, names={bpe.CHARACTERS[byte] for byte in missing})
     changed(tmp_path, change)
     path = changed(tmp_path, lambda content: content.update(normalizer=normalizer) or content["model"].update(ignore_merges=ignore_merges))
     path = changed(tmp_path, with_change("pre_tokenizer", "pretokenizers", 0, "pattern", "Regex", expression))
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), models.Tokenizer.load(path)
+    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
     assert sum(bytes([byte]) not in tokenizer.ids for byte in range(256)) == 12
     pieces = ["the", " ferry", "a\x1db", "q", "qu", "é", "字", "e\u0301", "😀", END, "\n", *chinese]
     texts = ["".join(rng.choices(pieces, k=rng.randint(1, 60))) for _ in range(MANY)] + [PART, chinese * 30, "ok"]
@@ -1654,9 +1659,9 @@ def test_the_summary_counts_bytes_without_a_token_that_errors_replace_leaves_out
     for command in (["q.txt", "--encode", "ids.npy", "--model", "model"], ["q.txt", "+2", "--extend", "model", "--model", "new"]):
         status, _, stderr = main(*command, "--errors", "replace")
         assert status == 0 and summary(stderr)["left out"] == "3 bytes without a token in this vocabulary"
-    tokenizer, text = models.Tokenizer.load("model"), Path("q.txt").read_text()
+    tokenizer, text = Tokenizer.load("model"), Path("q.txt").read_text()
     longer = tokenizer.extend("q.txt", 2, errors="replace")
-    assert longer.merges == tokenizer.extend(texts=[text.replace("q", "")], n_tokens=2).merges == models.Tokenizer.load("new").merges
+    assert longer.merges == tokenizer.extend(texts=[text.replace("q", "")], n_tokens=2).merges == Tokenizer.load("new").merges
     with pytest.raises(ValueError, match="no token for .*q.*'; errors='replace' leaves it out"):
         tokenizer.extend("q.txt", 2)
     size = len(tokenizer) - 3
@@ -1667,7 +1672,7 @@ def test_the_summary_counts_bytes_without_a_token_that_errors_replace_leaves_out
 def test_roles_stay_that_only_the_settings_list_with_the_ids_of_the_vocabulary(tmp_path):
     """torchtitan's tokenizer.json has no added tokens: transformers takes them from tokenizer_config.json."""
     transformers = need("transformers")
-    models.Tokenizer(*trained(300), [END, "<s>"]).save(tmp_path, eos_token=END)
+    Tokenizer(*trained(300), [END, "<s>"]).save(tmp_path, eos_token=END)
     changed(tmp_path, with_change("added_tokens", []))
     config = json.loads((tmp_path / "tokenizer_config.json").read_bytes())
     entry = {"content": END, "lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
@@ -1677,13 +1682,13 @@ def test_roles_stay_that_only_the_settings_list_with_the_ids_of_the_vocabulary(t
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):
-            models.Tokenizer.load(tmp_path).save(tmp_path)
+            Tokenizer.load(tmp_path).save(tmp_path)
             theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
             assert (theirs.eos_token, theirs.eos_token_id) == (END, 256) and theirs(f"the{END}")["input_ids"] == expected
     config["added_tokens_decoder"]["256"]["content"] = "<|im_end|>"  # the vocabulary has another token there
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "<|im_end|>"}))
     with pytest.warns(UserWarning, match="eos_token '<|im_end|>'"):
-        models.Tokenizer.load(tmp_path).save(tmp_path)
+        Tokenizer.load(tmp_path).save(tmp_path)
 
 
 @only_c
@@ -1691,11 +1696,11 @@ def test_roles_stay_that_only_the_settings_list_with_the_ids_of_the_vocabulary(t
 def test_a_model_of_another_program_goes_through_transformers_and_back(tmp_path, kind):
     transformers = need("transformers")
     (tmp_path / "tokenizer.json").write_text(foreign(kind), encoding="utf-8")
-    tokenizer = models.Tokenizer.load(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path)
     tokenizer.save(tmp_path / "ours")
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "ours"))
     theirs.save_pretrained(str(tmp_path / "theirs"))
-    again = models.Tokenizer.load(tmp_path / "theirs")
+    again = Tokenizer.load(tmp_path / "theirs")
     for text in texts_with_traps(kind, 100, tokenizer.special_tokens):
         assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode(text) == again.encode(text)
 
@@ -1711,7 +1716,7 @@ def test_show_and_the_summary_say_why_python_encodes(main, engine):
         status, stdout, stderr = main("--show", "low 1234")
         assert status == 0 and stdout.count("\n") == 3
         assert summary(stderr) == ({"engine": expected} if kind in ("DeepSeek", "StarCoder", "SmolLM") else {})
-        assert read_ids("ids.npy")[1] == models.Tokenizer.load("bpeModel").encode(TEXTBOOK)
+        assert read_ids("ids.npy")[1] == Tokenizer.load("bpeModel").encode(TEXTBOOK)
 
 
 RULES = {  # entry: its values; any of them go together
@@ -1731,12 +1736,12 @@ def test_the_rules_of_other_programs_go_together(tmp_path, monkeypatch, cut, see
     monkeypatch.setitem(KINDS, f"random {seed}", {name: rng.choice(values) for name, values in RULES.items()})
     path = tmp_path / "tokenizer.json"
     path.write_text(foreign(f"random {seed}"), encoding="utf-8")
-    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), models.Tokenizer.load(path)
+    theirs, tokenizer = tokenizers.Tokenizer.from_file(str(path)), Tokenizer.load(path)
     texts = texts_with_traps(seed, MANY // 2, tokenizer.special_tokens)
     expected = [ids.ids for ids in theirs.encode_batch(texts, add_special_tokens=False)]
     assert [tokenizer.encode(text) for text in texts] == expected
     tokenizer.save(tmp_path)
-    assert [models.Tokenizer.load(path).encode(text) for text in texts[:20]] == expected[:20]
+    assert [Tokenizer.load(path).encode(text) for text in texts[:20]] == expected[:20]
     cut(100)
     whole = "".join(texts)
     (tmp_path / "text.txt").write_bytes(whole.encode())
@@ -1753,7 +1758,7 @@ def test_everything_that_is_not_supported_is_said_at_once_in_300_characters(tmp_
     content["added_tokens"][0].update(single_word=True)
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError) as caught:
-        models.Tokenizer.load(tmp_path)
+        Tokenizer.load(tmp_path)
     for reason in ("pre_tokenizer = null", 'normalizers.0.type = "Prepend"', 'normalizers.1.type = "Lowercase"',
                    "model.byte_fallback = true", "model.dropout = 0.1", "added_tokens.0.single_word = true"):  # fmt: skip
         assert reason in str(caught.value)
@@ -1763,13 +1768,13 @@ def test_everything_that_is_not_supported_is_said_at_once_in_300_characters(tmp_
     content["added_tokens"] += [{**content["added_tokens"][0], "content": f"<{n}>", "id": 2002 + n} for n in range(5000)]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"single_word = true; .* are not supported; and [\d,]+ more$") as caught:
-        models.Tokenizer.load(tmp_path)
+        Tokenizer.load(tmp_path)
     assert len(str(caught.value)) <= 300 + len(f"{tmp_path / 'tokenizer.json'}: ")
     content["added_tokens"] = [{**content["added_tokens"][1], "content": "\n"}]  # hides no other reason
     del content["normalizer"]
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"pre_tokenizer = null are not supported; special token 1 \('\\n'\) must be text of at least two bytes"):
-        models.Tokenizer.load(tmp_path)
+        Tokenizer.load(tmp_path)
 
 
 @only_python
@@ -1795,7 +1800,7 @@ def test_an_entry_that_is_not_supported_is_named_with_its_value(tmp_path, entry,
         content["added_tokens"][0].update(content="e\u0301e", normalized=True)
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=rf"tokenizer\.json: {text}[^;]*$"):
-        models.Tokenizer.load(tmp_path)
+        Tokenizer.load(tmp_path)
 
 
 PRETOKENIZERS = r"pre_tokenizer\.pretokenizers\."
@@ -1863,22 +1868,22 @@ REFUSED = [
 @only_python
 @pytest.mark.parametrize("change, text", REFUSED)
 def test_a_tokenizer_json_with_more_than_tokenizer_does_is_an_error_that_names_it(tmp_path, change, text):
-    models.Tokenizer(*trained(600), [END]).save(tmp_path)
+    Tokenizer(*trained(600), [END]).save(tmp_path)
     path = changed(tmp_path, change)
     for place in (path, tmp_path):
         with pytest.raises(ValueError, match=rf"(?s){regex.escape(str(tmp_path))}.*({text})"):
-            models.Tokenizer.load(place)
+            Tokenizer.load(place)
 
 
 @only_c
 def test_what_is_refused_has_the_same_error_with_c_and_without(tmp_path, monkeypatch):
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
 
     def errors():
         for change, _ in REFUSED:
             tokenizer.save(tmp_path)
             with pytest.raises(ValueError) as caught:
-                models.Tokenizer.load(changed(tmp_path, change))
+                Tokenizer.load(changed(tmp_path, change))
             yield str(caught.value)
 
     with_c = list(errors())
@@ -1897,11 +1902,11 @@ def test_what_is_refused_has_the_same_error_with_c_and_without(tmp_path, monkeyp
 ])  # fmt: skip
 def test_a_refusal_is_one_short_line_even_for_huge_entries(tmp_path, change, text):
     """A key of 20,000 characters over 20,000 values took 7 s and 780 MB, and the message repeated the key."""
-    models.Tokenizer(*trained(600), [END]).save(tmp_path)
+    Tokenizer(*trained(600), [END]).save(tmp_path)
     path = changed(tmp_path, change)
     start = time.process_time()
     with pytest.raises(ValueError, match=text) as caught:
-        models.Tokenizer.load(path)
+        Tokenizer.load(path)
     assert time.process_time() - start < 1
     message = str(caught.value).removeprefix(f"{path}: ")
     assert len(message) <= 300 and "\n" not in message
@@ -1911,13 +1916,13 @@ def test_a_refusal_is_one_short_line_even_for_huge_entries(tmp_path, change, tex
 def test_json_that_is_nested_too_deep_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"x": ' + "[" * 500_000 + "]" * 500_000 + "}")
     with pytest.raises(ValueError, match=r"not a byte-level BPE model \(RecursionError.{1,200}$"):
-        models.Tokenizer.load(tmp_path)
+        Tokenizer.load(tmp_path)
 
 
 @only_python
 def test_a_template_is_as_deep_as_tokenizers_opens_it(tmp_path):
     tokenizers = need("tokenizers")
-    models.Tokenizer.train(texts=["low lower"], vocab_size=260, special_tokens=["<s>"]).save(tmp_path)
+    Tokenizer.train(texts=["low lower"], vocab_size=260, special_tokens=["<s>"]).save(tmp_path)
     path = tmp_path / "tokenizer.json"
     content, template = json.loads(path.read_bytes()), {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
     for n in range(1, 301):
@@ -1925,13 +1930,13 @@ def test_a_template_is_as_deep_as_tokenizers_opens_it(tmp_path):
         path.write_text(json.dumps({**content, "post_processor": template}))
         if n == 62:
             tokenizers.Tokenizer.from_file(str(path))
-            loaded = models.Tokenizer.load(tmp_path).rename_special_tokens({"<s>": "<t>"}).prune(258)
+            loaded = Tokenizer.load(tmp_path).rename_special_tokens({"<s>": "<t>"}).prune(258)
             assert loaded._rest["post_processor"] == template
         if n in (63, 300):
             with pytest.raises(Exception, match="recursion limit"):
                 tokenizers.Tokenizer.from_file(str(path))
             with pytest.raises(ValueError, match=r"tokenizer\.json: post_processor is nested more than 126 levels deep$"):
-                models.Tokenizer.load(tmp_path)
+                Tokenizer.load(tmp_path)
 
 
 @only_python
@@ -1942,20 +1947,20 @@ def test_added_tokens_that_overlap_are_found_in_linear_time():
         tokens, others = list(dict.fromkeys(words))[::2], set(words[1::2]) - set(words[::2])
         ends = [any(token[-n:] == other[:n] for other in others for n in range(1, len(other) + 1) if n <= len(token)) for token in tokens]
         inside = [any(other in token for other in others) for token in tokens]
-        assert list(formats.overlapping(tokens, others)) == [token for token, *found in zip(tokens, ends, inside) if any(found)]
+        assert list(supported.overlapping(tokens, others)) == [token for token, *found in zip(tokens, ends, inside) if any(found)]
     start = time.process_time()
-    assert list(formats.overlapping(["ab" * 50_000, "c"], ["ab" * 40_000, *map(str, range(10_000))])) == ["ab" * 50_000]
+    assert list(supported.overlapping(["ab" * 50_000, "c"], ["ab" * 40_000, *map(str, range(10_000))])) == ["ab" * 50_000]
     assert time.process_time() - start < 2
 
 
 @only_python
 @pytest.mark.parametrize("special_tokens", [[f"<{n}>" for n in range(1000)], [f"<{n}>" for n in range(20_000)], ["ab" * 150_000, "cb" * 150_000]])
 def test_many_or_long_added_tokens_are_checked_fast(tmp_path, special_tokens):
-    models.Tokenizer(*trained(300), special_tokens).save(tmp_path)
+    Tokenizer(*trained(300), special_tokens).save(tmp_path)
     half = lambda content: [token.update(normalized=True) for token in content["added_tokens"][::2]]  # noqa: E731
     path = changed(tmp_path, half)
     start = time.process_time()
-    assert list(models.Tokenizer.load(path).special_ids) == special_tokens
+    assert list(Tokenizer.load(path).special_ids) == special_tokens
     assert time.process_time() - start < 2
 
 
@@ -1963,7 +1968,7 @@ def test_many_or_long_added_tokens_are_checked_fast(tmp_path, special_tokens):
 @pytest.mark.parametrize("pattern, flags", [(("NFC", "gpt2"), ["normalized"]), ("gpt2", ["normalized", "lstrip"])])
 def test_text_with_many_added_tokens_is_prepared_and_cut_fast(pattern, flags):
     special_tokens = [f"<{n}>" for n in range(10_000)]
-    tokenizer = models.Tokenizer(*trained(300), special_tokens, pattern, **dict.fromkeys(flags, special_tokens))
+    tokenizer = Tokenizer(*trained(300), special_tokens, pattern, **dict.fromkeys(flags, special_tokens))
     start, text = time.process_time(), "low <7> lower " * 1000
     assert list(tokenizer.encode_iterable([text] * 5)) == tokenizer.encode(text * 5)
     assert time.process_time() - start < 8

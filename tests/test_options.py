@@ -7,7 +7,8 @@ import pytest
 import regex
 
 import bpe_more
-from bpe_more import choices, models, training
+from bpe_more import choices, training
+from bpe_more.tokenizer import Tokenizer
 from shared import only_python, trained
 from test_bpe import CORPUS, END
 
@@ -17,7 +18,7 @@ def test_train_bpe_describes_each_option(words_txt):
     described = set(regex.findall(r"(?m)^ *(\w+)   ", training.train_bpe.__doc__))
     assert described == set(inspect.signature(training.train_bpe).parameters)
     assert described - {"input_path", "texts"} == set(choices.Options._fields)
-    for call in (training.count_words, training.train_from_counts, models.Tokenizer.train, models.Tokenizer.encode_files):
+    for call in (training.count_words, training.train_from_counts, Tokenizer.train, Tokenizer.encode_files):
         assert regex.search(r"\btrain_bpe\b|Its docstring", call.__doc__), call
 
 
@@ -75,7 +76,7 @@ PASSED_ON = {  # call -> what it works on; its options, with values that aren't 
 @pytest.mark.parametrize("name", PASSED_ON)
 def test_each_option_of_each_call_arrives(words_txt, monkeypatch, name):
     """A call that forgets to pass an option on would work, with its default."""
-    tokenizer = models.Tokenizer(*trained(300), ["<t>"], "llama3")
+    tokenizer = Tokenizer(*trained(300), ["<t>"], "llama3")
     call = getattr(tokenizer if "tokenizer" in name else functools.reduce(getattr, name.split(".")[:-1], bpe_more), name.split(".")[-1])
     works_on, options = PASSED_ON[name]
     parameters = inspect.signature(call).parameters

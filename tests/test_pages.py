@@ -20,8 +20,8 @@ from test_bpe import FIXTURES, HERE, ROOT
 def test_the_examples_in_the_docstrings():
     import doctest
 
-    names = {found.name for found in pkgutil.iter_modules(bpe_more.__path__)} - {"__main__"}  # which runs the command
-    results = [doctest.testmod(importlib.import_module(f"bpe_more.{name}")) for name in sorted(names)]
+    names = {found.name for found in pkgutil.walk_packages(bpe_more.__path__, "bpe_more.")} - {"bpe_more.__main__"}  # which runs the command
+    results = [doctest.testmod(importlib.import_module(name)) for name in sorted(names)]
     assert not any(failed for failed, _ in results) and sum(attempted for _, attempted in results) >= 3
 
 

@@ -1,12 +1,11 @@
-"""Who imports whom, read from the sources: bpe.py stands alone, and bpe_more has no circle."""
+"""Who imports whom, read from the sources: bpe.py stands alone, and in bpe_more imports go down, never up or round."""
 
 import ast
 
 import pytest
 
+import imports
 from test_bpe import HERE
-
-MODULES = {path.stem: path for path in (HERE / "bpe_more").glob("*.py")}
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +13,7 @@ def in_both_engines():
     """Replace the fixture of the folder: no engine takes part."""
 
 
-def imports_of(path):
+def our_imports(path):
     """The names of all modules that a file imports, also inside functions, as far as they are ours."""
     found = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
@@ -26,7 +25,7 @@ def imports_of(path):
 
 
 def test_bpe_py_imports_nothing_of_ours_and_binds_each_name_once():
-    assert imports_of(HERE / "bpe.py") == set()
+    assert our_imports(HERE / "bpe.py") == set()
     assert "bpe_more" not in {
         node.value for node in ast.walk(ast.parse((HERE / "bpe.py").read_bytes())) if isinstance(node, ast.Constant)
     }
@@ -39,15 +38,17 @@ def test_bpe_py_imports_nothing_of_ours_and_binds_each_name_once():
 
 
 def test_no_file_of_bpe_more_imports_itself_by_way_of_others():
-    users = {
-        name: {each.split(".")[1] for each in imports_of(path) if each.count(".") == 1 and each.startswith("bpe_more.")}
-        for name, path in MODULES.items()
-    }
-    users = {name: {other for other in found if other in MODULES} for name, found in users.items()}
-    order = []
-    while users:
-        ready = sorted(name for name, found in users.items() if found <= set(order))
-        assert ready, f"a circle among {sorted(users)}"
-        order += ready
-        users = {name: found for name, found in users.items() if name not in ready}
-    assert len(order) > 20
+    assert len(imports.in_order(imports.users())) > 40
+
+
+def test_each_room_of_bpe_more_imports_only_rooms_below_it():
+    level = {room: number for number, rooms in enumerate(imports.LEVELS) for room in rooms}
+    for name, imported in imports.users().items():
+        room = imports.room_of(name)
+        up = {other for other in imported if imports.room_of(other) != room and level[imports.room_of(other)] <= level[room]}
+        assert not up, f"{name} imports {up}"
+
+
+def test_the_drawing_in_the_design_is_that_of_the_sources():
+    page = imports.PAGE.read_text(encoding="utf-8")
+    assert imports.in_page(page) == page, "python tests/imports.py draws it again"

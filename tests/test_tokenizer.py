@@ -24,7 +24,12 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import corpora, encoders, formats, models, training, workers
+from bpe_more import training, workers
+from bpe_more.corpus import arrays, reading
+from bpe_more.formats import saving
+from bpe_more.formats.gpt2 import WordsFirst
+from bpe_more.formats.tiktoken import read_tiktoken
+from bpe_more.tokenizer import Tokenizer, encoders
 from shared import FORMS, C, model_in, only_c, only_python, read_ids, split_anywhere, trained
 from test_bpe import (
     CUSTOM,
@@ -63,14 +68,14 @@ from test_bpe import (
 def test_a_vocabulary_and_merges_that_contradict_each_other(vocab, merges, special_tokens, text):
     merges = pairs(merges) if merges else []
     with pytest.raises((TypeError, ValueError), match=text):
-        models.Tokenizer(vocab or with_merges(merges), merges, special_tokens)
+        Tokenizer(vocab or with_merges(merges), merges, special_tokens)
 
 
 def test_an_error_about_thousands_of_special_tokens_is_one_short_line():
     tokens = [f"<{number}>" for number in range(3700)]
     merges = [(token[:1].encode(), token[1:].encode()) for token in tokens]
     with pytest.raises(ValueError, match=r"^merges make 3,700 special tokens, too: \['<0>', '<1>'") as caught:
-        models.Tokenizer(with_merges(merges), merges, tokens)
+        Tokenizer(with_merges(merges), merges, tokens)
     assert len(str(caught.value)) < 300
 
 
@@ -79,19 +84,19 @@ def test_the_empty_token_is_no_word():
     words = list(map(bytes, itertools.product(b"abcdef", repeat=3)))
     vocab = {500: b""} | dict(enumerate(bpe.BYTES)) | dict(enumerate(words, 1000))
     for _ in range(20):  # each has a secret of its own
-        ids, _ = models.Tokenizer(vocab, models.WordsFirst([])).encode_arrays([word.decode() for word in words])
+        ids, _ = Tokenizer(vocab, WordsFirst([])).encode_arrays([word.decode() for word in words])
         assert list(ids) == list(range(1000, 1000 + len(words)))
 
 
 def test_ids_may_be_any_numbers(tmp_path):
     vocab, merges = trained(600)
     ids = random.Random(2).sample(range(2**31), 599) + [2**32 - 2]
-    tokenizer = models.Tokenizer({ids[token_id]: token for token_id, token in vocab.items()}, merges, [END])
+    tokenizer = Tokenizer({ids[token_id]: token for token_id, token in vocab.items()}, merges, [END])
     text = FIXTURE[:20_000] + vocab[599].decode()
-    expected = [ids[token_id] for token_id in models.Tokenizer(vocab, merges, [END]).encode(text)]
+    expected = [ids[token_id] for token_id in Tokenizer(vocab, merges, [END]).encode(text)]
     assert tokenizer.encode(text) == expected and tokenizer.decode(expected) == text
     tokenizer.save(tmp_path)
-    assert models.Tokenizer.load(tmp_path).encode(text) == expected and max(expected) == 2**32 - 2
+    assert Tokenizer.load(tmp_path).encode(text) == expected and max(expected) == 2**32 - 2
 
 
 def test_integers_of_numpy_are_numbers(tmp_path):
@@ -106,19 +111,19 @@ def test_integers_of_numpy_are_numbers(tmp_path):
     with pytest.raises(ValueError, match="vocab_size"):
         training.train_from_counts(counts, numpy.float64(300))
     (vocab, merges), text = trained(300), f"the ferry{END}<new>"
-    tokenizer = models.Tokenizer({numpy.uint16(number): vocab[number] for number in vocab}, merges, [END, "<new>"])
+    tokenizer = Tokenizer({numpy.uint16(number): vocab[number] for number in vocab}, merges, [END, "<new>"])
     ids = tokenizer.encode(text)
-    assert ids == models.Tokenizer(vocab, merges, [END, "<new>"]).encode(text) and {type(n) for n in ids} == {int}
+    assert ids == Tokenizer(vocab, merges, [END, "<new>"]).encode(text) and {type(n) for n in ids} == {int}
     assert tokenizer.decode(numpy.array(ids)) == text
     tokenizer.save(tmp_path)
-    assert models.Tokenizer.load(tmp_path).encode(text) == ids
+    assert Tokenizer.load(tmp_path).encode(text) == ids
 
 
-class OwnTokenizer(models.Tokenizer):
+class OwnTokenizer(Tokenizer):
     pass
 
 
-@pytest.mark.parametrize("kind", [models.Tokenizer, OwnTokenizer])
+@pytest.mark.parametrize("kind", [Tokenizer, OwnTokenizer])
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k", CUSTOM])
 def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
     tokenizer = kind(*trained(600), [END, "<new>"], pattern)
@@ -134,18 +139,18 @@ def test_a_tokenizer_can_be_pickled_and_copied(pattern, kind):
 def test_whole_words_are_an_argument_so_a_plain_list_of_merges_keeps_them():
     """Without ignore_merges, xyz is [120, 121, 122]: the flag used to be the class of the list alone."""
     vocab = {number: bytes([number]) for number in range(256)} | {256: b"xy", 257: b"xyz"}
-    first = models.Tokenizer(vocab, models.WordsFirst([(b"x", b"y")]))
+    first = Tokenizer(vocab, WordsFirst([(b"x", b"y")]))
     from_json = [tuple(part.encode() for part in pair) for pair in json.loads('[["x", "y"]]')]
     for merges in (first.merges[:], list(first.merges), from_json, iter(first.merges)):
-        again = models.Tokenizer(first.vocab, merges, first.special_tokens, first.pattern, ignore_merges=first.ignore_merges)
+        again = Tokenizer(first.vocab, merges, first.special_tokens, first.pattern, ignore_merges=first.ignore_merges)
         assert again.encode("xyz") == first.encode("xyz") == [257] and again.ignore_merges
-    assert models.Tokenizer(first.vocab, first.merges).encode("xyz") == [257]  # the list is a WordsFirst
-    assert models.Tokenizer(vocab, [(b"x", b"y")], ignore_merges=False).encode("xyz") == [256, 122]
+    assert Tokenizer(first.vocab, first.merges).encode("xyz") == [257]  # the list is a WordsFirst
+    assert Tokenizer(vocab, [(b"x", b"y")], ignore_merges=False).encode("xyz") == [256, 122]
 
 
 @only_python
 def test_what_a_tokenizer_was_made_of_is_read_only():
-    tokenizer = models.Tokenizer(*trained(300), [END])
+    tokenizer = Tokenizer(*trained(300), [END])
     merges, special_ids, ids = tokenizer.merges, tokenizer.special_ids, tokenizer.encode(PART)
     for name in ("vocab", "merges", "special_tokens", "pattern", "ids", "special_ids", "ignore_merges"):
         with pytest.raises(AttributeError):
@@ -163,7 +168,7 @@ def test_special_tokens_are_added_to_all_of_a_model(tmp_path):
     """Templates, kept and normalized tokens, whole words, steps: what the recipe used to lose."""
     vocab = {number: bytes([number]) for number in range(256)} | {256: b"xyz"}
     rest = {"truncation": {"direction": "Right", "max_length": 9, "strategy": "LongestFirst", "stride": 0}}
-    old = models.Tokenizer(vocab, [], ["<tool>", "<n>"], ("NFC", "qwen2"), ["<tool>"], ["<n>"], rest, ignore_merges=True)
+    old = Tokenizer(vocab, [], ["<tool>", "<n>"], ("NFC", "qwen2"), ["<tool>"], ["<n>"], rest, ignore_merges=True)
     new = old.with_special_tokens(["<|user|>", "<|end|>"])
     assert new.special_ids == {"<tool>": 257, "<n>": 258, "<|user|>": 259, "<|end|>": 260}
     assert new.encode("<tool>xyz<n><|user|>") == [257, 256, 258, 259]
@@ -172,12 +177,12 @@ def test_special_tokens_are_added_to_all_of_a_model(tmp_path):
     assert [getattr(new, f"_{name}") for name in same] == [getattr(old, f"_{name}") for name in same]
     assert new.pattern == old.pattern
     new.save(tmp_path)
-    loaded = models.Tokenizer.load(tmp_path)
+    loaded = Tokenizer.load(tmp_path)
     assert (loaded._options, loaded._settings()) == (new._options, new._settings())
     assert type(OwnTokenizer(*trained(300), [END]).with_special_tokens(["<|user|>"])) is OwnTokenizer
     with pytest.raises(ValueError, match="duplicate special token"):
         old.with_special_tokens(["<n>"])
-    plain = models.Tokenizer(vocab, [], ["<n>"], "qwen2", normalized=["<n>"], ignore_merges=True)
+    plain = Tokenizer(vocab, [], ["<n>"], "qwen2", normalized=["<n>"], ignore_merges=True)
     with pytest.raises(ValueError, match="can't be saved, .* the added token '<n>' overlaps another"):
         plain.with_special_tokens(["n><m"]).save(tmp_path)  # tokenizers would look for n><m first
 
@@ -186,19 +191,19 @@ def test_special_tokens_are_added_to_all_of_a_model(tmp_path):
 def test_tokens_that_encode_can_never_give_are_a_warning():
     vocab = {number: bytes([number]) for number in range(256)} | {256: b"ab", 257: b"abc", 258: b"<|end|>"}
     with pytest.warns(UserWarning, match="encode.. can't give 3 tokens that no merge makes, such as b'ab'"):
-        models.Tokenizer(vocab, [])
+        Tokenizer(vocab, [])
     with pytest.warns(UserWarning, match="1 token that no merge makes, such as b'<|end|>'"):
-        models.Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")])
+        Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        whole = models.Tokenizer(vocab, [], ["<|end|>"], ignore_merges=True)
-        models.Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")], ["<|end|>", "<new>"]).ordinary.encode("abc")
-        models.Tokenizer(vocab | {259: b""}, [(b"a", b"b"), (b"ab", b"c")], ["<|end|>"])
-        models.Tokenizer({5: b"a", 6: b"b", 7: b"ab", 8: b"ab"}, [(b"a", b"b")], ["ab"])  # 8 is the special token
+        whole = Tokenizer(vocab, [], ["<|end|>"], ignore_merges=True)
+        Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")], ["<|end|>", "<new>"]).ordinary.encode("abc")
+        Tokenizer(vocab | {259: b""}, [(b"a", b"b"), (b"ab", b"c")], ["<|end|>"])
+        Tokenizer({5: b"a", 6: b"b", 7: b"ab", 8: b"ab"}, [(b"a", b"b")], ["ab"])  # 8 is the special token
         pickle.loads(pickle.dumps(whole))
 
 
-class WithAName(models.Tokenizer):
+class WithAName(Tokenizer):
     """Another __init__, which takes what Tokenizer took before ignore_merges."""
 
     def __init__(self, vocab, merges, special_tokens=None, pattern="gpt2"):
@@ -217,21 +222,10 @@ def test_a_class_with_its_own_init_loads_trains_and_can_be_pickled(tmp_path):
 def test_pickles_of_earlier_versions_load():
     """Tokenizer(vocab, merges, special_tokens, pattern, kept, normalized, rest), with words first in the list's class."""
     vocab = {number: bytes([number]) for number in range(256)} | {256: b"xyz", 257: b"<t>"}
-    model = vocab, models.WordsFirst([]), ("<t>",), "llama3", ("<t>",), (), {"truncation": None}
+    model = vocab, WordsFirst([]), ("<t>",), "llama3", ("<t>",), (), {"truncation": None}
     old = pickle.loads(pickle.dumps(Reduced(model)))
     assert old.encode("xyz<t>") == [256, 257] and old.pattern == "llama3" and old._kept == ("<t>",)
-    assert len(pickle.dumps(models.Tokenizer(*trained(2000)))) < 1.02 * len(pickle.dumps(trained(2000)))
-
-
-def test_a_pickle_of_0_7_loads_in_which_steps_are_in_models():
-    tokenizer = models.Tokenizer(*trained(300), (), ("NFC", "qwen2"))
-    pattern = models.Steps(tokenizer.pattern)
-    pattern.normalized = ()
-    of_0_7 = pickle.dumps(Reduced((*trained(300), (), pattern)), protocol=0)
-    assert b"bpe_more.models\nSteps" in of_0_7 and b"normalized" in of_0_7
-    loaded = pickle.loads(of_0_7)
-    assert type(loaded.pattern) is tuple and loaded.pattern == tokenizer.pattern
-    assert loaded.encode("e\u0301 lower") == tokenizer.encode("é lower")
+    assert len(pickle.dumps(Tokenizer(*trained(2000)))) < 1.02 * len(pickle.dumps(trained(2000)))
 
 
 class Reduced:
@@ -239,7 +233,7 @@ class Reduced:
         self.model = model
 
     def __reduce__(self):
-        return models.Tokenizer, self.model
+        return Tokenizer, self.model
 
 
 # --- encoding --------------------------------------------------------------------------------------------------------
@@ -248,7 +242,7 @@ class Reduced:
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k", CUSTOM])
 @pytest.mark.parametrize("special_tokens", SPECIALS[1:])
 def test_encode_ordinary_takes_special_tokens_for_text(pattern, special_tokens):
-    tokenizer = models.Tokenizer(*trained(400, pattern), special_tokens, pattern)
+    tokenizer = Tokenizer(*trained(400, pattern), special_tokens, pattern)
     encode = naive_encoder(*trained(400, pattern), (), bpe.PATTERNS.get(pattern, pattern))
     for text, ids in texts_and_ids(pattern, tuple(special_tokens))[:50]:
         assert tokenizer.encode_ordinary(text) == encode(text), text
@@ -257,7 +251,7 @@ def test_encode_ordinary_takes_special_tokens_for_text(pattern, special_tokens):
 
 
 def test_anything_but_text_is_an_error():
-    tokenizer = models.Tokenizer(*trained(300), [END])
+    tokenizer = Tokenizer(*trained(300), [END])
     stream = lambda text: list(tokenizer.encode_iterable(["a", text]))  # noqa: E731
     for encode in (tokenizer.encode, tokenizer.encode_ordinary, stream):
         for wrong in (b"abc", b"", None, 5, ["abc"]):
@@ -274,7 +268,7 @@ def test_anything_but_text_is_an_error():
 def test_lone_surrogates_become_the_replacement_character_if_wanted(text):
     expected = regex.sub("[\ud800-\udfff]", "\ufffd", text)
     assert training.count_words(texts=[text], errors="replace") == training.count_words(texts=[expected])
-    tokenizer = models.Tokenizer(*trained(300))
+    tokenizer = Tokenizer(*trained(300))
     assert list(tokenizer.encode_iterable(iter(text), errors="replace")) == tokenizer.encode(expected)
     assert tokenizer.encode_batch([text, "b"], errors="replace") == [tokenizer.encode(expected), [98]]
     for call in (tokenizer.encode_batch, lambda texts: list(tokenizer.encode_iterable(texts))):
@@ -286,7 +280,7 @@ def test_lone_surrogates_become_the_replacement_character_if_wanted(text):
 
 def test_two_surrogates_of_a_character_become_it_if_wanted():
     """As JSON decoders may leave them. In a stream, they may come in two strings, but in two texts they are two."""
-    tokenizer, thumb = models.Tokenizer(*trained(300)), list("\U0001f44d".encode())
+    tokenizer, thumb = Tokenizer(*trained(300)), list("\U0001f44d".encode())
     assert tokenizer.encode_batch(["\ud83d\udc4d", "a\ud83d", "\udc4d"], errors="replace") == [
         thumb, tokenizer.encode("a\ufffd"), tokenizer.encode("\ufffd")]  # fmt: skip
     for strings, expected in [
@@ -301,7 +295,7 @@ def test_two_surrogates_of_a_character_become_it_if_wanted():
 
 
 def test_a_byte_without_a_token_is_named():
-    tokenizer = models.Tokenizer({0: b"a", 1: b" ", 2: b"b", 3: b"ab", 9: b"<x>"}, [(b"a", b"b")], ["<x>"])
+    tokenizer = Tokenizer({0: b"a", 1: b" ", 2: b"b", 3: b"ab", 9: b"<x>"}, [(b"a", b"b")], ["<x>"])
     assert tokenizer.encode("ab aab<x>b") == [3, 1, 0, 3, 9, 2]
     for text in ("ab xab", "ab abx", "x", "a<x>x", "a" * 200 + "x"):
         stream = lambda text: list(tokenizer.encode_iterable([text]))  # noqa: E731
@@ -314,13 +308,13 @@ def test_a_byte_without_a_token_is_named():
 @pytest.mark.parametrize("largest", [2**20 - 1, 2**20, 2**32 - 2])
 def test_ids_of_any_size_are_encoded_alike(largest):
     vocab = {**with_merges([(b"a", b"b")]), largest: b"abc"}
-    tokenizer = models.Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")])
+    tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"c")])
     assert tokenizer.encode("abcab" * 200) == [largest, 256] * 200
 
 
 @only_python
 def test_the_cache_of_words_is_bounded_and_has_no_long_words():
-    tokenizer = models.Tokenizer(with_merges([]), [])
+    tokenizer = Tokenizer(with_merges([]), [])
     cached = tokenizer._encoder.cached
     assert cached.cache_info().maxsize < 1_000_000
     assert len(tokenizer.encode("x" * 100)) == 100 and cached.cache_info().currsize == 0
@@ -330,7 +324,7 @@ def test_the_cache_of_words_is_bounded_and_has_no_long_words():
 @only_c
 def test_short_and_long_texts_have_the_same_ids_and_errors():
     """C has two ways to encode, for texts below 4,000 bytes and for others."""
-    bytes_only = models.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
+    bytes_only = Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
     for n in (0, 1, 3996, 3997, 3998, 3999, 4000, 4001):
         text = "é" * (n // 2) + "a" * (n % 2)
         assert bytes_only.encode(text) == list(text.encode()), n
@@ -361,9 +355,9 @@ def test_long_words_in_pieces_have_the_ids_of_python(seed):
     vocab = dict(enumerate(dict.fromkeys([*map(bytes, zip(range(256))), *tokens])))
     vocab = {number: token for number, token in vocab.items() if seed % 3 or token not in {bytes([b]) for b in unused}}
     try:
-        tokenizer = models.Tokenizer(vocab, merges, ["".join(characters[:2]), "<|end|>"])
+        tokenizer = Tokenizer(vocab, merges, ["".join(characters[:2]), "<|end|>"])
     except ValueError:  # this order is refused; the other seeds have others
-        tokenizer = models.Tokenizer(vocab, [], ["<|end|>"])
+        tokenizer = Tokenizer(vocab, [], ["<|end|>"])
     in_python = encoders.Encoder(tokenizer)
     for _ in range(20):
         texts = ["".join(rng.choices(characters, k=rng.choice([1, 8, 30, 300]))).encode() for _ in range(10)]
@@ -382,7 +376,7 @@ def test_a_long_word_that_is_a_token_is_not_cut_and_its_pieces_are_not_words():
     """With ignore_merges, 今天天气很好 alone is one token, but " 今天天气很好" is merged, and so is the piece 天气."""
     bytes_of = {number: bytes([number]) for number in range(256)}
     vocab = bytes_of | {256: "今天天气很好".encode(), 257: "天气".encode()}
-    tokenizer = models.Tokenizer(vocab, models.WordsFirst([]), [])
+    tokenizer = Tokenizer(vocab, WordsFirst([]), [])
     for _ in range(2):
         assert tokenizer.encode_batch(["今天天气很好", "天气", " 今天天气很好"])[:2] == [[256], [257]]
         assert tokenizer.encode(" 今天天气很好") == list(" 今天天气很好".encode())
@@ -391,7 +385,7 @@ def test_a_long_word_that_is_a_token_is_not_cut_and_its_pieces_are_not_words():
 
 @only_c
 def test_lists_share_the_numbers_of_ids_and_give_them_back():
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
     numbers = tokenizer._encoder.numbers
     before = [sys.getrefcount(number) for number in numbers]
     lists = [tokenizer.encode(PART) for _ in range(3)]
@@ -401,19 +395,19 @@ def test_lists_share_the_numbers_of_ids_and_give_them_back():
         assert sys.getrefcount(numbers[token_id]) == before[token_id] + uses > before[token_id]
     del lists
     assert [sys.getrefcount(number) for number in itertools.islice(numbers, 300, None)] == before[300:]
-    without_d = models.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
+    without_d = Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
     for _ in range(100):
         with pytest.raises(ValueError, match="the byte b'd'"):
             without_d.encode("abcd")
     assert len(without_d._encoder.calls) == 1
     ids = tokenizer.encode(PART)
     tokenizer._made_encoder = None
-    assert ids == encoders.Encoder(models.Tokenizer(*trained(600), [END])).encode_utf8(PART.encode())  # lists outlive their encoder
+    assert ids == encoders.Encoder(Tokenizer(*trained(600), [END])).encode_utf8(PART.encode())  # lists outlive their encoder
 
 
 @only_c
 def test_encoding_takes_no_memory_that_stays():
-    tokenizer, memory = models.Tokenizer(*trained(600), [END]), []
+    tokenizer, memory = Tokenizer(*trained(600), [END]), []
     tracemalloc.start()
     for n in (1000, 100_000):
         for _ in range(n):
@@ -425,14 +419,14 @@ def test_encoding_takes_no_memory_that_stays():
 
 def test_plain_text_never_gets_the_id_of_a_special_token_that_a_merge_uses(tmp_path, engine):
     vocab = dict(enumerate([*bpe.BYTES, b"<s>", b"<s>x"]))
-    tokenizer = models.Tokenizer(vocab, [(b"<s>", b"x")], ["<s>"], r"\S+|\s+", ignore_merges=True)
+    tokenizer = Tokenizer(vocab, [(b"<s>", b"x")], ["<s>"], r"\S+|\s+", ignore_merges=True)
     assert tokenizer.encode("<s> <s>x") == [256, 32, 256, 120]
     plain = [60, 115, 62]  # < s >
     for ordinary in (tokenizer.ordinary, pickle.loads(pickle.dumps(tokenizer.ordinary))):
         assert ordinary.encode("<s> <s>x") == [*plain, 32, 257] and ordinary.encode_batch(["<s>"]) == [plain]
     tokenizer.encode_files(texts=["<s>"], output=tmp_path / "ids.npy", end="<s>", engine=engine)
     assert read_ids(tmp_path / "ids.npy")[1] == [*plain, 256]
-    normalizing = models.Tokenizer(vocab, [(b"<s>", b"x")], ["<s>"], ("NFC", r"\S+|\s+"), ignore_merges=True)
+    normalizing = Tokenizer(vocab, [(b"<s>", b"x")], ["<s>"], ("NFC", r"\S+|\s+"), ignore_merges=True)
     assert normalizing.encode_ordinary("<s>") == plain
 
 
@@ -440,27 +434,27 @@ def test_special_tokens_may_be_an_array_of_numpy():
     numpy = need("numpy")
     for names in ([END], [END, "<a>"], []):
         for array_of_names in (numpy.array(names), numpy.array(names, object)):
-            tokenizer = models.Tokenizer(*trained(300), array_of_names)
+            tokenizer = Tokenizer(*trained(300), array_of_names)
             assert tokenizer.special_tokens == tuple(names) and set(map(type, tokenizer.special_tokens)) <= {str}
             model = training.train_bpe(texts=[PART], vocab_size=300, special_tokens=array_of_names)
             assert model == training.train_bpe(texts=[PART], vocab_size=300, special_tokens=names)
     with pytest.raises(ValueError, match="special token 1 .* must be text"):
-        models.Tokenizer(*trained(300), numpy.array([["<a>"]]))
+        Tokenizer(*trained(300), numpy.array([["<a>"]]))
 
 
 @only_python
 def test_a_warning_names_the_line_of_the_caller(tmp_path):
     few = {"texts": ["ab"], "vocab_size": 300}
     vocab = dict(enumerate([*bpe.BYTES, b"ab"]))
-    old = models.Tokenizer(vocab, [(b"a", b"b")])
+    old = Tokenizer(vocab, [(b"a", b"b")])
     old.save(tmp_path)
     (tmp_path / "merges.txt").write_text("b a\n", encoding="utf-8")
-    (tmp_path / "vocab.json").write_text(json.dumps({**formats.printable(vocab, [], {})[0], "ba": 257}))
+    (tmp_path / "vocab.json").write_text(json.dumps({**saving.printable(vocab, [], {})[0], "ba": 257}))
     files = tmp_path / "vocab.json", tmp_path / "merges.txt"
     calls = [
-        lambda: training.train_bpe(**few), lambda: models.Tokenizer.train(**few), lambda: WithAName.train(**few),
+        lambda: training.train_bpe(**few), lambda: Tokenizer.train(**few), lambda: WithAName.train(**few),
         lambda: training.train_from_counts({b"ab": 1}, 300), lambda: old.extend(texts=["xy"], n_tokens=9),
-        lambda: models.Tokenizer(vocab, []), lambda: WithAName(vocab, []), lambda: models.Tokenizer.from_files(*files),
+        lambda: Tokenizer(vocab, []), lambda: WithAName(vocab, []), lambda: Tokenizer.from_files(*files),
     ]  # fmt: skip
     for call in calls:
         with pytest.warns(UserWarning) as caught:
@@ -475,7 +469,7 @@ def test_a_warning_names_the_line_of_the_caller(tmp_path):
 def test_documents_cannot_forge_their_end(tmp_path, engine):
     if engine == "c" and not C:
         pytest.skip("no C engine")
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
     documents = [f"it quotes {END}", "", f"{END}{END}"]
     expected = []
     for text in documents:
@@ -498,7 +492,7 @@ def test_documents_cannot_forge_their_end(tmp_path, engine):
 @pytest.mark.parametrize("pattern", ["gpt2", CUSTOM])
 def test_a_token_begins_each_document_whatever_its_size(tmp_path, cut, engine, workers, end, pattern):
     cut(300)
-    tokenizer = models.Tokenizer(*trained(400), ["<s>", "</s>"], pattern)
+    tokenizer = Tokenizer(*trained(400), ["<s>", "</s>"], pattern)
     documents = ["", "<s>low", "low lower</s>\n" * 90, "", "er", "", "<s></s>" * 99, ""]
     expected = []
     for text in documents:
@@ -522,7 +516,7 @@ def test_a_token_begins_each_document_whatever_its_size(tmp_path, cut, engine, w
 def test_special_tokens_in_documents_are_counted_wherever_text_is_cut(tmp_path, cut, engine, end, pattern):
     cut(300)
     rng = random.Random(3)
-    tokenizer = models.Tokenizer(*trained(400), [END, "<|end|>", "<s>", "[x]", "[x]y", "é>", "<s>["], pattern)
+    tokenizer = Tokenizer(*trained(400), [END, "<|end|>", "<s>", "[x]", "[x]y", "é>", "<s>["], pattern)
     find = bpe.special_token_finder(tokenizer.special_tokens).findall
     parts = [*tokenizer.special_tokens, END, END, "low ", " lower\n", "<|", "|>", "e", " 9"]
     documents = ["".join(rng.choices(parts, k=rng.choice([0, 3, 900]))) for _ in range(20)] + ["none here"] * 20
@@ -533,14 +527,14 @@ def test_special_tokens_in_documents_are_counted_wherever_text_is_cut(tmp_path, 
     for paths, texts in ((files, None), (None, documents), (tmp_path / "rows.jsonl", None)):
         corpus = tokenizer._corpus(paths, texts, None, end, engine=engine)
         corpus.counted = tokenizer.special_tokens
-        corpora.encode_corpus(tokenizer, corpus, tmp_path / "ids.npy")
+        arrays.encode_corpus(tokenizer, corpus, tmp_path / "ids.npy")
         assert corpus.n_specials == sum(len(find(text)) for text in documents) > 1000
         assert corpus.n_documents == 40
 
 
 @only_python
 def test_an_input_without_rows_is_a_warning(tmp_path):
-    tokenizer = models.Tokenizer(*trained(400), [END])
+    tokenizer = Tokenizer(*trained(400), [END])
     for name, data in (("a.jsonl", b""), ("b.jsonl", b"\n\n"), ("c.jsonl.gz", gzip.compress(b""))):
         (tmp_path / name).write_bytes(data)
         with pytest.warns(UserWarning, match="no text: the input has no rows") as caught:
@@ -555,7 +549,7 @@ def test_an_input_without_rows_is_a_warning(tmp_path):
 
 
 def test_a_batch_gives_a_list_for_each_text_in_order():
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
     texts = [PART[at : at + at % 97] + END * (at % 2) for at in range(0, 15_000, 50)]  # several parts of 64 texts
     for n_workers in (None, 1, 2):
         assert tokenizer.encode_batch(iter(texts), workers=n_workers) == [tokenizer.encode(text) for text in texts]
@@ -569,7 +563,7 @@ def test_a_batch_gives_a_list_for_each_text_in_order():
 
 
 def test_a_batch_of_one_text_is_like_the_text_alone_with_the_errors_of_a_batch(monkeypatch):
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
     for text in ("", "low" + END, PART):
         assert tokenizer.encode_batch([text]) == [tokenizer.encode(text)] == tokenizer.encode_batch([text], workers=1)
     assert tokenizer.encode_batch(["\ud800"], errors="replace") == [tokenizer.encode("\ufffd")]
@@ -578,14 +572,14 @@ def test_a_batch_of_one_text_is_like_the_text_alone_with_the_errors_of_a_batch(m
             tokenizer.encode_batch([bad])
     with pytest.raises(ValueError, match="errors must be"):
         tokenizer.encode_batch(["a"], errors="ignore")
-    monkeypatch.setattr(corpora.Corpus, "run", None)  # it would take 20 times as long
+    monkeypatch.setattr(reading.Corpus, "run", None)  # it would take 20 times as long
     assert tokenizer.encode_batch(["low"]) == [tokenizer.encode("low")]
 
 
 @only_c
 def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
     """No word reaches across the end of a text: "low" and "er" are not "lower", nor do halves make a special token."""
-    tokenizer = models.Tokenizer(*trained(2000), [END])
+    tokenizer = Tokenizer(*trained(2000), [END])
     half = len(END) // 2
     texts = ["low", "er", "", END[:half], END[half:], END, "", "a" * 63, "字" * 30, PART[:5000], " ", "'", "s", "low " * 40]
     alone = [encoders.Encoder(tokenizer).encode_utf8(text.encode()) for text in texts]
@@ -597,8 +591,8 @@ def test_texts_of_a_slice_are_encoded_in_one_call_like_each_alone():
 
 
 def test_an_error_names_the_text_of_a_batch_and_leaves_the_collector_as_it_was(monkeypatch):
-    monkeypatch.setattr(corpora, "BATCH_BYTES", 1000)
-    tokenizer = models.Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1000)
+    tokenizer = Tokenizer({number: bytes([number]) for number in range(256) if number != 100}, [])
     texts = ["abc"] * 10_000
     for number in (0, 7, 9_999):
         bad = [*texts[:number], "abcd", *texts[number + 1 :]]
@@ -617,7 +611,7 @@ def test_an_error_names_the_text_of_a_batch_and_leaves_the_collector_as_it_was(m
 def test_arrays_of_a_batch_are_the_lists_of_it():
     numpy = need("numpy")
     for tokenizer, kind in (
-        (models.Tokenizer(*trained(600), [END]), "uint16"), (models.Tokenizer({0: b"a", 70_000: b" ", 5: b"b"}, []), "uint32"),
+        (Tokenizer(*trained(600), [END]), "uint16"), (Tokenizer({0: b"a", 70_000: b" ", 5: b"b"}, []), "uint32"),
     ):  # fmt: skip
         for texts in ([], [""], ["a b", "", "ab " * 500_000, "b"]):
             lists = [tokenizer.encode(text) for text in texts]
@@ -631,9 +625,9 @@ def test_arrays_of_a_batch_are_the_lists_of_it():
 
 
 def with_small_parts(monkeypatch):
-    monkeypatch.setattr(corpora, "LONG_TEXT", 200)
-    monkeypatch.setattr(corpora, "PART_OF_TEXT", 60)
-    monkeypatch.setattr(corpora, "WINDOW_OF_TEXT", 50)
+    monkeypatch.setattr(arrays, "LONG_TEXT", 200)
+    monkeypatch.setattr(arrays, "PART_OF_TEXT", 60)
+    monkeypatch.setattr(arrays, "WINDOW_OF_TEXT", 50)
     monkeypatch.setattr(workers, "count_cores", lambda: 2)
 
 
@@ -643,7 +637,7 @@ def with_small_parts(monkeypatch):
 def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tokens):
     """A text of 200 characters is long here, and its parts have about 60."""
     name = pattern if isinstance(pattern, str) else pattern[-1]
-    tokenizer = models.Tokenizer(*trained(600, name), special_tokens, pattern)
+    tokenizer = Tokenizer(*trained(600, name), special_tokens, pattern)
     rng, n_parts = random.Random(repr((pattern, special_tokens))), 0
     texts = [random_text(rng, [*TRICKY, *special_tokens, "don", "12", "e\u0301", "中國"], rng.randint(0, 500)) for _ in range(60)]
     texts += ["a" * 3000, "a a" * 700, PART, f"{PART[:5000]}{'x' * 2000}{PART[:5000]}"]
@@ -652,7 +646,7 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
     for _ in range(2):  # the second time, the words are known
         assert list(map(tokenizer.encode, texts)) == whole
     for text in texts:
-        parts = list(corpora.parts_of_text(text, tokenizer.pattern, tokenizer.special_tokens))
+        parts = list(arrays.parts_of_text(text, tokenizer.pattern, tokenizer.special_tokens))
         assert [0, *(end for _, end in parts)] == [*(start for start, _ in parts), len(text)]
         n_parts += len(parts)
     assert n_parts > (200 if pattern != CUSTOM else len(texts))
@@ -660,12 +654,12 @@ def test_the_parts_of_a_long_text_have_its_ids(monkeypatch, pattern, special_tok
 
 @only_c
 def test_a_long_text_needs_no_huge_pages(monkeypatch):
-    tokenizer = models.Tokenizer(*trained(600))
+    tokenizer = Tokenizer(*trained(600))
     expected = tokenizer.encode(PART)
     with_small_parts(monkeypatch)
     for name, value in ("mmap", lambda *_, **__: open(os.devnull + "/none")), ("MADV_HUGEPAGE", None):  # noqa: SIM115
         monkeypatch.setattr(mmap, name, value) if value else monkeypatch.delattr(mmap, name, raising=False)
-        assert models.Tokenizer(*trained(600)).encode(PART) == expected
+        assert Tokenizer(*trained(600)).encode(PART) == expected
 
 
 @only_c
@@ -676,7 +670,7 @@ def test_an_error_in_a_long_text_is_that_of_the_whole(monkeypatch):
             text, errors = f"{'a b, ' * 100}{bad}{', é' * 100}", []
             for _ in range(2):
                 with pytest.raises(ValueError) as found:
-                    models.Tokenizer(vocab, [], None, pattern).encode(text)
+                    Tokenizer(vocab, [], None, pattern).encode(text)
                 errors.append((type(found.value), str(found.value)))
                 with_small_parts(monkeypatch)
             assert errors[0] == errors[1]
@@ -686,12 +680,12 @@ def test_an_error_in_a_long_text_is_that_of_the_whole(monkeypatch):
 @only_c
 def test_with_one_core_or_thousands_of_special_tokens_a_long_text_is_one_part(monkeypatch):
     with_small_parts(monkeypatch)
-    specials = tuple(f"<{number}>" for number in range(corpora.MOST_SPECIALS + 1))  # to look for them at a place takes long
-    assert list(corpora.parts_of_text(PART, "gpt2", specials)) == [(0, len(PART))]
-    assert len(list(corpora.parts_of_text(PART, "gpt2", specials[1:]))) > 10
+    specials = tuple(f"<{number}>" for number in range(arrays.MOST_SPECIALS + 1))  # to look for them at a place takes long
+    assert list(arrays.parts_of_text(PART, "gpt2", specials)) == [(0, len(PART))]
+    assert len(list(arrays.parts_of_text(PART, "gpt2", specials[1:]))) > 10
     monkeypatch.setattr(workers, "count_cores", lambda: 1)
-    monkeypatch.setattr(models.Tokenizer, "_encode_parts", None)
-    assert models.Tokenizer(*trained(600), [END]).encode(PART)
+    monkeypatch.setattr(Tokenizer, "_encode_parts", None)
+    assert Tokenizer(*trained(600), [END]).encode(PART)
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
@@ -700,7 +694,7 @@ def test_with_one_core_or_thousands_of_special_tokens_a_long_text_is_one_part(mo
 @pytest.mark.parametrize("pattern", [*bpe.PATTERNS, CUSTOM])
 @pytest.mark.parametrize("special_tokens", SPECIALS)
 def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
-    tokenizer = models.Tokenizer(*trained(600, pattern), special_tokens, pattern)
+    tokenizer = Tokenizer(*trained(600, pattern), special_tokens, pattern)
     if engine == "python":  # compare words, since different words can have the same ids
         encoder = encoders.Encoder(tokenizer)
         encoder.cached = encoder.encode_word = lambda word: (word,)
@@ -717,7 +711,7 @@ def test_a_stream_is_encoded_like_the_whole(engine, pattern, special_tokens):
 
 
 def test_a_stream_is_lazy_and_takes_little_memory():
-    tokenizer, seen = models.Tokenizer(*trained(600), [END]), []
+    tokenizer, seen = Tokenizer(*trained(600), [END]), []
     ids = tokenizer.encode_iterable(seen.append(1) or "some words and more words\n" for _ in itertools.count())
     assert [next(ids) for _ in range(5)] and len(seen) < 50  # about 1 KB
     tracemalloc.start()
@@ -730,7 +724,7 @@ def test_a_stream_is_lazy_and_takes_little_memory():
 @pytest.mark.parametrize("size", [1000, 65_536])
 def test_a_stream_with_a_custom_pattern_is_cut_at_the_next_special_token(size):
     """The search for a cut must not skip special tokens between two attempts."""
-    tokenizer, text, taken = models.Tokenizer(with_merges([]), [], [END], CUSTOM), ("ab cd " * 25_000 + END) * 5, []
+    tokenizer, text, taken = Tokenizer(with_merges([]), [], [END], CUSTOM), ("ab cd " * 25_000 + END) * 5, []
     blocks = (taken.append(size) or text[start : start + size] for start in range(0, len(text), size))
     most = max(len(taken) * size - number for number, _ in enumerate(tokenizer.encode_iterable(blocks)))
     assert most < 300_000
@@ -755,7 +749,7 @@ class Tensor(list):
 
 
 def test_a_tensor_or_an_array_of_two_dimensions_is_an_error_that_names_tolist():
-    tokenizer = models.Tokenizer(*trained(300), [END])
+    tokenizer = Tokenizer(*trained(300), [END])
     arrays = [Tensor([104, 105]), iter(Tensor([104, 105]))]
     with contextlib.suppress(ImportError):
         import numpy
@@ -771,7 +765,7 @@ def test_a_tensor_or_an_array_of_two_dimensions_is_an_error_that_names_tolist():
 
 
 def test_ids_that_are_no_ids_are_named():
-    tokenizer = models.Tokenizer(*trained(300), [END])
+    tokenizer = Tokenizer(*trained(300), [END])
     decoders = (tokenizer.decode, tokenizer.decode_bytes, lambda ids: list(tokenizer.decode_iterable(ids)))
     for decode in (*decoders, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)):
         with pytest.raises(TypeError, match="ids must be an iterable of token ids, not 5"):
@@ -792,7 +786,7 @@ def test_ids_that_are_no_ids_are_named():
 
 def test_numbers_that_are_equal_to_ids_are_no_ids():
     numpy = need("numpy")
-    tokenizer = models.Tokenizer(*trained(300), [END])
+    tokenizer = Tokenizer(*trained(300), [END])
     decoders = (tokenizer.decode, tokenizer.decode_bytes, lambda ids: list(tokenizer.decode_iterable(ids)))
     for decode in (*decoders, lambda ids: tokenizer.decode(ids, skip_special_tokens=True)):
         for wrong in (257.0, True, numpy.float64(257), numpy.bool_(True), decimal.Decimal(257)):
@@ -802,13 +796,13 @@ def test_numbers_that_are_equal_to_ids_are_no_ids():
         assert decode([numpy.int64(104), numpy.uint16(105)]) == decode([104, 105])
     for wrong in (1.0, True, numpy.bool_(True)):
         with pytest.raises(ValueError, match="vocab maps ids from 0 to"):
-            models.Tokenizer({0: b"a", wrong: b"b"}, [])
+            Tokenizer({0: b"a", wrong: b"b"}, [])
         with pytest.raises(ValueError, match="ranks must be"):
-            formats.read_tiktoken({b"a": 0, b"b": wrong})
+            read_tiktoken({b"a": 0, b"b": wrong})
 
 
 def test_text_comes_as_soon_as_its_characters_are_complete():
-    tokenizer = models.Tokenizer(*trained(600), [END])
+    tokenizer = Tokenizer(*trained(600), [END])
     ids = [229, 164, 169, 97, 256, 229, 164]  # the bytes of 天, a, the special token, and a part of a character
     ids = [tokenizer.ids[bytes([byte])] if byte < 256 else 256 for byte in ids]
     given = []
@@ -821,7 +815,7 @@ def test_text_comes_as_soon_as_its_characters_are_complete():
 @only_python
 def test_ids_decoded_one_by_one_give_the_same_text():
     rng = random.Random(5)
-    tokenizer = models.Tokenizer(*trained(600), [END, "<x>"], kept=["<x>"])
+    tokenizer = Tokenizer(*trained(600), [END, "<x>"], kept=["<x>"])
     broken = [tokenizer.ids[bytes([byte])] for byte in b"\xf0\x9f\x98\x80\xe5\xa4\xa9\xed\xa0\xc0\xff\xe1\x80a"]
     for _ in range(10_000):
         ids = [rng.choice(rng.choice([broken, range(601)])) for _ in range(rng.randint(0, 12))]
@@ -834,22 +828,27 @@ def test_ids_decoded_one_by_one_give_the_same_text():
 
 
 def test_threads_share_a_tokenizer_and_a_folder(tmp_path):
-    tokenizer = models.Tokenizer(*trained(2000), [END])
+    tokenizer = Tokenizer(*trained(2000), [END])
     texts = PART.split(END)
-    expected = list(map(models.Tokenizer(*trained(2000), [END]).encode, texts))
+    expected = list(map(Tokenizer(*trained(2000), [END]).encode, texts))
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert list(pool.map(tokenizer.encode, texts * 5)) == expected * 5
-        assert list(pool.map(models.Tokenizer({0: b"a"}, []).save, [tmp_path] * 60)) == [None] * 60
+        assert list(pool.map(Tokenizer({0: b"a"}, []).save, [tmp_path] * 60)) == [None] * 60
     assert not list(tmp_path.glob("*.tmp")) and model_in(tmp_path) == ({0: b"a"}, [])
+
+
+def is_of_engine(path):
+    """Whether a file has code that runs between a call of a Tokenizer and C."""
+    return os.path.basename(path) in ("bpe.py", "build_ffi.py") or os.path.join("bpe_more", "engine") in path
 
 
 def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrupts():
     """A handler, or __del__, can run between any two lines; a trace function runs between all of them."""
-    tokenizer, text = models.Tokenizer(*trained(2000), [END]), f"The ferry was late again.{END}"
+    tokenizer, text = Tokenizer(*trained(2000), [END]), f"The ferry was late again.{END}"
     expected, interruptions, tracer = tokenizer.encode(text), [], sys.gettrace()
 
     def interrupt(frame, event, argument):
-        if os.path.basename(frame.f_code.co_filename) not in ("bpe.py", "build_ffi.py", "engine.py"):
+        if not is_of_engine(frame.f_code.co_filename):
             return None
         interruptions.append(tokenizer.encode("12345 " * 20))
         return interrupt
@@ -867,14 +866,14 @@ def test_a_signal_handler_that_encodes_does_not_change_the_call_that_it_interrup
 @pytest.mark.parametrize("batch", [False, True])
 def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_same_ids(batch):
     """C never points to a cache that Python may free: the next short text would be looked up in freed memory."""
-    tokenizer, texts, tracer = models.Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]], sys.gettrace()
+    tokenizer, texts, tracer = Tokenizer(*trained(2000), [END]), ["The ferry", PART[:5000]], sys.gettrace()
     expected = list(map(tokenizer.encode, texts))
     encoder = tokenizer._encoder
     interrupted = 0
 
     def interrupt(frame, event, argument):
         nonlocal left
-        if os.path.basename(frame.f_code.co_filename) not in ("bpe.py", "build_ffi.py", "engine.py"):
+        if not is_of_engine(frame.f_code.co_filename):
             return None
         frame.f_trace_opcodes = True
         left -= event == "opcode"
@@ -903,7 +902,7 @@ def test_ctrl_c_between_any_two_instructions_leaves_a_tokenizer_that_gives_the_s
 @only_python
 def test_a_normal_form_without_any_split_is_a_pattern():
     """The file of a model may have a normalizer, and a ByteLevel step that splits nothing."""
-    tokenizer = models.Tokenizer({number: bytes([number]) for number in range(256)}, [], pattern=("NFC",))
+    tokenizer = Tokenizer({number: bytes([number]) for number in range(256)}, [], pattern=("NFC",))
     assert tokenizer.encode("e\u0301") == [0xC3, 0xA9]
 
 
@@ -918,7 +917,7 @@ def test_texts_of_a_slice_are_normalized_between_special_tokens_like_each_piece_
     alphabet = [*FORMS, *specials, *normalized, *"ab.<>OT", " ", "\n", "＜end＞", "ＴM", "\u0301"]
     text = random_text(rng, [" a", "a", "b", "é", "字", "가", "ка"], 9000)
     vocab, merges = training.train_bpe(None, 400, texts=[text], engine="python", workers=1)
-    tokenizer = models.Tokenizer(vocab, tuple(merges), [*specials, *normalized], (form, "qwen2"), normalized=normalized)
+    tokenizer = Tokenizer(vocab, tuple(merges), [*specials, *normalized], (form, "qwen2"), normalized=normalized)
     found_in_pieces = tokenizer._with_only(normalized, "qwen2")
 
     def by_definition(text):
@@ -973,7 +972,7 @@ def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(tmp_path, see
     vocab += [special.encode() for special in twice if bpe.to_printable(special.encode()) != special]
     token_ids = rng.sample(range(999), len(vocab)) if seed % 5 else range(len(vocab))
     settings = {"rest": {"truncation": {"max_length": 5}}, "unreachable": {999: "中 "}}
-    tokenizer = models.Tokenizer(dict(zip([*token_ids, 999], [*vocab, b"a"])), tuple(merges), special_tokens, **settings)
+    tokenizer = Tokenizer(dict(zip([*token_ids, 999], [*vocab, b"a"])), tuple(merges), special_tokens, **settings)
     tokenizer.save(tmp_path)
     # reversed: a merge has the name of the first of two ids, and the plain form, which knows no second ids, of the last
     names = {token_id: bpe.to_printable(token) for token_id, token in tokenizer.vocab.items()}
@@ -983,7 +982,7 @@ def test_a_model_is_written_at_once_in_the_bytes_of_the_plain_form(tmp_path, see
     pairs = [[text_of[left], text_of[right]] for left, right in merges]
     content = {**bpe.tokenizer_json(ids, pairs, tokenizer.special_ids, "gpt2"), **settings["rest"]}
     for token in content["added_tokens"]:
-        token.update(formats.tokenizer_json(ids, [], tokenizer.special_ids, "gpt2", tokenizer._settings())["added_tokens"][0], id=token["id"], content=token["content"])
+        token.update(saving.tokenizer_json(ids, [], tokenizer.special_ids, "gpt2", tokenizer._settings())["added_tokens"][0], id=token["id"], content=token["content"])
     lines = "".join(f"{left} {right}\n" for left, right in pairs)
     expected = {"tokenizer.json": bpe.to_json(content), "vocab.json": bpe.to_json(ids), "merges.txt": f"#version: 0.2\n{lines}"}
     for name, text in expected.items():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bpe_more import choices, models, training
+from bpe_more import choices, training
+from bpe_more.tokenizer import Tokenizer
 from shared import contents, model_in, naive_counts, only_c, summary, trained
 from test_bpe import CUSTOM, END, FIXTURE, PART, letters, naive_merge, naive_train, naive_words, pairs
 
@@ -51,16 +52,16 @@ def test_no_text_is_a_vocabulary_of_bytes_and_a_warning():
         with pytest.raises(TypeError, match=rf"a mapping of words to counts, or pairs \(word, count\), not {words}$"):
             training.train_from_counts(words, 257)
     for call in (lambda: training.train_bpe([], 300), lambda: training.count_words([]),
-                 lambda: models.Tokenizer({}, []).encode_files([], "ids.npy")):  # fmt: skip
+                 lambda: Tokenizer({}, []).encode_files([], "ids.npy")):  # fmt: skip
         with pytest.raises(ValueError, match="no file: the list of paths is empty"):
             call()
-    assert training.train_bpe(None, 256, texts=[""])[1] == [] and models.Tokenizer({}, []).encode_batch([]) == []
+    assert training.train_bpe(None, 256, texts=[""])[1] == [] and Tokenizer({}, []).encode_batch([]) == []
 
 
 def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
     calls = [  # a line each, because Python shows a warning once for each line
         lambda size: training.train_bpe("words.txt", size),
-        lambda size: models.Tokenizer.train("words.txt", size),
+        lambda size: Tokenizer.train("words.txt", size),
         lambda size: training.train_from_counts(training.count_words("words.txt"), size),
     ]
     for call in calls:
@@ -71,9 +72,9 @@ def test_fewer_tokens_than_requested_are_a_warning(words_txt, recwarn):
 
 
 def test_a_string_in_the_place_of_a_path_is_an_error_that_names_texts(words_txt):
-    encode_files = models.Tokenizer.train("words.txt", 262).encode_files
+    encode_files = Tokenizer.train("words.txt", 262).encode_files
     long = "a text, and more\n" * 1000
-    for call in (lambda path: training.train_bpe(path, 300), lambda path: models.Tokenizer.train([path], 300), training.count_words,
+    for call in (lambda path: training.train_bpe(path, 300), lambda path: Tokenizer.train([path], 300), training.count_words,
                  lambda path: encode_files(["words.txt", path], "ids.npy")):  # fmt: skip
         with pytest.raises(FileNotFoundError, match=r"to pass strings instead of files: texts=\[\.\.\.\]\): 'a text'$"):
             call("a text")
@@ -126,7 +127,7 @@ def test_an_overflow_is_reported_in_both_engines_and_not_wrapped(words):
         with pytest.raises(OverflowError, match=r"^2\*\*6[34] "):
             training.train_from_counts(words, 300, **options)
     with pytest.raises(OverflowError, match=r"^2\*\*6[34] "):
-        models.Tokenizer.train(texts=["low lower"], vocab_size=260).extend(words=words, n_tokens=9)
+        Tokenizer.train(texts=["low lower"], vocab_size=260).extend(words=words, n_tokens=9)
 
 
 def test_counts_just_below_an_overflow_are_exact_in_both_engines():
@@ -138,9 +139,9 @@ def test_texts_need_no_path():
     texts = ["low lower", "lowest"]
     expected = training.train_bpe(None, 260, texts=texts)
     assert training.train_bpe(texts=texts, vocab_size=260) == expected
-    assert contents(models.Tokenizer.train(texts=texts, vocab_size=260))[:2] == expected
+    assert contents(Tokenizer.train(texts=texts, vocab_size=260))[:2] == expected
     assert training.count_words(texts=texts) == {b"low": 1, b" lower": 1, b"lowest": 1}
-    for call in (training.train_bpe, models.Tokenizer.train):
+    for call in (training.train_bpe, Tokenizer.train):
         with pytest.raises(ValueError, match="vocab_size must be a positive integer, not None"):
             call(texts=texts)
 
@@ -151,7 +152,7 @@ def test_texts_are_separate_and_used_as_they_come(tmp_path, cut):
     assert training.count_words(None, ["<x>"], texts=["a<x>b", "c"]) == {b"a": 1, b"b": 1, b"c": 1}
     assert training.count_words(None, [], texts=iter([])) == {}
     cut(10_000)
-    tokenizer = models.Tokenizer(*trained(600))
+    tokenizer = Tokenizer(*trained(600))
     texts = lambda: ("low " * 1000 for _ in range(200))  # noqa: E731 (800 KB)
     tracemalloc.start()
     assert training.count_words(None, [], texts=texts(), workers=1)[b" low"] == 200 * 999

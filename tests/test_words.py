@@ -13,7 +13,10 @@ import pytest
 import regex
 
 import bpe
-from bpe_more import choices, corpora, models, slicing, steps, training
+from bpe_more import choices, training
+from bpe_more.corpus import reading, slicing
+from bpe_more.patterns import steps
+from bpe_more.tokenizer import Tokenizer
 from shared import BAD_UTF8, FORMS, MANY, only_python, pipe_of, trained, words_in
 from test_bpe import CUSTOM, END, TRICKY, naive_split, naive_words, need, random_text, with_merges
 
@@ -37,7 +40,7 @@ def test_a_pattern_whose_matches_are_not_in_order_is_refused():
     """(?r) searches backward: in "abbb ab" it finds the last b first."""
     with pytest.raises(ValueError, match="not in the order of the text"):
         steps.find_words("abbb ab", "(?r)b+")
-    for call in (lambda: training.count_words(texts=["abbb ab"], pattern="(?r)b+"), lambda: models.Tokenizer({}, [], None, "(?r)b+")):
+    for call in (lambda: training.count_words(texts=["abbb ab"], pattern="(?r)b+"), lambda: Tokenizer({}, [], None, "(?r)b+")):
         with pytest.raises(ValueError, match="searches backward"):
             call()
 
@@ -157,7 +160,7 @@ SLOW = r"(a|a)*b|\s"  # twice as long for each "a" more
 def test_a_pattern_that_takes_exponential_time_is_an_error_that_names_it(monkeypatch, pattern):
     monkeypatch.setattr(steps, "SECONDS", 0.1)
     step = pattern if isinstance(pattern, str) else pattern[-1]
-    text, tokenizer = "a" * 24, models.Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=pattern)
+    text, tokenizer = "a" * 24, Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=pattern)
     calls = [
         lambda: steps.find_words(text, pattern), lambda: training.train_bpe(texts=["b", text], vocab_size=300, pattern=pattern),
         lambda: tokenizer.encode(text), lambda: tokenizer.encode_batch(["b", text]),
@@ -203,7 +206,7 @@ def test_special_tokens_are_a_list_and_not_a_set_or_a_dict(part):
     for specials in (("<a>", END), (token for token in ("<a>", END))):
         assert training.train_bpe(part, 300, specials) == expected
     for wrong in ({"<a>", END}, frozenset(["<a>"]), {"<a>": 0}, "<a>", b"<a>"):
-        for call in (functools.partial(training.train_bpe, part, 300), functools.partial(models.Tokenizer, *trained(300))):
+        for call in (functools.partial(training.train_bpe, part, 300), functools.partial(Tokenizer, *trained(300))):
             with pytest.raises((TypeError, ValueError), match="special_tokens must be a list of strings"):
                 call(wrong)
 
@@ -223,7 +226,7 @@ def test_special_tokens_that_reading_could_change_are_refused(words_txt, special
 @pytest.mark.parametrize("length", [1000, 10_000])
 def test_a_long_special_token_that_almost_matches_everywhere_costs_little(length):
     """Version 0.4.0 tried every length from the longest down: 99 s for the longer one."""
-    tokenizer = models.Tokenizer(with_merges([]), [], ["<|" + "y" * length, "<|", "<|y"])
+    tokenizer = Tokenizer(with_merges([]), [], ["<|" + "y" * length, "<|", "<|y"])
     start = time.process_time()
     assert tokenizer.decode(tokenizer.encode("<|" * 10_000 + "<|yy")) == "<|" * 10_000 + "<|yy"
     assert tokenizer.encode("<|<|y<|" + "y" * length) == [257, 258, 256]
@@ -236,7 +239,7 @@ def test_a_long_special_token_that_almost_matches_everywhere_costs_little(length
 def test_special_tokens_that_overlap_take_linear_time(tmp_path, cut, special_tokens, piece):
     path, text = tmp_path / "text.txt", piece * 10_000
     path.write_text(text)
-    tokenizer = models.Tokenizer(with_merges([]), [], special_tokens)
+    tokenizer = Tokenizer(with_merges([]), [], special_tokens)
     cut(8000)
     start = time.process_time()
     counts = training.count_words(path, special_tokens, workers=1)
@@ -297,7 +300,7 @@ def test_a_cut_is_the_last_place_and_slices_have_the_size_that_was_asked_for(tmp
     assert slicing.last_cut(b"xxxxxx<a>yyyy<a>zzzzzz", r"\w+", ("<a>",)) == len("xxxxxx<a>yyyy")
     cut(100, 40)
     (tmp_path / "text.txt").write_text("one two three four " * 100)
-    slices = list(corpora.slices_of_file(str(tmp_path / "text.txt"), 100, choices.Options()))
+    slices = list(reading.slices_of_file(str(tmp_path / "text.txt"), 100, choices.Options()))
     sizes = [piece.end_byte - piece.start_byte for piece in slices]
     assert sum(sizes) == 1900 and max(sizes) <= 180 and min(sizes[:-1]) >= 100
 
@@ -336,7 +339,7 @@ def test_long_runs_of_marks_are_normalized_as_unicodedata_does_it(form):
 @pytest.mark.parametrize("marks", ["\u0301\u0316", "\u0f71\u0f72", "\u0f73", "\u0301\uff9e"])
 def test_a_long_run_of_marks_costs_little(marks):
     text = "é" + marks * (1_000_000 // len(marks.encode()))
-    tokenizer = models.Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=("NFKC", "gpt2"))
+    tokenizer = Tokenizer(dict(enumerate(bpe.BYTES)), [], pattern=("NFKC", "gpt2"))
     start = time.process_time()
     ids = tokenizer.encode(text)
     assert time.process_time() - start < 1.5  # it was a minute

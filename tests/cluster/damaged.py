@@ -26,10 +26,10 @@ class Here:
     n_workers = 2
 
     def run(self, work: Any, items: Any, job: Any) -> Any:
-        from bpe_more import tasks
+        from bpe_more.cluster.tasks import attempt
 
         for item in items:
-            yield tasks.attempt(work, item, job)
+            yield attempt(work, item, job)
 
 
 def damaged(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
@@ -51,7 +51,7 @@ def damaged(data: bytes, others: list[bytes], rng: random.Random) -> bytes:
 
 def forged(file: bytes, rng: random.Random) -> bytes:
     """Give wrong lengths to the words of the first of two buckets in a file of counts, with right digests."""
-    from bpe_more import counts, urls
+    from bpe_more.cluster import counts, urls
 
     sizes = array("Q", file[48:64])
     part, other = file[64 : 64 + sizes[0]], file[64 + sizes[0] :]
@@ -70,7 +70,8 @@ def forged(file: bytes, rng: random.Random) -> bytes:
 
 def check(n: int, seed: int) -> dict[str, int]:
     """Try n damages; return how many ended in an error, or in the right result."""
-    from bpe_more import cluster, models, training
+    from bpe_more import cluster, training
+    from bpe_more.tokenizer import Tokenizer
 
     rng, outcomes = random.Random(seed), {"error": 0, "right": 0}
     engine_of, cluster.engine_of = cluster.engine_of, lambda *arguments: Here()
@@ -80,7 +81,7 @@ def check(n: int, seed: int) -> dict[str, int]:
             for path, text in zip(paths, TEXTS):
                 path.write_text(text, encoding="utf-8")
             expected = training.train_bpe(paths, 290, [END], engine="python", workers=1)[1]
-            tokenizer = models.Tokenizer.train(paths, 290, [END])
+            tokenizer = Tokenizer.train(paths, 290, [END])
             ids = [list(tokenizer._python_encoder().encode_utf8(text.encode())) for text in TEXTS]
             options: dict[str, Any] = {"buckets": 2, "task_bytes": 1}
 

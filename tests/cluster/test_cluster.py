@@ -1,4 +1,4 @@
-"""bpe_more/cluster.py on each engine for tasks: the merges of one machine, the ids of encode_files, and what is kept.
+"""bpe_more/cluster on each engine for tasks: the merges of one machine, the ids of encode_files, and what is kept.
 
     pytest -q tests/cluster
 """
@@ -19,7 +19,11 @@ import damaged
 import pytest
 
 import bpe
-from bpe_more import choices, cluster, corpora, models, tasks, training, urls
+from bpe_more import choices, cluster, training
+from bpe_more.cluster import engines, urls
+from bpe_more.cluster.tasks import versions
+from bpe_more.corpus import counting
+from bpe_more.tokenizer import Tokenizer
 from shared import read_ids
 from test_bpe import CORPUS, END, HERE, need
 
@@ -51,7 +55,7 @@ def options_of(kind):
 @functools.lru_cache
 def one_machine(folder, kind, min_word_count=1):
     paths = sorted(map(str, folder.glob(f"*.{kind}")))
-    return models.Tokenizer.train(paths, 1000, [END], min_word_count=min_word_count, **options_of(kind))
+    return Tokenizer.train(paths, 1000, [END], min_word_count=min_word_count, **options_of(kind))
 
 
 @pytest.mark.parametrize("kept", [False, True], ids=["exchanged", "counts"])
@@ -81,7 +85,7 @@ def test_a_column_is_for_the_files_that_have_columns_and_an_error_if_none_has(tm
     (tmp_path / "a.jsonl").write_text('{"body": "low lower"}\n')
     (tmp_path / "b.txt").write_text("low lowest")
     paths = [str(tmp_path / "a.jsonl"), str(tmp_path / "b.txt")]
-    expected = models.Tokenizer.train(texts=["low lower", "low lowest"], vocab_size=260)
+    expected = Tokenizer.train(texts=["low lower", "low lowest"], vocab_size=260)
     found = cluster.train(None, paths, 260, task_bytes=1, column="body")
     assert found.merges == expected.merges
     for shards in ".npy", ".parquet" if importlib.util.find_spec("pyarrow") else ".npy":
@@ -163,7 +167,7 @@ def test_shards_are_made_again_only_for_another_tokenizer_file_or_option(corpus,
 
 
 def test_a_shard_with_another_begin_is_made_again(corpus, tmp_path):
-    tokenizer = models.Tokenizer.train(CORPUS, 300, [END, "<s>"])
+    tokenizer = Tokenizer.train(CORPUS, 300, [END, "<s>"])
     encode = functools.partial(cluster.encode, None, str(corpus / "1.txt"), tokenizer, str(tmp_path))
     n_ids = len(tokenizer.encode_ordinary((corpus / "1.txt").read_text(encoding="utf-8")))
     encode()
@@ -201,7 +205,7 @@ def test_a_large_text_is_one_row_and_ids_beyond_65535_are_uint32(tmp_path):
 
     text = CORPUS.read_text(encoding="utf-8") * 40  # more than a slice
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    tokenizer = models.Tokenizer({**dict(enumerate(bpe.BYTES)), 70_000: b"th"}, [(b"t", b"h")])
+    tokenizer = Tokenizer({**dict(enumerate(bpe.BYTES)), 70_000: b"th"}, [(b"t", b"h")])
     cluster.encode(None, str(tmp_path / "text.txt"), tokenizer, str(tmp_path), shards=".parquet")
     table = pyarrow.parquet.read_table(tmp_path / "text.txt.parquet")
     assert table["ids"].to_pylist() == [tokenizer.encode(text)]
@@ -218,7 +222,7 @@ def test_an_empty_file_has_the_same_ids_in_parquet_in_npy_and_in_the_index(tmp_p
     import pyarrow.parquet
 
     (tmp_path / name).write_text(text)
-    tokenizer, column = models.Tokenizer.train(CORPUS, 300, [END]), None if name.endswith(".txt") else "body"
+    tokenizer, column = Tokenizer.train(CORPUS, 300, [END]), None if name.endswith(".txt") else "body"
     for end, expected in (None, rows), (END, rows_with_end):
         for shards in ".parquet", ".npy":
             n_ids = cluster.encode(None, tmp_path / name, tokenizer, str(tmp_path), end=end, shards=shards, column=column)
@@ -235,12 +239,12 @@ def test_an_empty_file_has_the_same_ids_in_parquet_in_npy_and_in_the_index(tmp_p
 @pytest.mark.parametrize("engine", ["auto", "python"])
 def test_rare_words_are_left_out_exactly_and_buckets_are_disjoint(corpus, engine):
     options = choices.Options([END], min_word_count=5, engine=engine, workers=1).checked()
-    job = cluster.Job("counting", tasks.versions(), options, n_buckets=3)
+    job = cluster.Job("counting", versions(), options, n_buckets=3)
     paths = sorted(map(str, corpus.glob("?.txt")))
     parts = zip(*(cluster.count_files(job, [path]).result for path in paths))
     added = []
     for of_bucket in parts:
-        table = corpora.WordTable()
+        table = counting.WordTable()
         cluster.add_part(table, cluster.add(job, of_bucket).result)
         added.append(dict(table))
     expected = {word: n for word, n in training.count_words(paths, [END]).items() if n >= 5}
@@ -250,7 +254,7 @@ def test_rare_words_are_left_out_exactly_and_buckets_are_disjoint(corpus, engine
 
 def test_counts_keep_empty_words_large_numbers_and_any_bytes():
     words = {b"": 1, bytes(range(256)): 2**55 - 1, b"\0": 7}  # 2**63 - 249 bytes
-    table = corpora.WordTable()
+    table = counting.WordTable()
     cluster.add_part(table, cluster.pack(words, array("Q", words.values())))
     assert table == words
 
@@ -266,7 +270,7 @@ def test_counts_keep_empty_words_large_numbers_and_any_bytes():
 def test_tasks_and_buckets_follow_from_sizes_and_workers(sizes, workers, folder, buckets, n_tasks, tmp_path):
     files = [urls.File(f"/{number}", size, "") for number, size in enumerate(sizes)]
     folder = str(tmp_path / folder) if folder else ""
-    job = cluster.Job("counting", tasks.versions(), choices.Options().checked(), folder)
+    job = cluster.Job("counting", versions(), choices.Options().checked(), folder)
     planned, divided = cluster.planned(job, files, workers, {"buckets": None, "task_bytes": None})
     assert [path for task in divided for path in task] == [file.path for file in files]
     assert (planned.n_buckets, len(divided)) == (max(buckets, workers), n_tasks) and planned.n_tasks == n_tasks
@@ -336,7 +340,7 @@ def test_two_dots_after_a_link_mean_the_folder_above_where_it_leads(tmp_path, mo
     (tmp_path / "link").symlink_to("there/inner")
     (tmp_path / "text.txt").write_text("another file")
     (tmp_path / "there" / "text.txt").write_text("low")
-    tokenizer = models.Tokenizer.train(CORPUS, 300, [END])
+    tokenizer = Tokenizer.train(CORPUS, 300, [END])
     for folder in ("link/../ids", "link/.."):
         assert cluster.encode(None, "link/../text.txt", tokenizer, folder) == len(tokenizer.encode("low"))
         assert read_ids(os.path.realpath(folder) + "/text.txt.npy")[1] == tokenizer.encode("low")
@@ -346,7 +350,7 @@ def test_two_dots_after_a_link_mean_the_folder_above_where_it_leads(tmp_path, mo
 def test_what_is_read_is_never_written_if_urls_name_it(tmp_path):
     store = need("fsspec").filesystem("memory")
     store.store.clear()
-    text, tokenizer = b"low low lower", models.Tokenizer({}, [])
+    text, tokenizer = b"low low lower", Tokenizer({}, [])
     (tmp_path / "index.json").write_bytes(text)
     (tmp_path / "plan.json").write_bytes(text)
     for name in ("index.json", "plan.json"):
@@ -414,7 +418,7 @@ def test_the_command_line_trains_and_encodes_with_each_url(client, corpus, tmp_p
             assert "1,000 = 256 bytes + 1 special token + 743 merges" in output
         output = run("--encode", "ids", "--end", END)
     assert len(os.listdir(tmp_path / "counts")) == 5
-    found = models.Tokenizer.load(tmp_path / "bpeModel")
+    found = Tokenizer.load(tmp_path / "bpeModel")
     assert found.merges == expected.merges and found.vocab == expected.vocab
     n_ids = json.loads((tmp_path / "ids" / "index.json").read_text())["ids"]
     assert f"encoded        {n_ids:,} tokens" in output
@@ -442,7 +446,7 @@ def test_mistakes_on_the_command_line_are_one_line_with_a_way_out(tmp_path, monk
 def test_a_cluster_that_cannot_be_reached_is_named(monkeypatch):
     distributed = need("distributed")
     monkeypatch.setattr(distributed, "Client", functools.partial(distributed.Client, timeout="100ms"))
-    with pytest.raises(OSError, match="^dask://127.0.0.1:1: .*imed out"), tasks.connected("dask://127.0.0.1:1"):
+    with pytest.raises(OSError, match="^dask://127.0.0.1:1: .*imed out"), engines.connected("dask://127.0.0.1:1"):
         pass
 
 
@@ -457,7 +461,7 @@ def test_progress_shows_tasks_bytes_words_and_the_memory_of_the_driver(corpus, c
 
 
 def test_the_module_and_the_page_are_short():
-    assert len((HERE / "bpe_more" / "cluster.py").read_text(encoding="utf-8").splitlines()) <= 350
+    assert len((HERE / "bpe_more" / "cluster" / "__init__.py").read_text(encoding="utf-8").splitlines()) <= 350
     assert len((HERE / "docs" / "cluster.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 

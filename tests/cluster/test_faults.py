@@ -18,7 +18,9 @@ import pytest
 from engines import client_of
 
 import bpe
-from bpe_more import cluster, models, tasks, urls
+from bpe_more import cluster
+from bpe_more.cluster import dask, urls
+from bpe_more.tokenizer import Tokenizer
 from shared import read_ids, wait_for
 from test_bpe import CORPUS, END, ROOT, need
 
@@ -37,7 +39,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(corpus):
-    return models.Tokenizer.train([corpus.replace("?", str(number)) for number in range(4)], 1000, [END], min_word_count=2)
+    return Tokenizer.train([corpus.replace("?", str(number)) for number in range(4)], 1000, [END], min_word_count=2)
 
 
 def train(client, corpus, **options):
@@ -153,7 +155,7 @@ def dask_with(folder):
 
 
 def test_dask_whose_workers_are_gone_for_good_is_an_error_and_does_not_wait_forever(corpus, dies, tmp_path, monkeypatch):
-    monkeypatch.setattr(tasks, "NO_WORKER_SECONDS", 0.5)
+    monkeypatch.setattr(dask, "NO_WORKER_SECONDS", 0.5)
     message = "^Dask has had no worker for 0.5 seconds while counting; start workers, then this command again$"
     with dask_with(ROOT) as client:
         for _ in range(2):  # the only worker dies, and nobody starts another one; then there is none from the beginning

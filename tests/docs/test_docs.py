@@ -198,7 +198,7 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
 
 # main is the command line; the others are steps of encode and encode_batch, which a reader of bpe.py meets
 NOT_FOR_USERS = {"main", "encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
-                 "ids_of_pairs", "ranks", "set_vocabulary"}
+                 "ids_of_pairs", "ranks_and_new_ids", "set_vocabulary"}
 
 
 def test_the_readme_is_short_and_names_every_public_function():

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, sys.argv[1] if len(sys.argv) > 1 else str(Path(__file__).resolve().parents[2]))
-from bpe_more import choices, corpora, encoders, models, slicing, training
+from bpe_more import choices, training
+from bpe_more.corpus import reading, slicing
+from bpe_more.tokenizer import Tokenizer, encoders
 
 HERE = Path(__file__).resolve().parents[2]
 TEXT = (HERE / "fixtures/corpus.txt").read_text(encoding="utf-8")
@@ -74,7 +76,7 @@ def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) 
     for _ in range(2):  # what is imported, or kept for the next call, exists from now on
         assert call() == expected, f"{name}: another result"
     failures, errors = Failures(most), 0
-    run_task, engine = corpora.run_task, choices.find_engine()[0]
+    run_task, engine = reading.run_task, choices.find_engine()[0]
     main_thread = threading.current_thread()
 
     def run_failing_task(*arguments: Any) -> Any:
@@ -90,7 +92,7 @@ def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) 
         place = f"{name}, allocation {failures.n}"
         try:
             if in_threads:
-                corpora.run_task = run_failing_task
+                reading.run_task = run_failing_task
                 result = call()
             else:
                 result = failures.during(call)
@@ -101,7 +103,7 @@ def fail_each(name: str, call: Any, expected: Any, most: int, in_threads: bool) 
             assert any(text in str(error) for text in PYTHONS), f"{place}: {error!r}"
             errors += 1
         finally:
-            corpora.run_task = run_task
+            reading.run_task = run_task
         result = call()
         assert result == expected, f"{place}: another result in the next call"
     print(f"{name}: {failures.n} allocations, {most} at a time, {errors} errors")
@@ -121,14 +123,14 @@ def main() -> None:
         setattr(kind, name, without_failures(getattr(kind, name)))
     # threads for a small text
     os.sched_getaffinity = lambda process: {0, 1}  # type: ignore
-    corpora.SLICE_BYTES_IN_C, corpora.BATCH_BYTES, slicing.WINDOW_BYTES = 150, 1000, 100
+    reading.SLICE_BYTES_IN_C, reading.BATCH_BYTES, slicing.WINDOW_BYTES = 150, 1000, 100
     corpus = TEXT[:1500]
     with tempfile.TemporaryDirectory() as folder:
         path, output = os.path.join(folder, "corpus.txt"), os.path.join(folder, "ids.npy")
         Path(path).write_text(corpus, encoding="utf-8")
         specials = [END, "fer"]
         model = training.train_bpe(path, 270, specials, engine="python")
-        tokenizer = models.Tokenizer(*model, specials)
+        tokenizer = Tokenizer(*model, specials)
         assert not isinstance(tokenizer._encoder, encoders.Encoder)
         old, words = tokenizer.prune(262), {b" harbour": 3, b" ferries": 2, b"timetable": 1}
         extended = old.extend(words=words, n_tokens=3, engine="python").merges[-3:]
@@ -138,7 +140,7 @@ def main() -> None:
         flat = [token_id for part in ids for token_id in part]
 
         def make() -> Any:
-            new = models.Tokenizer(*model, specials)
+            new = Tokenizer(*model, specials)
             return [new.encode(text) for text in (texts[-1], texts[0])]
 
         def encode_all() -> Any:

@@ -22,7 +22,10 @@ from random_patterns import random_pattern
 
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[2]))
 import bpe
-from bpe_more import choices, corpora, encoders, models, slicing, steps, training
+from bpe_more import choices, training
+from bpe_more.corpus import reading, slicing
+from bpe_more.patterns import steps
+from bpe_more.tokenizer import Tokenizer, encoders
 
 HERE = Path(__file__).resolve().parents[2]
 PARTS = ["a", "b", "e", "s", "t", "Z", "É", "ǅ", "ʰ", "'", "'ll", "'VE", "'s", "'ſ", " ", " ", "  ", "\t", "\n", "\r\n", "\r", "/"]
@@ -79,7 +82,7 @@ def compare(seconds: float) -> None:
         }  # fmt: skip
         vocab, merges = training.train_from_counts(words, special_tokens=specials, **options, engine="python")
         assert training.train_from_counts(words, special_tokens=specials, **options, engine="c") == (vocab, merges), f"{place}: other merges"
-        tokenizer = models.Tokenizer(vocab, merges, specials, pattern)
+        tokenizer = Tokenizer(vocab, merges, specials, pattern)
         assert tokenizer._encoder is not None
         for text in texts:
             ids = tokenizer.encode(text)
@@ -110,7 +113,7 @@ def compare_cut(rng: random.Random, tokenizer: Any, text: str, place: str) -> No
     pieces = regex.split("|".join(map(regex.escape, longest_first)), whole) if specials else [whole]
     words = Counter(word.encode() for piece in pieces for word in split(pattern, piece))
     slicing.SLICE_BYTES, slicing.WINDOW_BYTES = rng.choice([(1, 9), (7, 11), (100, 13), (1000, 64)])
-    corpora.SLICE_BYTES_IN_C = slicing.SLICE_BYTES
+    reading.SLICE_BYTES_IN_C = slicing.SLICE_BYTES
     with tempfile.TemporaryDirectory() as folder:
         path, output = Path(folder, "text.txt"), Path(folder, "ids.npy")
         path.write_bytes(data)
@@ -119,7 +122,7 @@ def compare_cut(rng: random.Random, tokenizer: Any, text: str, place: str) -> No
             assert counts == words, f"{place}: other words where the text is cut ({engine})"
             tokenizer.encode_files(path, output, engine=engine, workers=1, **options)
             assert array("H", output.read_bytes()[128:]).tolist() == tokenizer.encode(whole), f"{place}: other ids where it is cut ({engine})"
-    slicing.SLICE_BYTES, corpora.SLICE_BYTES_IN_C, slicing.WINDOW_BYTES = 1 << 20, 2 << 20, 64 << 10
+    slicing.SLICE_BYTES, reading.SLICE_BYTES_IN_C, slicing.WINDOW_BYTES = 1 << 20, 2 << 20, 64 << 10
 
 
 def main() -> None:

@@ -19,7 +19,9 @@ from typing import Any
 sys.path.insert(0, sys.argv[2] if len(sys.argv) > 2 else str(Path(__file__).resolve().parents[2]))
 import concurrent.futures.thread  # noqa: F401  # Ctrl-C within an import may leave Python's own lock taken
 
-from bpe_more import changes, choices, corpora, encoders, machine, models, patterns, training, workers  # noqa: F401
+from bpe_more import choices, training, workers
+from bpe_more.corpus import arrays, reading
+from bpe_more.tokenizer import Tokenizer, encoders
 
 HERE = Path(__file__).resolve().parents[2]
 TEXT = (HERE / "fixtures/corpus.txt").read_text(encoding="utf-8")
@@ -59,7 +61,7 @@ def encode_in_turns(tokenizer: Any, expected: dict[str, list[int]]) -> None:
 
 def interrupt_encoding(n: int, most: float = 200e-6) -> None:
     model = training.train_bpe(None, 1000, ["<|endoftext|>"], texts=[TEXT])
-    tokenizer = models.Tokenizer(*model, ["<|endoftext|>"])
+    tokenizer = Tokenizer(*model, ["<|endoftext|>"])
     assert not isinstance(tokenizer._encoder, encoders.Encoder)
     in_python = encoders.Encoder(tokenizer)
     expected = {text: in_python.encode_utf8(text.encode()) for text in SHORT + LONG}
@@ -91,7 +93,7 @@ def interrupt_training(n: int, most: float) -> None:
     texts = [TEXT[:2000], TEXT[2000:3000]]
     counts = training.count_words(None, texts=texts, engine="python")
     model = training.train_from_counts(counts, 300, engine="python")
-    old = models.Tokenizer(*training.train_from_counts(counts, 270, engine="python"))
+    old = Tokenizer(*training.train_from_counts(counts, 270, engine="python"))
 
     def train() -> None:
         assert training.count_words(None, texts=texts) == counts, "other counts"
@@ -112,9 +114,9 @@ def main() -> None:
     n, start = int(sys.argv[1]), time.monotonic()
     interrupt_encoding(n)
     interrupt_training(n // 100, 20e-3)
-    corpora.SLICE_BYTES_IN_C = 300  # so that two threads count
+    reading.SLICE_BYTES_IN_C = 300  # so that two threads count
     interrupt_training(n // 3, 5e-3)
-    corpora.LONG_TEXT, corpora.PART_OF_TEXT, corpora.WINDOW_OF_TEXT = 20_000, 3_000, 200  # so that threads share a text
+    arrays.LONG_TEXT, arrays.PART_OF_TEXT, arrays.WINDOW_OF_TEXT = 20_000, 3_000, 200  # so that threads share a text
     workers.count_cores = lambda: 2  # type: ignore[assignment]
     interrupt_encoding(n // 10, 3e-3)
     print(f"{time.monotonic() - start:.0f} s")

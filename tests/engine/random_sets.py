@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import random_patterns as patterns
 from test_patterns import split
 
-from bpe_more import choices, steps
+from bpe_more import choices
+from bpe_more.patterns import steps
 
 ENGINE, WHY = choices.find_engine()
 assert ENGINE, WHY

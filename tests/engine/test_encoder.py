@@ -1,4 +1,4 @@
-"""The encoder in bpe_encode.c gives the ids of models.Tokenizer in Python, to the last one.
+"""The encoder in bpe_encode.c gives the ids of bpe_more.Tokenizer in Python, to the last one.
 
 Each test of ids runs with it, and with one whose memory of words is
 so small that it forgets all the time. The short and the long version, where TRIALS is how many random cases a test has:
@@ -22,8 +22,11 @@ import pytest
 
 import bpe
 import build_ffi
-from bpe_more import choices, encoders, models, training
-from bpe_more.engine import BYTES_TO_KNOW, Engine
+from bpe_more import choices, training
+from bpe_more.engine import Engine
+from bpe_more.engine.encoder import BYTES_TO_KNOW
+from bpe_more.formats.gpt2 import WordsFirst
+from bpe_more.tokenizer import Tokenizer, encoders
 
 BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))
@@ -112,7 +115,7 @@ def random_vocabulary(rng, alphabet, n):
 def trained(texts, merges, special_tokens=(), pattern="gpt2"):
     size = 256 + len(special_tokens) + merges
     vocab, pairs = training.train_bpe(None, size, special_tokens, texts=texts, pattern=pattern, engine="python", workers=1)
-    return models.Tokenizer(vocab, pairs, special_tokens, pattern)
+    return Tokenizer(vocab, pairs, special_tokens, pattern)
 
 
 # --- ids -------------------------------------------------------------------------------------------------------------
@@ -169,7 +172,7 @@ def test_ids_are_those_of_python_for_merges_that_no_training_gives(engine):
         alphabet = rng.choice([b"ab", b"abc ", bytes(range(256))])
         vocab, merges = random_vocabulary(rng, alphabet, rng.choice([3, 10, 60, 400]))
         coinciding += len({left + right for left, right in merges}) < len(merges)
-        tokenizer = models.Tokenizer(vocab, merges)
+        tokenizer = Tokenizer(vocab, merges)
         encoder = engine.encoder(tokenizer)
         texts = [random_text(rng, "aaab cb"[: 5 + 2 * (b"c" in alphabet)], 300) for _ in range(3)]
         possible = [text for text in texts if set(text.encode()) <= set(alphabet)]
@@ -187,7 +190,7 @@ def test_characters_whose_bytes_are_merged_at_once_get_the_same_ids(engine):
     for _ in range(TRIALS):
         chosen = rng.sample(characters, rng.randint(1, 6))
         alphabet = bytes(sorted(set("".join(chosen).encode())))
-        tokenizer = models.Tokenizer(*random_vocabulary(rng, alphabet, rng.choice([2, 5, 10, 30, 100])))
+        tokenizer = Tokenizer(*random_vocabulary(rng, alphabet, rng.choice([2, 5, 10, 30, 100])))
         check(engine, tokenizer, [random_text(rng, chosen, length) for length in (3, 10, 100)])
 
 
@@ -199,7 +202,7 @@ def test_words_that_are_tokens_stay_whole(engine):
         new = (max(vocab) + 1 + n for n in range(10)) if max(vocab) < 2**31 else iter(sorted(set(range(99)) - set(vocab)))
         for word in {random_text(rng, ["a", "b", "c", "d"], 20).encode() for _ in range(8)} - {b""} - set(vocab.values()):
             vocab[next(new)] = word
-        whole, parts = models.Tokenizer(vocab, models.WordsFirst(merges)), models.Tokenizer(vocab, merges)
+        whole, parts = Tokenizer(vocab, WordsFirst(merges)), Tokenizer(vocab, merges)
         words = [token.decode() for token in vocab.values() if len(token) > 1 and b" " not in token and token.isalpha()]
         for word in words:
             try:
@@ -215,12 +218,12 @@ def test_words_that_are_tokens_stay_whole(engine):
 def test_merges_of_tokens_that_nothing_makes_are_never_made(engine, n):
     merges = [(b"ab%04d" % number, b"cd%04d" % number) for number in range(n)]
     tokens = [*BYTES.values(), *(token for pair in merges for token in (*pair, b"".join(pair))), b"ab"]
-    tokenizer = models.Tokenizer(dict(enumerate(tokens)), [*merges, (b"a", b"b")])
+    tokenizer = Tokenizer(dict(enumerate(tokens)), [*merges, (b"a", b"b")])
     check(engine, tokenizer, ["ab0000cd0000 ab0255cd0255 ab"])
 
 
 def test_an_empty_text_and_no_merges(engine):
-    check(engine, models.Tokenizer(BYTES, []), ["", "né字 x"])
+    check(engine, Tokenizer(BYTES, []), ["", "né字 x"])
 
 
 def test_words_of_any_length_get_the_same_ids(engine):
@@ -255,7 +258,7 @@ def test_more_words_than_the_memory_has_room_for(engine):
 def test_a_memory_that_is_full_is_emptied():
     """The engine as it is built keeps 32 MB of words and ids; here are more of them, and then the first words again."""
     rng = random.Random(8)
-    encoder = BUILT.encoder(models.Tokenizer({**BYTES, 256: b"ab"}, [(b"a", b"b")]))
+    encoder = BUILT.encoder(Tokenizer({**BYTES, 256: b"ab"}, [(b"a", b"b")]))
     text = " ".join("".join(rng.choices("abcd", k=700)) for _ in range(9000)).encode()
     for data in (text, text[:100_000]):
         ids = [255 if token_id == 256 else token_id for token_id in encoder.encode_utf8(data)]
@@ -302,7 +305,7 @@ def test_bytes_that_are_not_utf8_are_found(engine, bad, pattern):
 @pytest.mark.parametrize("pattern", ["gpt2", IN_TURN])
 def test_a_byte_without_a_token_is_found(engine, pattern):
     vocab = {0: b"a", 1: b"b", 2: b" ", 3: b"ab", 9: b"<|end|>"}
-    encoder = engine.encoder(models.Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"], pattern))
+    encoder = engine.encoder(Tokenizer(vocab, [(b"a", b"b")], ["<|end|>"], pattern))
     cache = new_cache(encoder)
     for before in ("", "ab", "ab a<|end|>", "a" * 100, "ab " * 100, "<|end|>" * 2):
         for after in ("", "ab", "c" * 100, "<|end|>", " ab c"):
@@ -318,7 +321,7 @@ def test_a_byte_without_a_token_is_found(engine, pattern):
 
 def test_a_byte_without_a_token_within_a_character_is_shown_with_the_character(engine):
     tokens = [byte for byte in BYTES.values() if byte != b"\xad"]
-    encoder = engine.encoder(models.Tokenizer(dict(enumerate(tokens)), []))
+    encoder = engine.encoder(Tokenizer(dict(enumerate(tokens)), []))
     with pytest.raises(ValueError, match="for the byte b'\\\\xad', in '字 x'"):
         encoder.encode_utf8("a é字 x".encode())
 
@@ -346,7 +349,7 @@ def test_words_that_are_tokens_are_looked_for_only_if_there_is_much_text(engine)
 
 def test_an_encoder_that_is_called_during_a_call_does_not_overwrite_its_ids(engine):
     """As if a signal came before its ids were copied."""
-    encoder = engine.encoder(models.Tokenizer(BYTES, []))
+    encoder = engine.encoder(Tokenizer(BYTES, []))
     encoder.encode_utf8(b"ab")
     during = []
 
@@ -393,7 +396,7 @@ def test_ctrl_c_while_c_makes_something_frees_it():
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 9, 100, 1001])
 def test_narrow_ids_are_16_bits_wide(engine, n):
     text = bytes(random.Random(n).choices(range(97, 123), k=n))
-    encoder = engine.encoder(models.Tokenizer({**{byte: bytes([byte]) for byte in range(97)}, 0xFFFF: b"a"} | {
+    encoder = engine.encoder(Tokenizer({**{byte: bytes([byte]) for byte in range(97)}, 0xFFFF: b"a"} | {
         byte: bytes([byte]) for byte in range(98, 256)}, []))
     wide = encoder.encode_utf8(text)
     for kind, code in (("u2", "H"), ("u4", "I")):

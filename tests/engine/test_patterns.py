@@ -16,10 +16,11 @@ import random_patterns as patterns
 import regex
 
 import bpe
-from bpe_more import choices, steps, training
-from bpe_more.machine import pairs_to_cut
-from bpe_more.patterns import automaton_of
-from bpe_more.steps import TIKTOKEN_CL100K
+from bpe_more import choices, training
+from bpe_more.patterns import steps
+from bpe_more.patterns.automaton import automaton_of
+from bpe_more.patterns.machine import pairs_to_cut
+from bpe_more.patterns.steps import TIKTOKEN_CL100K
 
 ENGINE, _ = choices.find_engine()  # without it, all tests here are skipped
 TRIALS = int(os.environ.get("TRIALS", 300))

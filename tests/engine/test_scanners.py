@@ -26,8 +26,8 @@ import regex
 import bpe
 import build_ffi
 from bpe_more import engine as in_c
-from bpe_more import patterns
-from bpe_more.steps import TIKTOKEN_CL100K
+from bpe_more.patterns import parsing
+from bpe_more.patterns.steps import TIKTOKEN_CL100K
 from test_bpe import FIXTURES, need
 
 cffi = need("cffi")
@@ -364,7 +364,7 @@ def test_counts_of_real_texts(engine, pattern):
 
 
 def test_classes_are_those_of_regex(pattern):
-    texts = set(patterns.characters_of(patterns.parse(bpe.PATTERNS.get(pattern, pattern))))
-    classes, _, sets = patterns.classes_of(texts)
+    texts = set(parsing.characters_of(parsing.parse(bpe.PATTERNS.get(pattern, pattern))))
+    classes, _, sets = parsing.classes_of(texts)
     for code, text in itertools.product(random.Random(16).sample(range(0x110000), 2000), texts):
         assert sets[text] >> classes[code] & 1 == bool(regex.match(text, chr(code))), (code, text)

@@ -20,8 +20,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(HERE))
-from bpe_more import choices, command, corpora, models, signals, slicing, training  # noqa: E402
-from bpe_more.formats import model_files  # noqa: E402
+from bpe_more import choices, command, training  # noqa: E402
+from bpe_more.corpus import reading, slicing  # noqa: E402
+from bpe_more.errors import sigterm_as_ctrl_c  # noqa: E402
+from bpe_more.formats.saving import model_files  # noqa: E402
+from bpe_more.tokenizer import Tokenizer  # noqa: E402
 
 END = "<|endoftext|>"
 PR_SET_CHILD_SUBREAPER = 36  # orphans become children of this process, so that it can wait for them
@@ -48,7 +51,7 @@ def start(job: Callable[[], object]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 1
     try:
-        with signals.sigterm_as_ctrl_c():
+        with sigterm_as_ctrl_c():
             job()
         status = 0
     finally:
@@ -61,7 +64,7 @@ def main(n: int, folder: Path) -> None:
     text.write_bytes((HERE / "fixtures/corpus.txt").read_bytes() * 10)
     before = text.read_bytes()
     trained = [training.train_bpe(text, size, [END], pattern=name) for size, name in ((3000, "gpt2"), (4000, "o200k"))]
-    tokenizers = [models.Tokenizer(*trained[0], [END]), models.Tokenizer(*trained[1], [END], "o200k")]
+    tokenizers = [Tokenizer(*trained[0], [END]), Tokenizer(*trained[1], [END], "o200k")]
     arrays, pairs = [], []
     for number, tokenizer in enumerate(tokenizers):
         alone = folder / f"alone{number}"
@@ -72,10 +75,10 @@ def main(n: int, folder: Path) -> None:
     shared, output = folder / "model", folder / "ids.npy"
     tokenizers[0].save(shared)
     output.write_bytes(arrays[0])
-    slicing.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = 50_000
+    slicing.SLICE_BYTES = reading.SLICE_BYTES_IN_C = 50_000
     engines = ["python", "c"] if choices.find_engine()[0] else ["python"]
 
-    def job(kind: str, tokenizer: models.Tokenizer, engine: str) -> Callable[[], object]:
+    def job(kind: str, tokenizer: Tokenizer, engine: str) -> Callable[[], object]:
         if kind == "save":
             return lambda: tokenizer.save(shared)
         if kind == "train":
@@ -101,7 +104,7 @@ def main(n: int, folder: Path) -> None:
         os.kill(child, how)
         children_ended()
 
-        loaded = models.Tokenizer.load(shared)
+        loaded = Tokenizer.load(shared)
         which = [model == (loaded.vocab, loaded.merges) for model in trained]
         assert any(which), f"{number}: a mixed model"
         pair = [(shared / name).read_bytes() for name in ("vocab.json", "merges.txt") if (shared / name).exists()]

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 import bpe
-from bpe_more import choices, models, training
+from bpe_more import choices, training
+from bpe_more.tokenizer import Tokenizer
 from test_bpe import CORPUS, END, need
 
 HERE = Path(bpe.__file__).parent
@@ -50,8 +51,8 @@ def folder():
         folder = Path(name)
         folder.chmod(0o755)
         (folder / "text.txt").write_bytes(CORPUS.read_bytes())
-        models.Tokenizer.train(CORPUS, 400, [END]).save(folder / "model")
-        models.Tokenizer.load(folder / "model").encode_files(CORPUS, folder / "expected.npy")
+        Tokenizer.train(CORPUS, 400, [END]).save(folder / "model")
+        Tokenizer.load(folder / "model").encode_files(CORPUS, folder / "expected.npy")
         yield folder
 
 
@@ -67,13 +68,13 @@ def run(script, folder, *command, **options):
 
 WORK = """
     import os
-    from bpe_more import command, models
+    from bpe_more import Tokenizer, command
     def texts():
         print("work")
         yield "low"
-    tokenizer = models.Tokenizer.load("model")
+    tokenizer = Tokenizer.load("model")
     for write in (lambda: tokenizer.encode_files(None, "ids.npy", texts=texts()),
-                  lambda: models.Tokenizer({}, []).save("model"),
+                  lambda: Tokenizer({}, []).save("model"),
                   lambda: command.main(["text.txt", "300", "--quiet"]) and print(os.path.exists("bpeModel/tokenizer.json")),
                   lambda: command.main(["text.txt", "300", "--model", "model", "--quiet"]),
                   lambda: command.main(["text.txt", "--encode", "ids.npy", "--model", "model", "--quiet"])):
@@ -126,8 +127,8 @@ def test_a_file_that_cannot_be_replaced_is_found_before_the_work(folder, how):
 # --- fsync -------------------------------------------------------------------------------------------------------------
 
 SAVE = """
-    from bpe_more import choices, command, models, slicing, training
-    tokenizer = models.Tokenizer.load("model")
+    from bpe_more import Tokenizer
+    tokenizer = Tokenizer.load("model")
     tokenizer.save("again")
     tokenizer.encode_files("text.txt", "ids.npy", workers=1)
 """
@@ -138,7 +139,7 @@ def test_a_file_system_without_fsync_gets_whole_files(refusing, folder, number, 
     result = run(SAVE, folder, env={"LD_PRELOAD": refusing, "REFUSE_FSYNC": number, "REFUSE_FSYNC_OF_FILES": of_files})
     assert (result.returncode, result.stderr) == (0, "")
     assert (folder / "ids.npy").read_bytes() == (folder / "expected.npy").read_bytes()
-    assert models.Tokenizer.load(folder / "again").merges == models.Tokenizer.load(folder / "model").merges
+    assert Tokenizer.load(folder / "again").merges == Tokenizer.load(folder / "model").merges
 
 
 def test_lost_data_is_an_error(refusing, folder):
@@ -150,12 +151,13 @@ def test_lost_data_is_an_error(refusing, folder):
 
 COUNT = """
     import sys
-    from bpe_more import corpora, models, slicing, training, workers
+    from bpe_more import Tokenizer, training, workers
+    from bpe_more.corpus import reading, slicing
     workers.count_cores = lambda: 3
-    slicing.SLICE_BYTES = corpora.SLICE_BYTES_IN_C = slicing.WINDOW_BYTES = 4000
+    slicing.SLICE_BYTES = reading.SLICE_BYTES_IN_C = slicing.WINDOW_BYTES = 4000
     def results(engine):
         counts = training.count_words(["text.txt"] * 3, [END], engine=engine, workers=3)
-        tokenizer = models.Tokenizer.load("model")
+        tokenizer = Tokenizer.load("model")
         tokenizer.encode_files("text.txt", "ids.npy", engine=engine, workers=3)
         try:
             training.count_words(["text.txt", "bad.txt"], engine=engine, workers=3)
@@ -235,7 +237,7 @@ def test_a_thread_that_outlives_the_main_thread_gets_its_results(folder, expecte
     start = """
 import threading, time
 begun = threading.Event()
-slices_of_file = corpora.slices_of_file
+slices_of_file = reading.slices_of_file
 def slow(*arguments):
     for number, part in enumerate(slices_of_file(*arguments)):
         yield part
@@ -248,7 +250,7 @@ def work():
     time.sleep(0.2)
     print(*results("ENGINE"), flush=True)
 if "WHEN" == "in between":
-    corpora.slices_of_file = slow
+    reading.slices_of_file = slow
     work = lambda: print(*results("ENGINE"), flush=True)
 threading.Thread(target=work).start()
 "WHEN" == "in between" and begun.wait()
@@ -276,4 +278,4 @@ def test_a_quota_of_a_container_is_read(tmp_path):
 
 def test_the_arrays_of_these_tests_are_whole(folder):
     text = CORPUS.read_bytes().decode()
-    assert numpy.load(folder / "expected.npy").tolist() == models.Tokenizer.load(folder / "model").encode(text)
+    assert numpy.load(folder / "expected.npy").tolist() == Tokenizer.load(folder / "model").encode(text)

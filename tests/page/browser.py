@@ -29,8 +29,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import bpe
-from bpe_more import explain, models, steps, training
-from bpe_more.checks import plural
+from bpe_more import explain, training
+from bpe_more.errors import plural
+from bpe_more.patterns import steps
+from bpe_more.tokenizer import Tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "index.html"
@@ -367,10 +369,10 @@ def check_training(found: dict, name: str) -> list[bpe.Pair]:
     return merges[:shown]
 
 
-def tokenizer_of(merges: list[bpe.Pair], specials: list[str], pattern: str) -> models.Tokenizer:
+def tokenizer_of(merges: list[bpe.Pair], specials: list[str], pattern: str) -> Tokenizer:
     tokens = [bytes([byte]) for byte in range(256)] + [token.encode() for token in specials]
     tokens += [left + right for left, right in merges]
-    return models.Tokenizer(dict(enumerate(tokens)), merges, specials, PATTERNS[pattern])
+    return Tokenizer(dict(enumerate(tokens)), merges, specials, PATTERNS[pattern])
 
 
 def check_encoding(found: dict, name: str, merges: list[bpe.Pair]) -> int:

@@ -1,4 +1,4 @@
-"""Encode texts with other packages that load our folders, and compare the ids with those of models.Tokenizer.
+"""Encode texts with other packages that load our folders, and compare the ids with those of bpe_more.Tokenizer.
 
     python tests/programs/clients.py                  with the packages that this Python can import
     python tests/programs/clients.py --npm FOLDER     with those in FOLDER/node_modules too
@@ -31,8 +31,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 import bpe  # noqa: E402
-from bpe_more import models, steps  # noqa: E402
-from bpe_more.steps import TIKTOKEN_CL100K  # noqa: E402
+from bpe_more.patterns import steps  # noqa: E402
+from bpe_more.patterns.steps import TIKTOKEN_CL100K  # noqa: E402
+from bpe_more.tokenizer import Tokenizer  # noqa: E402
 
 PYTHON_CLIENTS = ["transformers", "tokenizers", "tiktoken", "gigatoken"]
 NODE_CLIENTS = ["@huggingface/tokenizers", "@huggingface/transformers"]
@@ -125,7 +126,7 @@ def load_client(client: str, folder: str) -> Callable[[str], list[int]]:
         tokenizer = package.Tokenizer.from_file(f"{folder}/tokenizer.json")
         return lambda text: tokenizer.encode(text).ids
     if client == "tiktoken":
-        model = models.Tokenizer.load(folder)
+        model = Tokenizer.load(folder)
         special_ids = model.special_ids
         pattern = {**bpe.PATTERNS, "cl100k": TIKTOKEN_CL100K}[model.pattern]  # as tiktoken spells it
         ranks = {token: token_id for token_id, token in model.vocab.items() if token_id not in special_ids.values()}
@@ -142,19 +143,19 @@ def check_roles(folder: str) -> None:
     theirs = transformers.AutoTokenizer.from_pretrained(folder, eos_token=SPECIALS[0], pad_token=SPECIALS[1])
     theirs.chat_template = "{% for message in messages %}{{ message['content'] + eos_token }}{% endfor %}"
     theirs.save_pretrained(folder)
-    models.Tokenizer.load(folder).save(folder)
+    Tokenizer.load(folder).save(folder)
     again = transformers.AutoTokenizer.from_pretrained(folder)
     for name in ("eos_token", "pad_token", "chat_template", "model_input_names"):
         kept, expected = getattr(again, name), getattr(theirs, name)
         assert kept == expected, f"{name} was {expected!r}, and is {kept!r} after Tokenizer.save"
     roles = {"bos_token": SPECIALS[2], "eos_token": SPECIALS[1]}
-    models.Tokenizer.load(folder).save(folder, **roles, chat_template="{{ bos_token }}\n{{ eos_token }}")
+    Tokenizer.load(folder).save(folder, **roles, chat_template="{{ bos_token }}\n{{ eos_token }}")
     for _ in range(2):  # written by bpe.py, and then by transformers and bpe.py
         again = transformers.AutoTokenizer.from_pretrained(folder)
         assert (again.bos_token, again.eos_token, again.pad_token) == (SPECIALS[2], SPECIALS[1], SPECIALS[1])
         assert again.apply_chat_template([{"role": "user", "content": ""}], tokenize=False) == f"{SPECIALS[2]}\n{SPECIALS[1]}"
         again.save_pretrained(folder)
-        models.Tokenizer.load(folder).save(folder)
+        Tokenizer.load(folder).save(folder)
 
 
 def encode_in_child(client: str, work: Path) -> None:
@@ -204,12 +205,12 @@ def prepare(work: Path) -> tuple[list[str], dict[str, list[list[int]]]]:
     """
     training = make_texts(3000, random.Random(1)) + TRAPS * 20
     training += (ROOT / "fixtures/corpus.txt").read_text(encoding="utf-8").splitlines(keepends=True)
-    whole = models.Tokenizer.train(texts=training, vocab_size=4000, special_tokens=SPECIALS, pattern="(?s:.+)")
+    whole = Tokenizer.train(texts=training, vocab_size=4000, special_tokens=SPECIALS, pattern="(?s:.+)")
     texts = TRAPS + make_texts(500, random.Random(2))
     ids = {}
     for pattern in bpe.PATTERNS:
-        models.Tokenizer(whole.vocab, whole.merges, SPECIALS, pattern).save(work / pattern)
-        ids[pattern] = models.Tokenizer.load(work / pattern).encode_batch(texts)
+        Tokenizer(whole.vocab, whole.merges, SPECIALS, pattern).save(work / pattern)
+        ids[pattern] = Tokenizer.load(work / pattern).encode_batch(texts)
     (work / "texts.json").write_text(json.dumps({"patterns": list(ids), "texts": texts}), encoding="utf-8")
     return texts, ids
 

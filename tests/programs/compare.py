@@ -27,7 +27,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 import clients  # noqa: E402 (the texts)
 
 import bpe  # noqa: E402
-from bpe_more import command, formats, models, steps  # noqa: E402
+from bpe_more.command import summary  # noqa: E402
+from bpe_more.formats.tiktoken import read_tiktoken  # noqa: E402
+from bpe_more.patterns import steps  # noqa: E402
+from bpe_more.tokenizer import Tokenizer  # noqa: E402
 
 FORMS = [  # what normalizing changes, or digits and kana first, or what only looks like that
     "e\u0301", "\u0301", "\u0958.", "\u1112\u1161\u11ab", "\u2126", "ﬁ", "™", "①", "か\u3099", "ｶﾞ", "=\u0338", "Ａ１", "＜EOT＞", "½",
@@ -47,14 +50,14 @@ def texts_for(specials: list[str], count: int) -> list[str]:
     return [re.sub(f"[{''.join(clients.NEWEST)}]", "a", text) for text in texts]
 
 
-def load(path: Path, pattern: str) -> tuple[models.Tokenizer, Callable[[str], list[int]], float]:
+def load(path: Path, pattern: str) -> tuple[Tokenizer, Callable[[str], list[int]], float]:
     """Load a model here and in its own tool; return (ours, a function of theirs, seconds of theirs)."""
     start = time.process_time()
     if path.suffix == ".tiktoken":
         import tiktoken
 
-        vocab, merges = formats.read_tiktoken(path)
-        ours = models.Tokenizer(vocab, merges, ["<|endoftext|>"], pattern)
+        vocab, merges = read_tiktoken(path)
+        ours = Tokenizer(vocab, merges, ["<|endoftext|>"], pattern)
         start = time.process_time()
         ranks = {token: rank for rank, token in vocab.items()}
         pat_str = bpe.PATTERNS.get(pattern, pattern)
@@ -65,12 +68,12 @@ def load(path: Path, pattern: str) -> tuple[models.Tokenizer, Callable[[str], li
 
         model = Tekkenizer.from_file(path)
         seconds = time.process_time() - start
-        return models.Tokenizer.load(path).ordinary, lambda text: model.encode(text, bos=False, eos=False), seconds
+        return Tokenizer.load(path).ordinary, lambda text: model.encode(text, bos=False, eos=False), seconds
     import tokenizers
 
     tokenizer: Any = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json" if path.is_dir() else path))
     seconds = time.process_time() - start
-    return models.Tokenizer.load(path), lambda text: tokenizer.encode(text, add_special_tokens=False).ids, seconds
+    return Tokenizer.load(path), lambda text: tokenizer.encode(text, add_special_tokens=False).ids, seconds
 
 
 def main() -> int:
@@ -111,7 +114,7 @@ def main() -> int:
         for text, a, b in wrong[:2]:
             first = next((i for i, pair in enumerate(zip(a, b)) if pair[0] != pair[1]), min(len(a), len(b)))
             print(f"    {text[:80]!a}: from id {first} on, {a[first : first + 4]} for {b[first : first + 4]}")
-    print(f"engine: {command.engine_used(ours._options)}")
+    print(f"engine: {summary.engine_used(ours._options)}")
     return int(different > 0)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import tokenizers
 
-from bpe_more import models
+from bpe_more.tokenizer import Tokenizer
 from test_files import KINDS, foreign
 
 HUGE: list[Any] = [
@@ -104,7 +104,7 @@ def check(path: Path, folder: Path) -> str:
     start = time.process_time()
     message = ""
     try:
-        ours = models.Tokenizer.load(path)
+        ours = Tokenizer.load(path)
     except ValueError as error:
         message = str(error).removeprefix(f"{path}: ")
     seconds = time.process_time() - start
@@ -123,7 +123,7 @@ def check(path: Path, folder: Path) -> str:
         return "a byte without a token"
     assert ids == ids_of(lambda text: theirs.encode(text, add_special_tokens=False).ids), "other ids"
     ours.save(folder)
-    assert ids_of(models.Tokenizer.load(folder).encode) == ids, "other ids after a save"
+    assert ids_of(Tokenizer.load(folder).encode) == ids, "other ids after a save"
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert ids_of(lambda text: theirs.encode(text, add_special_tokens=False).ids) == ids, "other ids elsewhere after a save"
     return "the same ids"

@@ -1,4 +1,4 @@
-"""Encode texts with llama.cpp, and compare the ids with those of models.Tokenizer.
+"""Encode texts with llama.cpp, and compare the ids with those of Tokenizer.
 
     pip install llama-cpp-python gguf regex     (compiles llama.cpp: 10 to 30 minutes)
     python tests/programs/llama.py
@@ -18,12 +18,12 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 import clients  # noqa: E402 (the texts)
 
 import bpe  # noqa: E402
-from bpe_more import models  # noqa: E402
+from bpe_more.tokenizer import Tokenizer  # noqa: E402
 
 NAMES = {"gpt2": ["gpt-2"], "cl100k": ["llama-bpe", "dbrx"], "o200k": ["gpt-4o"], "llama3": ["llama-bpe"], "qwen2": ["qwen2"]}
 
 
-def write_gguf(tokenizer: models.Tokenizer, name: str, path: Path) -> None:
+def write_gguf(tokenizer: Tokenizer, name: str, path: Path) -> None:
     """Write a vocabulary, with special tokens as control tokens."""
     import gguf
 
@@ -52,7 +52,7 @@ def main() -> None:
         texts, all_ids = clients.prepare(Path(folder))
         for pattern, name in ((pattern, name) for pattern, names in NAMES.items() for name in names):
             path = Path(folder, "vocab.gguf")
-            write_gguf(models.Tokenizer.load(Path(folder, pattern)), name, path)
+            write_gguf(Tokenizer.load(Path(folder, pattern)), name, path)
             model = llama_cpp.Llama(str(path), vocab_only=True, verbose=False)
             found = [model.tokenize(text.encode(), add_bos=False, special=True) if text else [] for text in texts]
             wrong = [text for text, theirs, ours in zip(texts, found, all_ids[pattern]) if theirs != ours]

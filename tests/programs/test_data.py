@@ -19,7 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from bpe_more import choices, corpora, models, slicing, training
+from bpe_more import choices, training
+from bpe_more.corpus import reading, slicing
+from bpe_more.tokenizer import Tokenizer
 from shared import BAD_UTF8, one_line, read_ids, wait_for
 from test_bpe import END, FIXTURE, HERE, need
 
@@ -31,7 +33,7 @@ need("orjson")
 pl, pd, duckdb, datasets = map(need, ("polars", "pandas", "duckdb", "datasets"))
 
 import bpe  # noqa: E402
-from bpe_more import data  # noqa: E402 (which imports orjson)
+from bpe_more.corpus import arrow, data  # noqa: E402 (which imports orjson)
 
 TEXTS = ["", *FIXTURE[:6_000].splitlines(keepends=True), "", f"字 {END} é\U0001f600", "", "no end"]
 MODEL = training.train_bpe(texts=TEXTS, vocab_size=400, special_tokens=[END])
@@ -40,7 +42,7 @@ MODEL = training.train_bpe(texts=TEXTS, vocab_size=400, special_tokens=[END])
 @pytest.fixture
 def tokenizer(engine):
     """A tokenizer that is made after the engine is chosen."""
-    return models.Tokenizer(*MODEL, [END])
+    return Tokenizer(*MODEL, [END])
 
 
 def outcome(call, *arguments, **options):
@@ -54,7 +56,7 @@ def outcome(call, *arguments, **options):
 # --- Arrow -----------------------------------------------------------------------------------------------------------
 
 ARRAYS = {
-    **{name: (lambda texts, name=name: pa.array(texts, name)) for name in data.LAYOUTS if name != "null"},
+    **{name: (lambda texts, name=name: pa.array(texts, name)) for name in arrow.LAYOUTS if name != "null"},
     "dictionary": lambda texts: pa.array(texts, "string").dictionary_encode(),
     "dictionary of large_string": lambda texts: pa.array(texts, "large_string").dictionary_encode(),
 }
@@ -88,7 +90,7 @@ def test_arrow_gives_what_a_list_of_strings_gives(tmp_path, engine, tokenizer, n
     new = lambda: LIBRARIES[name](TEXTS)  # noqa: E731 (an iterator is used up by one call)
     options = {"special_tokens": [END], "engine": engine}
     assert training.train_bpe(texts=new(), vocab_size=400, **options) == MODEL
-    assert models.Tokenizer.train(texts=new(), vocab_size=300, **options).merges == MODEL[1][: 300 - 257]
+    assert Tokenizer.train(texts=new(), vocab_size=300, **options).merges == MODEL[1][: 300 - 257]
     assert training.count_words(texts=new(), **options) == training.count_words(texts=TEXTS, **options)
     expected = [tokenizer.encode(text) for text in TEXTS]
     assert tokenizer.encode_batch(new()) == expected
@@ -102,7 +104,7 @@ def test_arrow_gives_what_a_list_of_strings_gives(tmp_path, engine, tokenizer, n
 @pytest.mark.parametrize("name", ARRAYS)
 def test_random_slices_and_chunks_give_what_their_strings_give(engine, tokenizer, monkeypatch, name):
     rng = random.Random(name)
-    monkeypatch.setattr("bpe_more.corpora.BATCH_BYTES", 2000)  # so that a chunk makes several slices
+    monkeypatch.setattr("bpe_more.corpus.reading.BATCH_BYTES", 2000)  # so that a chunk makes several slices
     for _ in range(5):
         texts = ["".join(rng.choices(["a", " ", "the", "é", "字", "\U0001f600", END], k=rng.choice([0, 1, 3, 50]))) for _ in range(rng.choice([0, 3, 300]))]
         whole, cuts = ARRAYS[name](texts), sorted(rng.choices(range(len(texts) + 1), k=rng.randint(0, 9)))
@@ -144,7 +146,7 @@ def test_invalid_utf8_is_an_error_with_its_row_and_byte(engine, tokenizer, name,
 
 
 def test_a_byte_without_a_token_is_the_same_error_as_in_a_list(engine):
-    small = models.Tokenizer({0: b"a", 1: b"b", 2: b"ab"}, [(b"a", b"b")])
+    small = Tokenizer({0: b"a", 1: b"b", 2: b"ab"}, [(b"a", b"b")])
     texts = ["ab"] * 2500 + ["abc"] + ["z"]
     for name in ("string", "string_view", "polars", "chunks"):
         assert outcome(small.encode_batch, LIBRARIES[name](texts)) == outcome(small.encode_batch, texts) != []
@@ -206,7 +208,7 @@ def test_a_folder_of_datasets_is_an_error_that_names_its_files_which_are_read(tm
         assert error(folder, 300) == f"error: {told}"
         assert outcome(training.count_words, folder) == told
         paths = list(Path(folder).glob(files))
-        assert models.Tokenizer(single, []).encode_files(paths, "ids.npy") and read_ids("ids.npy")[1] == list(b"".join(map(str.encode, texts)))
+        assert Tokenizer(single, []).encode_files(paths, "ids.npy") and read_ids("ids.npy")[1] == list(b"".join(map(str.encode, texts)))
 
 
 @pytest.mark.parametrize("offsets", [[0, 5, 3], [0, 2, 2**31 - 1], [-9, 0, 2], [2, 1, 0], [9, 9, 9]])
@@ -241,11 +243,11 @@ def test_many_small_arrays_are_read_together():
     texts = [FIXTURE[place : place + 9] for place in range(20_000)]
     arrays = [pa.array([text]) for text in texts]
     for columns in ([pa.chunked_array(arrays)], arrays, (pa.record_batch({"text": column}) for column in arrays)):
-        slices = list(data.slices_of_arrow(columns, 1 << 20, "strict"))
+        slices = list(arrow.slices_of_arrow(columns, 1 << 20, "strict"))
         assert len(slices) == 2 and [rows.first_text for rows in slices] == [0, slicing.SLICE_TEXTS]
         assert [text.decode() for rows in slices for text in rows.texts] == texts
     mixed = [pa.array([text], name) for text, name in zip(texts[:9], itertools.cycle(["string", "large_string", "string_view"]))]
-    slices = list(data.slices_of_arrow(mixed, 1 << 20, "strict"))
+    slices = list(arrow.slices_of_arrow(mixed, 1 << 20, "strict"))
     assert [text.decode() for rows in slices for text in rows.texts] == texts[:9]
     assert [rows.first_text for rows in slices] == [0, 1, 3, 4, 6, 7]  # a view becomes a large_string
 
@@ -347,13 +349,13 @@ PACKED = {
 def test_rows_of_files_are_documents(tmp_path, engine, tokenizer, monkeypatch, name, large):
     monkeypatch.chdir(tmp_path)
     if large:  # as if each row group, and each line, were longer than a slice
-        monkeypatch.setattr(data, "GROUP_BYTES", 100)
-        monkeypatch.setattr("bpe_more.corpora.SLICE_BYTES_IN_C", 3000)
-        monkeypatch.setattr("bpe_more.slicing.SLICE_BYTES", 3000)
+        monkeypatch.setattr(arrow, "GROUP_BYTES", 100)
+        monkeypatch.setattr("bpe_more.corpus.reading.SLICE_BYTES_IN_C", 3000)
+        monkeypatch.setattr("bpe_more.corpus.slicing.SLICE_BYTES", 3000)
     ROWS[name](Path(name), TEXTS)
     Path("text.txt").write_text("a text file\n")
     options = {"special_tokens": [END], "engine": engine}
-    assert training.train_bpe(name, 400, **options) == models.Tokenizer.train([name], 400, **options).save("model") or MODEL
+    assert training.train_bpe(name, 400, **options) == Tokenizer.train([name], 400, **options).save("model") or MODEL
     assert training.train_bpe(["text.txt", name, "text.txt"], 400, **options) == training.train_bpe(
         texts=["a text file\n", *TEXTS, "a text file\n"], vocab_size=400, **options)  # fmt: skip
     assert training.count_words(name, **options) == training.count_words(texts=TEXTS, **options)
@@ -367,10 +369,10 @@ def test_small_row_groups_are_read_together_and_errors_have_their_rows(tmp_path)
     path = tmp_path / "a.parquet"
     write_parquet(path, [*TEXTS, None, "a"], row_group_size=2)
     options = choices.Options(column="text", errors="replace")
-    [rows] = corpora.Corpus(path, None, options).slices()
+    [rows] = reading.Corpus(path, None, options).slices()
     assert list(rows.texts("replace")) == [text.encode() for text in [*TEXTS, "", "a"]]
     size = len("".join(TEXTS).encode())
-    assert 4 <= len(list(corpora.Corpus(path, None, options).slices(size // 4))) < 20  # of 46 row groups, with their headers
+    assert 4 <= len(list(reading.Corpus(path, None, options).slices(size // 4))) < 20  # of 46 row groups, with their headers
     with pytest.raises(ValueError, match=rf"a\.parquet\[{len(TEXTS)}\]: text must be a str, not null"):
         training.count_words(path)
 
@@ -402,7 +404,7 @@ def test_the_command_line_reads_rows(tmp_path, monkeypatch, main):
     pq.write_table(pa.table({"body": TEXTS[:half], "text": ["x"] * half}), "a.parquet")
     Path("b.jsonl.zst").write_bytes(frames(b"".join(json.dumps({"body": text}).encode() + b"\n" for text in TEXTS[half:])))
     assert main("a.parquet", "b.jsonl.zst", 400, "--column", "body", "--quiet") == (0, "", "")
-    tokenizer = models.Tokenizer.load("bpeModel")
+    tokenizer = Tokenizer.load("bpeModel")
     assert tokenizer.merges == MODEL[1]
     status, _, stderr = main("a.parquet", "b.jsonl.zst", "--column=body", "--encode", "ids.npy", "--end", END)
     assert status == 0 and f"{len(''.join(TEXTS).encode()):,} bytes as " in stderr
@@ -416,9 +418,9 @@ def test_json_can_be_read_as_text(tmp_path, monkeypatch, main):
     expected = training.train_bpe(texts=[Path("rows.json").read_text()], vocab_size=260)
     assert training.train_bpe("rows.json", 260, column=None) == expected
     assert main("rows.json", 261, "--as", "text", "--quiet") == (0, "", "")
-    assert models.Tokenizer.load("bpeModel").merges == expected[1]
+    assert Tokenizer.load("bpeModel").merges == expected[1]
     assert main("rows.json", "--encode", "ids.npy", "--as", "text", "--quiet") == (0, "", "")
-    assert models.Tokenizer.load("bpeModel").decode(read_ids("ids.npy")[1]) == Path("rows.json").read_text()
+    assert Tokenizer.load("bpeModel").decode(read_ids("ids.npy")[1]) == Path("rows.json").read_text()
     told = main("rows.json", 261)[2]
     assert told == f"error: rows.json: a JSON array, not an object in each line; jq -c '.[]' converts it; {data.AS_TEXT}\n"
     assert "leave out --column, or --as" in main("rows.json", 261, "--as", "text", "--column", "body")[2]
@@ -510,7 +512,7 @@ def test_a_file_without_the_column_is_an_error_before_the_first_file_is_read(tmp
 
 def test_an_error_without_a_row_names_the_line_of_its_text(tmp_path):
     """A vocabulary without a byte is found by the encoder, which counts texts, not lines."""
-    small = models.Tokenizer({0: b"a"}, [])
+    small = Tokenizer({0: b"a"}, [])
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\n\n\n{"text": "aa"}\n{"text": "ab"}\n')
     write_parquet(tmp_path / "a.parquet", ["a", "aa", "ab"])
     for name, place in ("a.jsonl", "a.jsonl, line 5: "), ("a.parquet", r"a.parquet\[2\]: "):
@@ -531,7 +533,7 @@ def test_json_is_read_the_same_without_orjson(monkeypatch):
             for parse in (need("orjson").loads, data.plain_json):
                 monkeypatch.setattr(data, "fast_json", parse)
                 results.append(outcome(data.read_lines, "a.jsonl", line, 1, "text", errors))
-            first, second = (list(result) if isinstance(result, data.Texts) else result for result in results)
+            first, second = (list(result) if isinstance(result, arrow.Texts) else result for result in results)
             assert first == second, line
 
 
@@ -617,12 +619,12 @@ def in_python(code, **options):
 
 def test_nothing_is_imported_that_a_text_file_does_not_need(tmp_path):
     (tmp_path / "a.txt").write_text("low lower")
-    code = f"import sys; from bpe_more import models; t = models.Tokenizer.train({str(tmp_path / 'a.txt')!r}, 257); t.encode_batch(['low', 'a']); print(*sys.modules)"
+    code = f"import sys; from bpe_more import Tokenizer; t = Tokenizer.train({str(tmp_path / 'a.txt')!r}, 257); t.encode_batch(['low', 'a']); print(*sys.modules)"
     imported = set(in_python(code).split())
-    assert "bpe" in imported and not imported & {"bpe_more.data", "pyarrow", "zstandard", "orjson", "gzip", "polars", "numpy"}
+    assert "bpe" in imported and not imported & {"bpe_more.corpus.data", "pyarrow", "zstandard", "orjson", "gzip", "polars", "numpy"}
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "low lower"}'))
     imported = set(in_python(code.replace("a.txt", "a.jsonl.gz")).split())
-    assert "bpe_more.data" in imported and not imported & {"pyarrow", "zstandard", "numpy"}
+    assert "bpe_more.corpus.data" in imported and not imported & {"pyarrow", "zstandard", "numpy"}
 
 
 @pytest.mark.parametrize(("name", "package"), [("a.parquet", "pyarrow"), ("a.jsonl.zst", "zstandard"), ("a.zst", "zstandard")])
@@ -647,7 +649,7 @@ def test_bpe_alone_names_bpe_more_for_files_that_are_not_plain_text(tmp_path):
 def test_ctrl_c_ends_a_run_over_data_and_leaves_nothing(tmp_path, name, chosen):
     texts = TEXTS * 300
     {**ROWS, "a.zst": lambda path, texts: path.write_bytes(frames("".join(texts).encode()))}[name](tmp_path / name, texts)
-    models.Tokenizer(*MODEL, [END]).save(tmp_path / "bpeModel")
+    Tokenizer(*MODEL, [END]).save(tmp_path / "bpeModel")
     arguments = [*[name] * 200, "--encode", "ids.npy", "--engine", chosen]
     with subprocess.Popen([sys.executable, "-m", "bpe_more", *arguments], cwd=tmp_path, stderr=subprocess.PIPE) as process:
         wait_for(lambda: list(tmp_path.glob("*.bpe.tmp")) and time.sleep(0.2) is None)

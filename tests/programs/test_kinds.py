@@ -13,7 +13,9 @@ import regex
 from compare import texts_for
 
 import bpe
-from bpe_more import formats, kinds, models
+from bpe_more.formats import kinds
+from bpe_more.formats.tiktoken import read_tiktoken
+from bpe_more.tokenizer import Tokenizer
 from shared import trained
 from test_bpe import END, FIXTURE, PART, need
 
@@ -49,13 +51,13 @@ def test_a_tekken_json_has_the_ids_of_mistral_common(tmp_path, named):
 
     path = tmp_path / "tekken.json"
     path.write_text(json.dumps(tekken(named=named)))
-    theirs, ours = Tekkenizer.from_file(path), models.Tokenizer.load(tmp_path)
+    theirs, ours = Tekkenizer.from_file(path), Tokenizer.load(tmp_path)
     assert [ours.encode_ordinary(text) for text in texts()] == [theirs.encode(text, bos=False, eos=False) for text in texts()]
     assert {text: theirs.get_special_token(text) for text in ours.special_tokens} == ours.special_ids and len(ours.special_ids) == 30
     assert (len(ours), ours.encode("<s>")) == (theirs.n_words, [theirs.bos_id])
     ours.save(tmp_path)
     elsewhere = need("tokenizers").Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    again = models.Tokenizer.load(tmp_path)
+    again = Tokenizer.load(tmp_path)
     for text in texts():
         assert ours.encode(text) == again.encode(text) == elsewhere.encode(text, add_special_tokens=False).ids
 
@@ -73,7 +75,7 @@ def test_a_damaged_tekken_json_is_an_error_with_its_name(tmp_path, change, text)
     change(content)
     (tmp_path / "tekken.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=f"tekken.json: .*{text}") as caught:
-        models.Tokenizer.load(tmp_path)
+        Tokenizer.load(tmp_path)
     assert len(str(caught.value)) <= 300 + len(str(tmp_path / "tekken.json"))
 
 
@@ -90,7 +92,7 @@ def test_the_special_tokens_that_a_tekken_json_does_not_list_are_those_of_mistra
 def test_the_ranks_of_rustbpe_have_its_ids():
     theirs = need("rustbpe").Tokenizer()
     theirs.train_from_iterator(iter(FIXTURE.split(END)), 1000)
-    ours = models.Tokenizer(*formats.read_tiktoken(theirs.get_mergeable_ranks()), pattern=theirs.get_pattern())
+    ours = Tokenizer(*read_tiktoken(theirs.get_mergeable_ranks()), pattern=theirs.get_pattern())
     assert [ours.encode(text) for text in texts()] == [theirs.encode(text) for text in texts()]
 
 
@@ -148,14 +150,14 @@ def test_a_model_of_minbpe_has_its_ids(tmp_path, pattern):
     theirs, specials = Minbpe(pattern), {"<|endoftext|>": 100257, "<|fim|>": 100258}
     theirs.train(PART[:20_000], 320)
     theirs.save(tmp_path / "mine.model", specials)
-    ours = models.Tokenizer.load(tmp_path / "mine.model")
+    ours = Tokenizer.load(tmp_path / "mine.model")
     few = [*texts()[::6], PART[:500]]
     assert [ours.encode_ordinary(text) for text in few] == [theirs.encode(text) for text in few]
     assert ours.special_ids == specials and ours.encode("a<|fim|>") == [97, 100258]
     ours.save(tmp_path)
-    assert [models.Tokenizer.load(tmp_path).encode_ordinary(text) for text in few] == [theirs.encode(text) for text in few]
+    assert [Tokenizer.load(tmp_path).encode_ordinary(text) for text in few] == [theirs.encode(text) for text in few]
     (tmp_path / "mine.model").write_bytes((tmp_path / "mine.model").read_bytes().replace(b"\n", b"\r\n"))
-    assert models.Tokenizer.load(tmp_path / "mine.model").vocab == ours.vocab
+    assert Tokenizer.load(tmp_path / "mine.model").vocab == ours.vocab
 
 
 @pytest.mark.parametrize("text", ["minbpe v1\n[[a-z]--b]\n0\n", "minbpe v1\n\n0\n97 999\n", "minbpe v1\n\n", "minbpe v1\n(\n0\n",
@@ -163,7 +165,7 @@ def test_a_model_of_minbpe_has_its_ids(tmp_path, pattern):
 def test_a_damaged_model_of_minbpe_is_an_error_with_its_name(tmp_path, text):
     (tmp_path / "mine.model").write_text(text)
     with pytest.raises(ValueError, match=r"mine\.model: ") as caught:
-        models.Tokenizer.load(tmp_path / "mine.model")
+        Tokenizer.load(tmp_path / "mine.model")
     assert "\n" not in str(caught.value)
 
 
@@ -173,7 +175,7 @@ def test_a_damaged_model_of_minbpe_is_an_error_with_its_name(tmp_path, text):
 def test_the_lines_of_the_docs_read_the_vocabulary_of_a_gguf_file(tmp_path, monkeypatch):
     gguf = need("gguf")
     monkeypatch.chdir(tmp_path)
-    model = models.Tokenizer(*trained(1000), [END, "<pad>"])
+    model = Tokenizer(*trained(1000), [END, "<pad>"])
     llama.write_gguf(model, "gpt-2", Path("model.gguf"))
     page = (HERE / "docs/compatibility.md").read_text(encoding="utf-8")
     found = {}
@@ -182,7 +184,7 @@ def test_the_lines_of_the_docs_read_the_vocabulary_of_a_gguf_file(tmp_path, monk
     assert (ours.vocab, ours.merges, ours.special_ids) == (model.vocab, model.merges, model.special_ids)
     vocab, merges = trained(1000)
     assert b"  " in vocab.values()
-    model = models.Tokenizer({**vocab, 1000: b"  "}, merges, ["  "])  # as GPT-NeoX: a token, and an added token, too
+    model = Tokenizer({**vocab, 1000: b"  "}, merges, ["  "])  # as GPT-NeoX: a token, and an added token, too
     llama.write_gguf(model, "gpt-2", Path("model.gguf"))
     ours = found["load_gguf"]("model.gguf", "gpt2")
     assert (ours.vocab, ours.special_ids) == (model.vocab, {"  ": 1000}) and ours.ids[b"  "] < 1000
@@ -198,7 +200,7 @@ def test_the_lines_of_the_docs_read_the_vocabulary_of_a_gguf_file(tmp_path, monk
 @pytest.mark.parametrize("name", ["tokenizer.model.v1", "mistral_instruct_tokenizer_241114.model.v7"])
 def test_a_file_of_sentencepiece_is_named(name):
     path = Path(need("mistral_common").__file__).parent / "data" / name
-    for read in (models.Tokenizer.load, formats.read_tiktoken):
+    for read in (Tokenizer.load, read_tiktoken):
         with pytest.raises(ValueError, match=f"{name}: this is a SentencePiece model, not byte-level BPE$"):
             read(path)
 
@@ -227,7 +229,7 @@ def test_a_tokenizer_json_of_another_kind_is_named_by_its_kind_first_then_by_all
     path = tmp_path / "tokenizer.json"
     path.write_text(tokenizer_json(need("tokenizers"), kind), encoding="utf-8")
     with pytest.raises(ValueError) as caught:
-        models.Tokenizer.load(path)
+        Tokenizer.load(path)
     message = str(caught.value).removeprefix(f"{path}: ")
     assert message.startswith(f"this is a {name}, not byte-level BPE: ") and reason in message
     assert len(message) <= 300 and "\n" not in message  # three lines of 100 characters

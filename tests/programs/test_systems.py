@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 import bpe
-from bpe_more import models, training
+from bpe_more import training
+from bpe_more.tokenizer import Tokenizer
 from test_bpe import CORPUS, END
 
 HERE = Path(bpe.__file__).parent
@@ -24,7 +25,7 @@ HERE = Path(bpe.__file__).parent
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "model"
-    models.Tokenizer.train(CORPUS, 1000, [END]).save(folder)
+    Tokenizer.train(CORPUS, 1000, [END]).save(folder)
     return folder
 
 
@@ -39,7 +40,7 @@ def test_a_console_that_lacks_a_character_shows_it_escaped(tmp_path, model, enco
     text = "今天😀 é"
     result = python("-m", "bpe_more", "--show", text, "--model", model, PYTHONIOENCODING=encoding)
     assert result.returncode == 0 and b"Traceback" not in result.stderr, result.stderr
-    tokenizer = models.Tokenizer.load(model)
+    tokenizer = Tokenizer.load(model)
     shown, ids, summary = result.stdout.decode(encoding).splitlines()
     assert ids == " ".join(map(str, tokenizer.encode(text))) and summary.endswith("bytes per token")
     for character in text:
@@ -75,7 +76,8 @@ SPAWN = """
     import multiprocessing, sys
     sys.path.insert(0, {folder!r})
     sys.platform = "darwin"  # where bpe.py leaves the choice to Python
-    from bpe_more import command, models, slicing, training
+    from bpe_more import Tokenizer, command, training
+    from bpe_more.corpus import slicing
     slicing.SLICE_BYTES, slicing.WINDOW_BYTES = 8 << 10, 2 << 10
     {guard}
         multiprocessing.set_start_method("spawn", force=True)
@@ -109,7 +111,7 @@ WITHOUT_POSIX = """
     for name in ("SIGHUP", "SIGKILL", "SIGALRM", "SIGUSR1", "pthread_sigmask", "setitimer"):
         if hasattr(signal, name):
             delattr(signal, name)
-    from bpe_more import command, models, slicing, training
+    from bpe_more import command
     corpus, folder = sys.argv[2:]
     assert command.main([corpus, "400", "--model", folder, "--workers", "1", "--quiet"]) == 0
     assert command.main([corpus, "--encode", folder + "/ids.npy", "--model", folder, "--workers", "1", "--quiet"]) == 0
@@ -120,7 +122,7 @@ WITHOUT_POSIX = """
 def test_no_function_that_only_posix_has_is_needed(tmp_path):
     result = python("-c", textwrap.dedent(WITHOUT_POSIX), HERE, CORPUS, tmp_path / "model")
     assert result.returncode == 0, result.stderr.decode()
-    tokenizer = models.Tokenizer.load(tmp_path / "model")
+    tokenizer = Tokenizer.load(tmp_path / "model")
     assert tokenizer.merges == training.train_bpe(CORPUS, 400, [END])[1]
     n_ids = ((tmp_path / "model" / "ids.npy").stat().st_size - 128) // 2
     assert n_ids == len(tokenizer.encode(CORPUS.read_bytes().decode()))
@@ -129,7 +131,7 @@ def test_no_function_that_only_posix_has_is_needed(tmp_path):
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.json", "ids.npy"])
 def test_a_file_that_another_program_has_open_is_named_and_only_a_finished_array_stays(tmp_path, monkeypatch, model, name):
     """On Windows, such a file can't be replaced."""
-    tokenizer = models.Tokenizer.load(model)
+    tokenizer = Tokenizer.load(model)
     tokenizer.save(tmp_path)
     replace = os.replace
 
@@ -146,5 +148,5 @@ def test_a_file_that_another_program_has_open_is_named_and_only_a_finished_array
             tokenizer.save(tmp_path)
     assert len(list(tmp_path.glob("*.tmp"))) == name.endswith(".npy")
     monkeypatch.undo()
-    assert models.Tokenizer.load(tmp_path).merges == tokenizer.merges
+    assert Tokenizer.load(tmp_path).merges == tokenizer.merges
     json.loads((tmp_path / "tokenizer_config.json").read_bytes())

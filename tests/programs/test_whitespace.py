@@ -7,8 +7,10 @@ import random
 import pytest
 
 import bpe
-from bpe_more import corpora, models, slicing, steps
-from bpe_more.steps import WHITESPACE, SpecialTokens
+from bpe_more.corpus import arrays, reading, slicing
+from bpe_more.patterns import steps
+from bpe_more.patterns.steps import WHITESPACE, SpecialTokens
+from bpe_more.tokenizer import Tokenizer
 from shared import MANY, read_ids
 from test_files import BYTE_LEVEL, OWN_PATTERN, foreign, split_at
 
@@ -40,7 +42,7 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
         content = random_model(rng)
         path.write_text(json.dumps(content))
         try:
-            ours = models.Tokenizer.load(path)
+            ours = Tokenizer.load(path)
         except ValueError as error:
             assert any(reason in str(error) for reason in ("overlaps", "is whitespace and has lstrip", "is not in NF")), error
     theirs, specials = tokenizers.Tokenizer.from_file(str(path)), list(ours.special_tokens)
@@ -49,10 +51,10 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
     texts.append("".join(rng.choice(rng.choice(parts)) for _ in range(2000)))
     expected = [theirs.encode(text, add_special_tokens=False).ids for text in texts]
     ours.save(tmp_path / "saved")
-    again = models.Tokenizer.load(tmp_path / "saved")
+    again = Tokenizer.load(tmp_path / "saved")
     elsewhere = tokenizers.Tokenizer.from_file(str(tmp_path / "saved/tokenizer.json"))
     assert [elsewhere.encode(text, add_special_tokens=False).ids for text in texts] == expected
-    in_python = models.Tokenizer.load(path)
+    in_python = Tokenizer.load(path)
     in_python._made_encoder = in_python._python_encoder()
     for same in (ours, again, pickle.loads(pickle.dumps(ours)), ours.with_special_tokens(["<new>"]), in_python):
         assert [same.encode(text) for text in texts] == same.encode_batch(texts) == expected
@@ -60,12 +62,12 @@ def test_random_models_and_cuts_give_the_ids_of_the_package(tmp_path, monkeypatc
     assert [ids[start:stop].tolist() for start, stop in zip(offsets, offsets[1:])] == expected
 
     text, whole = texts[-1], expected[-1]
-    for module, name, value in [(slicing, "WINDOW_BYTES", rng.choice([60, 300])), (slicing, "SLICE_BYTES", 200), (corpora, "SLICE_BYTES_IN_C", 200),
-                                (corpora, "PART_OF_TEXT", 50), (corpora, "WINDOW_OF_TEXT", rng.choice([60, 400]))]:  # fmt: skip
+    for module, name, value in [(slicing, "WINDOW_BYTES", rng.choice([60, 300])), (slicing, "SLICE_BYTES", 200), (reading, "SLICE_BYTES_IN_C", 200),
+                                (arrays, "PART_OF_TEXT", 50), (arrays, "WINDOW_OF_TEXT", rng.choice([60, 400]))]:  # fmt: skip
         monkeypatch.setattr(module, name, value)
     size = rng.randint(1, 40)
     assert list(ours.encode_iterable(text[at : at + size] for at in range(0, len(text), size))) == whole
-    cuts = corpora.parts_of_text(text, ours.pattern, ours._options.special_tokens)
+    cuts = arrays.parts_of_text(text, ours.pattern, ours._options.special_tokens)
     assert [token_id for start, end in cuts for token_id in ours.encode(text[start:end])] == whole
     (tmp_path / "text.txt").write_bytes(text.encode())
     for engine in ("auto", "python"):
@@ -86,8 +88,8 @@ def test_the_whitespace_that_goes_is_that_of_the_package():
 
 
 def test_flags_follow_a_token_that_gets_another_name_and_documents_have_no_special_tokens(tmp_path):
-    old = models.Tokenizer.train(texts=["a cat, a dog. " * 9], vocab_size=270, special_tokens=["<mask>", "</s>"])
-    old = models.Tokenizer(old.vocab, tuple(old.merges), old.special_tokens, lstrip=["<mask>"], rstrip=["</s>"])
+    old = Tokenizer.train(texts=["a cat, a dog. " * 9], vocab_size=270, special_tokens=["<mask>", "</s>"])
+    old = Tokenizer(old.vocab, tuple(old.merges), old.special_tokens, lstrip=["<mask>"], rstrip=["</s>"])
     mask, end = old.special_ids.values()
     assert old.encode("a \n <mask></s>\t a") == [97, mask, end, 97]
     for new in (old.rename_special_tokens({"<mask>": "<m>"}), old.rename_special_tokens({"<mask>": "<m>"}).prune(265)):

@@ -1,0 +1,144 @@
+"""Tasks of a cluster: what each one reports, and how errors, lost workers and progress are handled for all engines.
+
+A job is what all tasks need. It is sent once to each worker, and has a `stage`, which is a key of WAYS.
+
+Gives: attempt() and attempt_split(), which run in workers; Report; watched(), which gives the driver the results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import socket
+import sys
+import unicodedata
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple
+
+import regex
+
+import bpe
+from bpe_more import choices
+from bpe_more.corpus import progress
+from bpe_more.errors import require
+
+ATTEMPTS = 4  # for a task whose worker is killed
+WAYS = {  # for each stage, what helps if there is too little memory
+    "counting": "give smaller tasks (task_bytes=, --task-bytes)",
+    "adding": "give more buckets (buckets=, --buckets)",
+    "encoding": "divide the largest files",
+    "learning": "raise min_word_count (--min-word-count)",
+}
+ERRORS = {kind.__name__: kind for kind in (OSError, ValueError, TypeError, ImportError, MemoryError, OverflowError)}
+Work = Callable[[Any, Any], "Report"]
+
+
+class Report(NamedTuple):
+    """What a task did, or its error."""
+
+    result: Any = None
+    n_bytes: int = 0
+    n_words: int = 0  # or ids
+    error: tuple[str, str] = ("", "")  # the name of its type, and its text
+    stage: str = ""
+    worker: str = ""
+    lacks: str = ""  # why the worker has no C engine
+
+
+class LostWorkerError(Exception):
+    """An engine has given up a task. The arguments are the stage and the reason."""
+
+
+def attempt(work: Work, item: Any, job: Any) -> Report:
+    """Return work(job, item). An error becomes a report, too: engines wrap exceptions, each in its own way."""
+    worker = f"{socket.gethostname()}, process {os.getpid()}"
+    try:
+        for ours, theirs in zip(versions(), job.versions):
+            require(ours == theirs, "this worker has {}, the driver {}; use the same everywhere", ours, theirs)
+        with memory_hint(job.stage):
+            report = work(job, item)
+        return report._replace(stage=job.stage, worker=worker, lacks=choices.find_engine()[1])
+    except Exception as error:
+        kind = next((name for name, kind in ERRORS.items() if isinstance(error, kind)), "RuntimeError")
+        text = re.sub(r"^\[Errno \d+\] ", "", str(error)) or repr(error)
+        return Report(None, 0, 0, (kind, text), job.stage, worker)
+
+
+def attempt_split(split: Work, item: Any, job: Any) -> list[Any]:
+    """Return the report of split(job, item), and its parts, which are None after an error."""
+    report = attempt(split, item, job)
+    return [report._replace(result=None), *(report.result or [None] * job.n_buckets)]
+
+
+def versions() -> tuple[str, ...]:
+    """Return what driver and workers must have in common, to split text alike and to read each other's counts."""
+    unicode = f"Unicode {unicodedata.unidata_version}"
+    return f"bpe.py {bpe.__version__}", f"regex {regex.__version__}", unicode, f"{sys.byteorder} endian"
+
+
+@contextlib.contextmanager
+def memory_hint(stage: str) -> Iterator[None]:
+    """Say what helps if the memory is full."""
+    try:
+        yield
+    except MemoryError as error:
+        raise MemoryError(str(error) or f"out of memory while {stage}; {WAYS[stage]}") from None
+
+
+@contextlib.contextmanager
+def lost_workers(stage: str) -> Iterator[None]:
+    """Turn the errors of an engine into one. Those of tasks are in reports."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split())
+        missing = re.search(r"No module named '[^']+'", text)  # far down in Spark's text
+        raise LostWorkerError(stage, missing[0] if missing else text[:300] or repr(error)) from None
+
+
+def watched(reports: Generator[Report, None, None], n_tasks: dict[str, int], options: choices.Options) -> Iterator[Any]:
+    """Yield the results of tasks; show progress, raise their errors, and warn of workers without C."""
+    stage = next(iter(n_tasks))
+    done = dict.fromkeys(n_tasks, 0)
+    n_bytes = n_words = 0
+    slow: set[str] = set()
+
+    def describe(_: int) -> str:
+        text = f"{stage}: {done[stage]:,} of {n_tasks[stage]:,} tasks, {n_bytes / 1e6:,.0f} MB"
+        return f"{text}, {n_words:,} {'ids' if stage == 'encoding' else 'words'}{memory_of_driver()}"
+
+    try:
+        with contextlib.closing(reports):  # which ends other tasks after an error
+            for report in progress.with_progress(reports, options.progress, describe):
+                kind, text = report.error
+                if kind:
+                    raise ERRORS.get(kind, RuntimeError)(f"{text} (worker {report.worker})")
+                stage = report.stage
+                done[stage] += 1
+                n_bytes += report.n_bytes
+                n_words += report.n_words
+                host = report.worker.partition(",")[0]
+                if report.lacks and options.engine == "auto" and host not in slow:
+                    slow.add(host)
+                    warnings.warn(f"worker {host} is slower, with the same result: {report.lacks}", stacklevel=3)
+                if report.result is not None:
+                    yield report.result
+    except LostWorkerError as error:
+        stage, reason = error.args
+        if "No module named" in reason:
+            raise RuntimeError(f"{reason}; all workers need the same bpe.py, with bpe_more") from None
+        way = f"if its worker ran out of memory, {WAYS[stage]}"
+        raise RuntimeError(f"a task failed {ATTEMPTS} times while {stage} ({reason}); {way}") from None
+
+
+def memory_of_driver() -> str:
+    """Return the peak memory of this process, for progress."""
+    try:
+        resource: Any = importlib.import_module("resource")
+    except ImportError:  # Windows
+        return ""
+    unit = 1 if sys.platform == "darwin" else 1 << 10
+    return f"; driver {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6:,.0f} MB"

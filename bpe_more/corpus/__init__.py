@@ -1,0 +1,11 @@
+"""Text from where it is: files, pipes, texts, columns of Arrow, Parquet, JSON Lines; counted and encoded on all cores.
+
+inputs      inputs that can't be read as they are, and the way out
+slicing     where text may be cut, and the slices
+arrow       columns in Arrow's memory, in files of Arrow, and in Parquet
+data        JSON Lines, and compressed files
+progress    one line with a share and the time left
+counting    tables of words, and learning from them
+reading     the class Corpus: the files or texts of a call, read by workers
+arrays      token ids of a corpus in a file, and the parts of a long text
+"""

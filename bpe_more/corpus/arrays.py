@@ -1,0 +1,113 @@
+"""Arrays of token ids: a corpus as a .npy or .bin file, and a long text in parts.
+
+Gives: encode_corpus(), border_ids(), parts_of_text().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import bpe
+from bpe_more.corpus import counting, slicing
+from bpe_more.corpus.reading import Border, Corpus, SmallFiles
+from bpe_more.errors import require
+from bpe_more.outputs import check_outputs, file_in_errors, new_files
+
+LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
+PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
+MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
+
+
+def parts_of_text(text: str, pattern: Any, special_tokens: tuple[str, ...]) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of the parts of a long text, cut where no word changes."""
+    start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
+    while place + WINDOW_OF_TEXT < len(text) and len(special_tokens) <= MOST_SPECIALS:
+        window = text[place : place + WINDOW_OF_TEXT].encode("utf-8")
+        if cut := slicing.last_cut(window, pattern, special_tokens):
+            end = place + len(window[:cut].decode("utf-8"))
+            yield start, end
+            start, place = end, end + PART_OF_TEXT
+        else:
+            place += step
+            step *= 2  # there may be no place at all
+    yield start, len(text)
+
+
+def border_ids(tokenizer: Any, begin: str | None, end: str | None) -> list[bytes]:
+    """Return the ids of two special tokens as in an array, and b"" for None. Raises ValueError for other tokens."""
+    ids = []
+    for name, token in (("begin", begin), ("end", end)):
+        known = token is None or token in tokenizer.special_ids
+        require(known, "{} must be a special token, not {!r}", name, token)
+        shared = token is not None and token in tokenizer._shared.values()
+        require(not shared, "{} must not be {!r}: it is also a token of text, so text could forge it", name, token)
+        n_bytes = 0 if token is None else tokenizer._id_bytes
+        ids.append(tokenizer.special_ids.get(token, 0).to_bytes(n_bytes, sys.byteorder))
+    return ids
+
+
+def encode_and_count(encode_texts: Callable[[Sequence[bytes]], Any], count: Callable[[Sequence[bytes]], int] | None,
+                     texts: Sequence[bytes]) -> tuple[Any, int]:
+    """Encode texts, and count special tokens in them."""
+    return encode_texts(texts), count(texts) if count else 0
+
+
+def encode_leaving_out(encoder: Any, kind: str, errors: str, texts: Sequence[bytes]) -> tuple[bytes, Any, int]:
+    """Encode texts as one array; return (ids, their ends, the number of bytes that errors="replace" has left out)."""
+    left_out: list[int] | None = [] if errors == "replace" else None
+    ids, ends = encoder.encode_texts(texts, kind, left_out)
+    return ids, ends, sum(left_out or ())
+
+
+def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: Sequence[bpe.FilePath] = ()) -> int:
+    """Write the token ids of a corpus into a .npy or .bin file; return how many there are.
+
+    The corpus gets the number of documents, and of the special tokens in them that it names.
+
+    inputs    files besides those of the corpus that the output must not replace
+    """
+    name, id_bytes = os.fspath(output), tokenizer._id_bytes
+    rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
+    require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
+    if name.endswith(".bin") and id_bytes > 2:
+        most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
+        raise ValueError(f"{most}; use a name that ends in .npy")
+    check_outputs([output], [*corpus.paths, *inputs])
+    folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
+    require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
+    begin, end = borders = border_ids(tokenizer, corpus.begin, corpus.end)
+    if any(borders):
+        tokenizer = tokenizer.ordinary
+    in_python = corpus.options.engine == "python"
+    encoder = tokenizer._python_encoder() if in_python else tokenizer._encoder
+    encode_texts = functools.partial(encode_leaving_out, encoder, f"u{id_bytes}", corpus.options.errors)
+    in_threads = encoder.in_c
+    count = counting.special_counter(corpus.counted, in_threads) if corpus.counted else None
+    task = functools.partial(encode_and_count, encode_texts, count)
+    results = corpus.run(task, in_threads, "encoding")
+    corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
+    with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
+        header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
+        file.write(header)
+        for part, ((ids, ends, n_left_out), n_specials) in results:
+            corpus.n_left_out += n_left_out
+            corpus.n_specials += n_specials
+            if isinstance(part, Border):
+                ids = borders[part.is_end]
+            elif isinstance(part, SmallFiles) or part.first_text is not None:  # whole files or texts
+                corpus.n_documents += 0 if isinstance(part, SmallFiles) else len(ends)
+                if any(borders):
+                    places = [0, *(place * id_bytes for place in ends)]
+                    ids = b"".join(begin + ids[start:stop] + end for start, stop in itertools.pairwise(places))
+            file.write(ids)
+        n_ids: int = (file.tell() - len(header)) // id_bytes
+        if header:
+            file.seek(0)
+            file.write(bpe.npy_header(id_bytes, n_ids))
+    return n_ids

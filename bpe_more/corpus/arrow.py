@@ -1,0 +1,337 @@
+"""Columns of strings in Arrow's memory, in files of Arrow, and in Parquet.
+
+In Arrow's memory, a column of strings is a block of UTF-8, and the places at which texts end. C takes the same, so it
+reads them where they are. Nobody may change that memory meanwhile: C checks it, and then relies on it.
+
+Gives: Texts, and Rows, which are slices; slices_of_arrow(), slices_of_parquet(). pyarrow is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import itertools
+import operator
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bpe_more import choices
+from bpe_more.corpus import slicing
+from bpe_more.errors import package, require
+
+# the types of text in Arrow, and those of bytes with the same layout
+LAYOUTS = {"string": "binary", "large_string": "large_binary", "string_view": "binary_view", "null": "null"}
+LAYOUTS |= {layout: layout for layout in LAYOUTS.values()}
+GROUP_BYTES = 8 << 20  # a worker reads row groups of Parquet up to this size; larger ones are read in parts
+REPEATED_BYTES = 64 << 20  # from how much text on, if all rows of a group repeated one, its dictionary is looked at
+BATCH_BYTES = 16 << 20  # how much text the rows that are then read at a time have at most
+WAY = "errors='replace' makes it"
+
+
+class Texts(Sequence[bytes]):
+    """Texts as C takes them: a block of UTF-8, and the place at which each one ends."""
+
+    def __init__(self, data: Any, ends: array[int]) -> None:
+        self.data, self.ends = data, ends
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: Any) -> Any:
+        return bytes(self.data[self.ends[number - 1] if number else 0 : self.ends[number]])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Texts, (bytes(self.data), self.ends)  # for a worker process: without the rest of Arrow's memory
+
+
+def block_of(texts: Sequence[bytes]) -> Texts:
+    """Make a block of a list of texts."""
+    return Texts(b"".join(texts), array("Q", itertools.accumulate(map(len, texts))))
+
+
+class Rows(NamedTuple):
+    """A slice of rows, each a text, which a worker reads."""
+
+    place: Callable[[int], str]  # of a text, for errors
+    texts: Texts | Callable[[str], Texts]  # or a function that reads them; it takes "strict" or "replace"
+    first_text: int
+
+    def run(self, work: Callable[[Any], Any], errors: str) -> tuple[int, Any]:
+        """Return how many bytes the texts have, and work(texts); add the place to errors."""
+        texts = self.texts(errors) if callable(self.texts) else self.texts
+        if errors == "replace":
+            texts = block_of([text.decode("utf-8", "replace").encode("utf-8") for text in texts])
+        try:
+            return len(texts.data), work(texts)
+        except UnicodeDecodeError as error:
+            number = next(n for n, text in enumerate(texts) if text.decode("utf-8", "ignore").encode() != text)
+            raise ValueError(f"{self.place(self.first_text + number)}: {error}; {WAY} U+FFFD") from None
+        except ValueError as error:
+            raise ValueError(f"{self.place(self.first_text + getattr(error, 'number', 0))}: {error}") from None
+
+
+@contextlib.contextmanager
+def errors_in(place: str) -> Iterator[None]:
+    """Put a place before errors of other packages. Those of the system have a number, and stay."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (MemoryError, ImportError)) or type(error) is ValueError or getattr(error, "errno", None):
+            raise
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ValueError(f"{place}: {line:.200}") from None
+
+
+def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Rows]:
+    """Cut columns of Arrow, and tables and streams with one column, into slices."""
+    arrays = itertools.chain.from_iterable(map(arrays_of, columns))
+    return slices_of_arrays("texts", arrays, slice_bytes, errors)
+
+
+def arrays_of(column: Any) -> Iterator[Any]:
+    """Yield the arrays of a column, a table or a stream."""
+    pyarrow = package("pyarrow", "text in Arrow's memory")
+    require(slicing.is_arrow(column), "after a column of Arrow, texts has a {}", type(column).__name__)
+    if not hasattr(column, "__arrow_c_stream__"):
+        arrays: Any = [pyarrow.array(column)]
+    else:
+        try:
+            arrays = (batch.to_struct_array() for batch in pyarrow.RecordBatchReader.from_stream(column))
+        except pyarrow.ArrowInvalid:  # not a table
+            arrays = pyarrow.chunked_array(column).chunks
+    for rows in arrays:
+        if not pyarrow.types.is_struct(rows.type):
+            yield rows
+            continue
+        names = ", ".join(field.name for field in rows.type)
+        way = "select one of them, as in texts=table['text']"
+        require(len(rows.type) == 1, "texts must be one column, not {:.200}; {}", names or "none", way)
+        yield rows.flatten()[0]
+
+
+def slices_of_arrays(name: str, arrays: Iterable[Any], slice_bytes: int, errors: str, row: int = 0) -> Iterator[Rows]:
+    """Cut arrays into slices; `row` is the number of the first text."""
+    concat_arrays = package("pyarrow", "text in Arrow's memory").concat_arrays
+    place = functools.partial("{}[{}]".format, name)
+    for blocks in neighbors(checked_blocks(place, arrays, slice_bytes, errors, row), slice_bytes):
+        for texts in cut(blocks[0] if len(blocks) == 1 else concat_arrays(blocks), slice_bytes):
+            yield Rows(place, texts, row)
+            row += len(texts)
+
+
+def checked_blocks(place: Callable[[int], str], arrays: Iterable[Any], slice_bytes: int, errors: str,
+                   row: int) -> Iterator[Any]:
+    """Yield arrays as arrays of bytes without nulls; `row` is the number of the first text."""
+    for column in filter(len, arrays):
+        require(is_text(column.type), "{}: text must be a str, not {}", place(row), column.type)
+        with errors_in(place(row)):
+            for block in blocks_of(column, slice_bytes):
+                if block.null_count and errors != "replace":
+                    null = place(row + block.is_valid().index(False).as_py())
+                    raise ValueError(f"{null}: text must be a str, not null; {WAY} an empty one")
+                yield block.fill_null(b"") if block.null_count else block
+                row += len(block)
+
+
+def neighbors(blocks: Iterable[Any], slice_bytes: int) -> Iterator[list[Any]]:
+    """Collect arrays of one type that fit into a slice: a task for each text would take longer than its words."""
+    collected: list[Any] = []
+    n_bytes = n_texts = 0
+    for block in blocks:
+        n_bytes += block.nbytes
+        n_texts += len(block)
+        is_more = n_bytes > slice_bytes or n_texts > slicing.SLICE_TEXTS
+        if collected and (is_more or block.type != collected[0].type):
+            yield collected
+            collected = []
+            n_bytes, n_texts = block.nbytes, len(block)
+        collected.append(block)
+    if collected:
+        yield collected
+
+
+def is_text(kind: Any) -> bool:
+    """Tell if an Arrow type is one of strings or bytes."""
+    return str(kind.value_type if str(kind).startswith("dictionary<") else kind) in LAYOUTS
+
+
+def blocks_of(column: Any, slice_bytes: int) -> Iterator[Any]:
+    """Yield an array as arrays of bytes. What has another layout than in C is copied, some texts at a time."""
+    indices = getattr(column, "indices", None)  # of a dictionary
+    words = column if indices is None else column.dictionary
+    words = words.view(LAYOUTS[str(words.type)])
+    # C trusts the places of texts, which other programs may have made. It checks UTF-8 itself, so these are bytes.
+    words.validate(full=True)
+    if indices is not None:
+        words = words.cast("large_binary")
+        lengths = list(lengths_of(words))
+    elif str(words.type) in ("binary", "large_binary"):
+        yield words
+        return
+    for start in range(0, len(column), slicing.SLICE_TEXTS):
+        if indices is None:
+            part = words.slice(start, slicing.SLICE_TEXTS)
+            sizes = lengths_of(part)
+        else:
+            part = indices.slice(start, slicing.SLICE_TEXTS)
+            sizes = [0 if number is None else lengths[number] for number in part.to_pylist()]
+        ends = list(itertools.accumulate(sizes, initial=0))
+        row = 0
+        while row < len(part):
+            stop = bisect.bisect_left(ends, ends[row] + slice_bytes, row + 1, len(part))
+            rows = part.slice(row, stop - row)
+            yield rows.cast("large_binary") if indices is None else words.take(rows)
+            row = stop
+
+
+def lengths_of(block: Any) -> Iterable[int]:
+    """Return how many bytes each text of an array of bytes has. That of a null may be any."""
+    if str(block.type) == "null":
+        return [0] * len(block)
+    if str(block.type) == "binary_view":  # the first of the four numbers of a view
+        views = array("I")
+        views.frombytes(block.buffers()[1][16 * block.offset : 16 * (block.offset + len(block))])
+        return views[::4]
+    places = places_of(block)
+    return map(operator.sub, places[1:], places)
+
+
+def places_of(block: Any) -> array[int]:
+    """Return the places of the texts of an array of bytes, and the end of the last one."""
+    places = array("i" if str(block.type) == "binary" else "q")
+    first = block.offset * places.itemsize
+    # No memoryview: before Python 3.12.4, one in the traceback of an error crashes the garbage collector.
+    places.frombytes(block.buffers()[1][first : first + (len(block) + 1) * places.itemsize])
+    return places
+
+
+def cut(block: Any, slice_bytes: int) -> Iterator[Texts]:
+    """Cut an array of bytes into texts of about slice_bytes."""
+    data = block.buffers()[2] or b""
+    ends = places_of(block)
+    row = 0
+    while row < len(block):
+        start = ends[row]
+        stop = bisect.bisect_left(ends, start + slice_bytes, row + 1, min(row + slicing.SLICE_TEXTS, len(block)))
+        yield Texts(data[start : ends[stop]], array("Q", map((-start).__add__, ends[row + 1 : stop + 1])))
+        row = stop
+
+
+def open_arrow(path: str, column: str | None) -> Any:
+    """Open a file of Arrow (of Feather, too) or a stream, of which one column is read.
+
+    Raises ValueError without the column.
+    """
+    pyarrow, ipc = package("pyarrow", path), package("pyarrow.ipc", path)
+    with errors_in(path):
+        file = pyarrow.OSFile(path)  # not mapped into memory, where another program could change it
+        start = file.read(6)
+        is_stream = start[:4] == b"\xff\xff\xff\xff"
+        require(is_stream or start == b"ARROW1", "{}: not a file of Arrow, or a stream", path)
+        opened = ipc.open_stream if is_stream else ipc.open_file
+        file.seek(0)
+        schema = opened(file).schema
+        check_column(path, schema, column)
+        file.seek(0)
+        return opened(file, options=ipc.IpcReadOptions(included_fields=[schema.get_field_index(column)]))
+
+
+def arrays_of_arrow(path: str, column: str | None) -> Iterator[Any]:
+    """Yield the arrays of a column of a file of Arrow, or a stream."""
+    reader = open_arrow(path, column)
+    if hasattr(reader, "get_batch"):
+        reader = map(reader.get_batch, range(reader.num_record_batches))
+    for batch in reader:
+        yield batch.column(0)
+
+
+def open_parquet(path: str, column: str | None, metadata: Any = None, dictionaries: bool = False) -> Any:
+    """Open a Parquet file, of which blocks are read, not whole columns. Raises ValueError without the column."""
+    parquet = package("pyarrow.parquet", path)
+    with errors_in(path):
+        file = parquet.ParquetFile(path, metadata=metadata, pre_buffer=False, buffer_size=1 << 20,
+                                   page_checksum_verification=True, read_dictionary=[column] if dictionaries else None)
+        check_column(path, file.schema_arrow, column)
+        return file
+
+
+def check_column(path: str, schema: Any, column: str | None) -> None:
+    """Raise ValueError if a schema of Arrow has no such column of strings."""
+    kinds = {field.name: field.type for field in schema}
+    strings = [name for name, kind in kinds.items() if is_text(kind)]
+    require(column in strings, "{}: {}", path, no_strings(column, strings, str(kinds.get(column, ""))))
+
+
+def no_strings(column: str | None, strings: Iterable[str], kind: str = "") -> str:
+    """Say which columns have texts, if one is missing or has values of another kind."""
+    others = ", ".join(strings) or "none"
+    found = f"column {column!r:.60} has {kind:.60}, not strings; columns of strings"
+    text = found if kind else f"no column of strings {column!r:.60}; there are"
+    return f"{text}: {others:.200} (choose with column=, or --column)"
+
+
+def slices_of_parquet(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Rows]:
+    """Cut a Parquet file into slices: row groups, which workers read, and parts of large ones, which are read here."""
+    column = options.column
+    with open_parquet(path, column) as file:
+        leaf = [file.schema.column(number).path for number in range(len(file.schema))].index(column)
+        row = 0
+        for numbers, size, n_rows in groups_of(file.metadata, leaf, slice_bytes):
+            most = slicing.SLICE_TEXTS
+            is_large = size > GROUP_BYTES or n_rows > most
+            # A group of 8 MB has few rows of 1 KB or more: to look at its dictionary would take as long as to read it.
+            if len(numbers) == 1 and n_rows * size > REPEATED_BYTES and (is_large or size < n_rows << 10):
+                with errors_in(f"{path}[{row}] or later"):
+                    longest = longest_repeated(path, column, file.metadata, numbers)
+                most = min(most, max(1, BATCH_BYTES // longest))
+            if is_large or n_rows > most:
+                most = max(1, min(n_rows * slice_bytes // max(size, 1), most))
+                batches = file.iter_batches(most, numbers, [column], use_threads=False)
+                arrays = (batch.column(column) for batch in batches)
+                yield from slices_of_arrays(path, arrays, slice_bytes, options.errors, row)
+            elif n_rows:
+                read = functools.partial(read_groups, path, column, file.metadata, numbers, row)
+                yield Rows(functools.partial("{}[{}]".format, path), read, row)
+            row += n_rows
+
+
+def longest_repeated(path: str, column: str | None, metadata: Any, numbers: Sequence[int]) -> int:
+    """Return how many bytes the longest text in the dictionary of a row group has, at least 1. Rows may repeat it."""
+    with open_parquet(path, column, metadata, dictionaries=True) as file:
+        # With the first row comes its dictionary, which has the texts of the whole group.
+        texts = next(file.iter_batches(1, numbers, [column], use_threads=False)).column(column)
+        words = getattr(texts, "dictionary", texts)
+        return max(lengths_of(words.view(LAYOUTS[str(words.type)])), default=0) or 1
+
+
+def groups_of(metadata: Any, leaf: int, slice_bytes: int) -> Iterator[tuple[list[int], int, int]]:
+    """Yield the numbers of row groups that are read together, which fill a slice or are one, their bytes and rows."""
+    numbers: list[int] = []
+    size = n_rows = repeated = 0
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        group_size = group.column(leaf).total_uncompressed_size
+        most_repeated = group_size * group.num_rows  # if each row repeats one long text
+        is_more = size + group_size > slice_bytes or repeated + most_repeated > REPEATED_BYTES
+        if numbers and (is_more or n_rows + group.num_rows > slicing.SLICE_TEXTS):
+            yield numbers, size, n_rows
+            numbers = []
+            size = n_rows = repeated = 0
+        numbers.append(number)
+        size += group_size
+        n_rows += group.num_rows
+        repeated += most_repeated
+    if numbers:
+        yield numbers, size, n_rows
+
+
+def read_groups(path: str, column: Any, metadata: Any, numbers: Sequence[int], row: int, errors: str) -> Any:
+    """Return the texts of row groups."""
+    with errors_in(f"{path}[{row}] or later"), open_parquet(path, column, metadata) as file:
+        texts = file.read_row_groups(numbers, [column], use_threads=False).column(column)
+        array = texts.chunk(0) if texts.num_chunks == 1 else texts.combine_chunks()  # which copies even a single one
+    [rows] = slices_of_arrays(path, [array], sys.maxsize, errors, row)
+    return rows.texts

@@ -1,0 +1,218 @@
+"""Files that aren't plain text: their kinds, JSON Lines, and compressed files.
+
+Packages are imported when a file needs them: zstandard for .zst, pyarrow for Arrow and Parquet (in arrow.py).
+
+Gives: kind_of(), check_files(), slices_of_file().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import importlib
+import itertools
+import json
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from bpe_more import choices, outputs
+from bpe_more.corpus import arrow, inputs, slicing
+from bpe_more.corpus.arrow import Rows, Texts
+from bpe_more.errors import all_delayed, package, require
+
+
+def plain_json(line: bytes) -> Any:
+    """Parse JSON. json.loads(line) would also take half of a surrogate, and a byte-order mark."""
+    return json.loads(line.decode("utf-8"))
+
+
+fast_json: Callable[[bytes], Any] = plain_json
+with contextlib.suppress(ImportError), all_delayed():  # orjson crashes if a signal's handler raises here
+    fast_json = importlib.import_module("orjson").loads
+# scan_json(text, 0) returns (value, its end), and takes no space before the value
+scan_json: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+LINES_BYTES = 512 << 10  # how much JSON a worker parses at a time: what it makes of it stays in the processor's cache
+LINES_PARSED = 256  # how many lines json parses at a time: with all of a slice, it took 1.3 times as long
+ZST_BYTES = 2 << 10  # how much is unpacked at a time: 4 bytes may become 128 KB
+KINDS = (".parquet", ".arrow", ".feather", ".jsonl", ".ndjson", ".json")  # ends of the names of files with columns
+COLUMNAR = KINDS[:3]
+FORMATS = {".parquet": "Parquet", ".arrow": "Arrow", ".feather": "Arrow", ".gz": "gzip", ".zst": "zstd", "": ""}
+AS_TEXT = "column=None, or --as text, reads the file as plain text, with its braces"
+BOM = b"\xef\xbb\xbf"  # a byte-order mark
+
+
+def kind_of(path: str, options: choices.Options) -> tuple[str, str]:
+    """Return two endings of a path, or "" for each: one of KINDS, and that of a compressed file."""
+    kinds = "|".join(map(re.escape, KINDS))
+    match = re.fullmatch(rf"(?s).*?({kinds})?(\.gz|\.zst)?", path.lower())
+    kind, packing = match.groups("") if match and slicing.is_data(path, options) else ("", "")
+    return ("" if options.column is None and kind not in COLUMNAR else kind), packing
+
+
+def check_files(paths: Iterable[str], options: choices.Options) -> None:
+    """Raise an error for a missing package, or a file of columns without the right one, before any file is read."""
+    for path in paths:
+        kind, packing = kind_of(path, options)
+        if packing == ".zst":
+            package("zstandard", path)
+        if kind in COLUMNAR:
+            text = "{} is compressed: decompress it first, because {} files aren't read so"
+            require(not packing, text, path, kind)
+            inputs.check_file(path, FORMATS[kind])
+            opened = arrow.open_parquet if kind == ".parquet" else arrow.open_arrow
+            opened(path, options.column)
+
+
+def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[Any]:
+    """Cut a file into slices."""
+    kind, packing = kind_of(path, options)
+    with arrow.errors_in(path):
+        if kind == ".parquet":
+            yield from arrow.slices_of_parquet(path, slice_bytes, options)
+        elif kind in COLUMNAR:
+            columns = arrow.arrays_of_arrow(path, options.column)
+            yield from arrow.slices_of_arrays(path, columns, slice_bytes, options.errors)
+        elif kind:
+            slice_bytes = min(slice_bytes, LINES_BYTES)
+            yield from slices_of_lines(path, unpacked(path, packing, slice_bytes), slice_bytes, options.column)
+        else:
+            start = 0
+            blocks = checked_start(path, unpacked(path, packing, slicing.WINDOW_BYTES // 2))
+            for data in slicing.cut_stream(blocks, options.pattern, options.special_tokens, slice_bytes, slice_bytes):
+                yield slicing.Slice(path, start, start + len(data), (data,))
+                start += len(data)
+
+
+def checked_start(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass the blocks of a file on, unless it begins like one that isn't read, such as an archive in a .gz file."""
+    for number, block in enumerate(blocks):
+        if number == 0:
+            inputs.check_start(path, block[: inputs.START_BYTES])
+        yield block
+
+
+def unpacked(path: str, packing: str, n_bytes: int) -> Iterator[bytes]:
+    """Yield the bytes of a file, unpacked. Zstandard may have any number of frames, and windows of any size."""
+    is_stdin = path in outputs.STDIN
+    with open(0 if is_stdin else path, "rb", closefd=not is_stdin) as file:
+        inputs.check_start(path, file.peek(inputs.START_BYTES), FORMATS[packing])
+        if packing != ".zst":
+            source: Any = gzip.GzipFile(fileobj=file) if packing else file
+            yield from iter(functools.partial(source.read, n_bytes), b"")
+            return
+        zstandard = package("zstandard", path)
+        frame = None
+        while rest := file.read(ZST_BYTES):
+            while rest:
+                frame = frame or zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
+                if block := frame.decompress(rest):
+                    yield block
+                rest = frame.unused_data
+                frame = None if frame.eof else frame
+        require(frame is None, "{}: the file ends too early", path)
+
+
+def slices_of_lines(path: str, blocks: Iterable[bytes], slice_bytes: int, column: str | None) -> Iterator[Rows]:
+    """Cut JSON Lines into slices of whole lines, which workers read."""
+    first = 1
+    collected: list[bytes] = []
+    n_bytes = 0
+    for block in itertools.chain(without_mark(path, blocks), [b""]):  # an empty one at the end
+        end = block.rfind(b"\n") + 1
+        collected.append(block[:end])
+        n_bytes += end
+        if n_bytes and (not block or (end and n_bytes >= slice_bytes)):
+            lines = b"".join(collected)
+            place = functools.partial(place_of_line, path, lines, first)
+            # first_text is the first line's number; place_of_line turns the n-th row after it into a line
+            yield Rows(place, functools.partial(read_lines, path, lines, first, column), first)
+            first += lines.count(b"\n")
+            collected = []
+            n_bytes = 0
+        collected.append(block[end:])
+        n_bytes += len(block) - end
+
+
+def without_mark(path: str, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Leave out a byte-order mark before JSON Lines. Raises ValueError for an array, which may be one long line."""
+    blocks = iter(blocks)
+    start = b""
+    while len(start) < len(BOM) and (block := next(blocks, b"")):
+        start += block
+    start = start.removeprefix(BOM)
+    text = "{}: a JSON array, not an object in each line; jq -c '.[]' converts it; {}"
+    require(not start.lstrip().startswith(b"["), text, path, AS_TEXT)
+    yield start
+    yield from blocks
+
+
+def place_of_line(path: str, lines: bytes, first: int, row: int) -> str:
+    """Return the place of a row for an error; blank lines are no rows."""
+    numbers = [number for number, line in enumerate(lines.split(b"\n"), first) if line.strip()]
+    return f"{path}, line {numbers[row - first]}"
+
+
+def read_lines(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
+    """Return the texts of lines of JSON."""
+    try:
+        texts = map(operator.itemgetter(column), rows_of_lines(lines))
+        return arrow.block_of(list(map(str.encode, texts)))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return read_each_line(path, lines, first, column, errors)
+
+
+def rows_of_lines(lines: bytes) -> Iterable[Any]:
+    """Parse lines of JSON, without a step of Python for each. It may refuse what text_of_line takes."""
+    if fast_json is not plain_json:
+        return map(fast_json, filter(None, lines.split(b"\n")))
+    stripped = list(filter(None, map(bytes.strip, lines.split(b"\n"), itertools.repeat(b" \t\r"))))
+    parts = (stripped[start : start + LINES_PARSED] for start in range(0, len(stripped), LINES_PARSED))
+    return itertools.chain.from_iterable(map(rows_of_some, parts))
+
+
+def rows_of_some(lines: Iterable[bytes]) -> list[Any]:
+    """Parse some lines of JSON, without space around them, by the scanner of json."""
+    texts = list(map(bytes.decode, lines))
+    # For "", and for a letter, scan_json raises StopIteration, which ends map(): then there are fewer rows than lines.
+    rows = list(map(scan_json, texts, itertools.repeat(0)))
+    require([end for _, end in rows] == list(map(len, texts)), "not a value in each line")
+    return [row for row, _ in rows]
+
+
+def read_each_line(path: str, lines: bytes, first: int, column: Any, errors: str) -> Texts:
+    """Return the texts of lines of JSON; errors have the file and the line."""
+    texts = []
+    for number, line in enumerate(lines.split(b"\n"), first):
+        if line and not line.isspace():
+            try:
+                texts.append(text_of_line(line, column, errors))
+            except UnicodeError as error:
+                raise ValueError(f"{path}, line {number}: {error}; {arrow.WAY} U+FFFD") from None
+            except (json.JSONDecodeError, RecursionError) as error:
+                text = f"not JSON: {getattr(error, 'msg', error)} in column {getattr(error, 'colno', 1)}"
+                if isinstance(error, ValueError) and line.rstrip().endswith((b"{", b"[", b",", b":")):
+                    text = "an object in several lines; jq -c . writes each object in one line"
+                raise ValueError(f"{path}, line {number}: {text}; {AS_TEXT}") from None
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from None
+    return arrow.block_of(texts)
+
+
+def text_of_line(line: bytes, column: Any, errors: str) -> bytes:
+    """Return the text of a line of JSON."""
+    try:
+        row = fast_json(line)
+    except (ValueError, RecursionError):  # orjson refuses halves of surrogates, and doesn't say where UTF-8 is invalid
+        row = json.loads(line.decode("utf-8", errors))
+    require(isinstance(row, dict), "not an object with the key {!r}, but {!r:.60}", column, row)
+    text = row.get(column)
+    if text is None and (errors == "replace" or column in row):
+        require(errors == "replace", "text must be a str, not null; {} an empty one", arrow.WAY)
+        return b""
+    if not isinstance(text, str):
+        strings = [name for name, value in row.items() if isinstance(value, str)]
+        raise ValueError(arrow.no_strings(column, strings, type(text).__name__ if column in row else ""))
+    return slicing.to_utf8(text, errors)

@@ -1,0 +1,119 @@
+"""Inputs that can't be read as they are: what they are, and the way out.
+
+Files are known by the ends of their names, and by their first bytes; objects by their types.
+
+Gives: check_path(), check_start(), check_plain(), check_file(), check_texts(): each refuses some inputs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from bpe_more import outputs
+from bpe_more.corpus import slicing
+from bpe_more.errors import require
+
+WAYS = {
+    "gzip": "save it under a name that ends in .gz, or decompress it: gzip -dc FILE | bpe-py - ...",
+    "zstd": "save it under a name that ends in .zst, or decompress it: zstd -dc FILE | bpe-py - ...",
+    "Parquet": "save it under a name that ends in .parquet",
+    "Arrow": "save it under a name that ends in .arrow",
+    "xz": "decompress it: xz -dc FILE | bpe-py - ...",
+    "bzip2": "decompress it: bzip2 -dc FILE | bpe-py - ...",
+    "a zip archive": "extract it, and name its files",
+    "a tar archive": "extract it (tar -xf), and name its files",
+    "a pointer of Git LFS": "get the file itself: git lfs pull",
+    "JSON Lines": "read it with bpe-py - ... --as jsonl (in Python, the path '-.jsonl'), or as plain text: --as text",
+}
+ENDINGS = {
+    **dict.fromkeys((".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.xz", ".tar.bz2"), "a tar archive"),
+    ".zip": "a zip archive",
+    ".parq": "Parquet",
+    ".zstd": "zstd",
+    ".xz": "xz",
+    ".bz2": "bzip2",
+}
+START_BYTES = 1 << 10
+STARTS = [  # at which byte, what is there, and in which format
+    (0, b"\x1f\x8b", "gzip"),
+    (0, b"\x28\xb5\x2f\xfd", "zstd"),
+    (0, b"PAR1\x15", "Parquet"),  # a word may begin with PAR1
+    (0, b"ARROW1\0\0", "Arrow"),
+    (0, b"\xff\xff\xff\xff", "Arrow"),  # a stream
+    (0, b"\xfd7zXZ\0", "xz"),
+    (4, b"1AY&SY", "bzip2"),
+    (0, b"PK\x03\x04", "a zip archive"),
+    (257, b"ustar", "a tar archive"),
+    (0, b"version https://git-lfs.github.com/spec/", "a pointer of Git LFS"),
+]
+SAVED = {  # a file in a folder of datasets, and the files with the rows
+    "dataset_info.json": "data-*.arrow",
+    "dataset_dict.json": os.path.join("*", "data-*.arrow"),
+}
+ARROW = 'select_columns("text").with_format("arrow").iter(1000)'
+COLUMNS = {  # the call that gives a column, for objects that aren't one
+    "polars.LazyFrame": 'texts.select("text").collect()',
+    "pyarrow.Dataset": 'texts.to_batches(columns=["text"])',
+    "pyarrow.ParquetFile": 'texts.iter_batches(500, columns=["text"])',
+    "pyarrow.ParquetDataset": 'texts.read(columns=["text"])',
+    "datasets.Dataset": f"texts.{ARROW}",
+    "datasets.IterableDataset": f"texts.{ARROW}",
+    "pandas.DataFrame": 'texts["text"]',  # before pandas 2.2: later ones are Arrow's, too
+    "dask.DataFrame": 'texts["text"]',
+}
+
+
+def error(path: str, what: str) -> ValueError:
+    """Return the error for an input in a format that can't be read there."""
+    way = WAYS[what]
+    if re.search(r"\.(jsonl|ndjson|json)\b", path.lower()):
+        way = way.replace("| bpe-py - ...", "| bpe-py - ... --as jsonl")
+    return ValueError(f"{'standard input' if path in outputs.STDIN else path} is {what}; {way}")
+
+
+def check_path(path: str) -> None:
+    """Refuse the path of a file whose name says that it can't be read, a folder of datasets, and a URL."""
+    name = path.lower()
+    for ending, what in ENDINGS.items():
+        if name.endswith(ending):
+            raise error(path, what)
+    if os.path.isdir(path):
+        for saved, files in SAVED.items():
+            text = "{} is a folder from save_to_disk; name its files ({})"
+            require(not os.path.exists(os.path.join(path, saved)), text, path, os.path.join(path, files))
+    if "://" in path and not os.path.exists(path):
+        raise ValueError(f"{path} is a URL, which is read with --cluster, or by bpe_more.cluster")
+
+
+def check_start(path: str, start: bytes, expected: str = "") -> None:
+    """Refuse an input whose first bytes are those of a format that isn't read there."""
+    for place, magic, what in STARTS:
+        if start.startswith(magic, place) and what != expected:
+            raise error(path, what)
+
+
+def check_plain(path: str, start: bytes) -> None:
+    """Refuse JSON Lines, too: an object that ends in the first line, or a line that doesn't end."""
+    check_start(path, start)
+    if re.match(rb'(\xef\xbb\xbf)?\s*\{[ \t]*"[^\n]*(\}\s*\n|\Z)', start):
+        raise error(path, "JSON Lines")
+
+
+def check_file(path: str, expected: str) -> None:
+    """Refuse a file whose first bytes are those of another format."""
+    with open(path, "rb") as file:
+        check_start(path, file.read(START_BYTES), expected)
+
+
+def check_texts(texts: Any) -> None:
+    """Refuse an object that has columns, but isn't one; name the call that gives a column."""
+    names = [f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(texts).__mro__]
+    formatted = "datasets.Dataset" in names and texts.format["type"]  # its rows may be Arrow's
+    call = next(filter(None, map(COLUMNS.get, names)), None)
+    if {"datasets.DatasetDict", "datasets.IterableDatasetDict"} & set(names):
+        keys = ", ".join(map(repr, texts))
+        call = f"one of its parts ({keys:.200}), as in texts[{next(iter(texts), None)!r}].{ARROW}"
+    if call and not formatted and not slicing.is_arrow(texts):
+        raise TypeError(f"texts must be a column of strings, not a {type(texts).__name__}; pass {call}")

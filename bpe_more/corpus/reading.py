@@ -1,0 +1,335 @@
+"""The files or texts of a call, read and worked on by all cores; Ctrl-C ends it at any time.
+
+What a slice is, and where text is cut, is in slicing.py. Workers read their parts of files themselves, and small files
+share a slice.
+
+Gives: Corpus, with run() for any work on text, and count(); check_column().
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import functools
+import importlib.util
+import itertools
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import bpe
+from bpe_more import choices, outputs, workers
+from bpe_more.corpus import counting, inputs, progress, slicing
+from bpe_more.corpus.counting import WordTable
+from bpe_more.errors import all_delayed, plural, require, warn
+from bpe_more.outputs import file_in_errors
+from bpe_more.patterns.steps import Normalizer, after_form
+
+T = TypeVar("T")
+
+
+SLICE_BYTES_IN_C = 2 << 20  # how much text a thread counts or encodes at a time
+BATCH_BYTES = 256 << 10  # the same for encode_batch, whose texts are already in memory
+SLICE_FILES = 256  # how many small files a slice has at most
+# workers.MOST_WORKERS is the most, also for threads and on all systems (but in a container with a quota of more cores,
+# count() may start more threads).
+
+
+class SmallFiles(tuple[slicing.Slice, ...]):
+    """A slice of small files, each a text, which a worker reads."""
+
+
+class Border:
+    """The beginning or the end of a file, as a slice without text: encode_corpus writes `begin` or `end`."""
+
+    def __init__(self, is_end: bool) -> None:
+        self.is_end = is_end
+
+    def run(self, work: Callable[[Sequence[bytes]], T], errors: str) -> tuple[int, T]:
+        """Return how many bytes the texts have, and work(texts): there are none."""
+        return 0, work(())
+
+
+class Corpus:
+    """The files or texts of a call. In a slice of a file, texts are empty until a worker reads them.
+
+    Raises ValueError or OSError if they can't be read.
+    """
+
+    def __init__(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options, begin: str | None = None,
+                 end: str | None = None) -> None:
+        self.paths: list[str]
+        self.texts: Iterable[Any]
+        if paths is not None:
+            paths = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else list(paths)
+            for path in map(os.fsdecode, paths):
+                inputs.check_path(path)
+        elif not isinstance(texts, (list, tuple)):
+            inputs.check_texts(texts)
+        try:
+            self.take_input(paths, texts, options)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENAMETOOLONG):
+                error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
+                error.filename = f"{error.filename:.100}"
+            raise
+        # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
+        way = 'pass its dataset.with_format("arrow").iter(1000)'
+        require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
+        # a Series (take_input has put all else of Arrow into a list), whose strings may be in Arrow's memory
+        if texts is self.texts and slicing.is_arrow(texts):
+            dtype: Any = getattr(texts, "dtype", None)
+            storage = getattr(dtype, "storage", str(dtype))
+            if storage not in ("object", "python") and importlib.util.find_spec("pyarrow"):
+                self.texts = [texts]
+        if any(slicing.is_data(path, options) for path in self.paths):
+            with all_delayed():
+                from bpe_more.corpus import data  # only now: few calls need it
+            data.check_files(self.paths, options)
+        check_column(self.paths, options)
+        if options.engine == "c" and not choices.find_engine()[1]:  # else C only learns
+            lacks = choices.lacking_in_c(options.pattern)
+            require(not lacks, f"engine 'c' can't be used: C scans no pattern with {lacks}; engine 'auto' does")
+        # 0 for pipes, files in /proc, empty files, and files that have another size than their text
+        no_size = [path == "-" or slicing.is_data(path, options) for path in self.paths]
+        self.sizes = [0 if none else os.stat(path).st_size for path, none in zip(self.paths, no_size)]
+        self.n_bytes = sum(self.sizes) if all(self.sizes) else 0  # 0: unknown, as for texts
+        self.begin, self.end = begin, end  # the special tokens around each encoded document
+        self.bytes_read = 0
+        self.n_documents = 0  # how many have been encoded: files of text, rows and texts
+        self.counted: Sequence[str] = ()  # special tokens that encode_corpus counts in text
+        self.n_specials = 0
+        self.n_left_out = 0  # bytes without a token, which encode_corpus has left out
+
+    def take_input(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options) -> None:
+        """Check that paths or texts can be read, before any is."""
+        require((paths is None) != (texts is None), "pass either the path of a file or texts=..., and not both")
+        require(not isinstance(texts, (str, bytes)), "texts must be an iterable of strings, not one string")
+        self.paths = []
+        if paths is not None:
+            listed = [paths] if isinstance(paths, (str, bytes, os.PathLike)) else paths
+            self.paths = [os.fsdecode(path) for path in listed]
+            require(self.paths, "no file: the list of paths is empty")
+        for path in self.paths:
+            if path not in outputs.STDIN:
+                os.stat(path)  # a missing file is an error before the first one is read
+            files = os.path.join(path, "*.txt")
+            require(not os.path.isdir(path), "{} is a folder; name its files: glob.glob({!r})", path, files)
+        self.texts = () if texts is None else texts
+        if slicing.is_arrow(texts) and not hasattr(type(texts), "dtype"):  # a Series also yields strings
+            self.texts = [texts]
+        self.options = options
+        self.n_slices = 0  # how many have been read; 0 means that there was no text
+
+    def run(self, work: Callable[[Sequence[bytes]], T], in_threads: bool, label: str = "", slice_bytes: int = 0,
+            most_workers: int = workers.MOST_WORKERS) -> Generator[tuple[Any, T], None, None]:
+        """Yield (slice, work(its texts)) in order, from threads or processes."""
+
+        def describe(_: int) -> str:  # the number of slices says nothing: their sizes differ
+            share = f" ({self.bytes_read / self.n_bytes:.0%})" if self.n_bytes else ""
+            return f"{label}: {self.bytes_read / 1e6:,.0f} MB{share}"
+
+        task = functools.partial(run_task, work, self.options.errors)
+        slice_bytes = slice_bytes or (SLICE_BYTES_IN_C if in_threads else slicing.SLICE_BYTES)
+        most_workers = min(self.options.workers or most_workers, most_workers)
+        results = workers.run_tasks(task, self.slices(slice_bytes), in_threads, most_workers)
+        # After Ctrl-C, a notebook keeps the traceback, and with it all generators. The pool of workers
+        # would live on if they weren't closed, here and by those that call run().
+        with contextlib.closing(results):
+            marked: list[str] = []
+            for part, (n_bytes, result, more) in progress.with_progress(results, self.options.progress, describe):
+                self.bytes_read += n_bytes
+                self.n_slices += 1
+                marked += more
+                yield part, result
+        if marked:
+            others = f" (and that of {plural(len(marked) - 1, 'other file')})" if len(marked) > 1 else ""
+            text = f"{marked[0]}: the byte-order mark at byte 0{others} is text, and becomes a word or a part of one"
+            warn(f"{text}; to leave it out: tail -c +4, or texts= of a file opened with encoding='utf-8-sig'")
+
+    def slices(self, slice_bytes: int = slicing.SLICE_BYTES) -> Iterator[Any]:
+        """Cut files into slices of about slice_bytes; collect texts into such slices, small files into an eighth."""
+        yield from slices_of_texts(self.texts, slice_bytes, self.options.errors)
+        small = slice_bytes // 8  # a task takes time to be handed out, and a large one delays others
+        sizes = zip(self.paths, self.sizes)
+        for are_small, group in itertools.groupby(sizes, lambda pair: 0 < pair[1] < small):
+            if are_small:
+                yield from slices_of_small_files((path for path, _ in group), small)
+                continue
+            for path, size in group:
+                is_document = not self.has_rows(path)
+                if is_document and self.begin is not None:
+                    yield Border(False)
+                if slicing.is_data(path, self.options):
+                    from bpe_more.corpus import data
+
+                    yield from data.slices_of_file(path, slice_bytes, self.options)
+                else:
+                    slices_of = slices_of_file if size else slices_of_pipe
+                    with file_in_errors(path):
+                        yield from slices_of(path, slice_bytes, self.options)
+                if is_document and self.end is not None:
+                    yield Border(True)
+
+    def has_rows(self, path: str) -> bool:
+        """Tell if a file has rows, each of which is a document."""
+        if not slicing.is_data(path, self.options):
+            return False
+        from bpe_more.corpus import data
+
+        return bool(data.kind_of(path, self.options)[0])
+
+    def count(self) -> Any:  # in C, a table with the methods of a WordTable
+        """Count words in a table of the C engine, or in a WordTable if C can't be used."""
+        options = self.options
+        form, pattern = after_form(options.pattern)
+        counts = WordTable()  # what Python counts
+        engine = choices.scanning_engine(options._replace(pattern=pattern))
+        if engine:
+            table = engine.words(options.special_tokens, pattern)
+            # one thread for each 16 MB of text, or for each core if the size isn't known: each thread has its
+            # own table, and all tables are merged at the end
+            most_workers = self.n_bytes // (8 * SLICE_BYTES_IN_C) + 1 if self.n_bytes else workers.MOST_WORKERS
+            # one thread collects texts; the smaller their slices are, the sooner the others begin
+            slice_bytes = SLICE_BYTES_IN_C if self.paths else slicing.SLICE_BYTES // 2
+            normalizer = Normalizer(form, options.special_tokens) if form else None
+            scan = table.scan_all
+            if normalizer:
+                scan = functools.partial(counting.scan_normalized, table, normalizer, options)
+            results = self.run(scan, True, "counting words", slice_bytes, most_workers)
+        else:
+            results = self.run(functools.partial(counting.count_texts, options=options), False, "counting words")
+        with contextlib.closing(results):
+            for _, more in results:
+                counts.update(more or {})  # None from C, which has counted in its table
+        if engine and counts:
+            table.add(counts.items())
+        return table if engine else counts
+
+
+def check_column(paths: Iterable[str], options: choices.Options, is_given: bool = False) -> None:
+    """Raise an error for a column that would be ignored, because no file has columns. The default may be."""
+    if is_given or options.column not in (None, choices.Options().column):
+        with all_delayed():
+            from bpe_more.corpus import data
+        has_columns = any(data.kind_of(path, options)[0] for path in paths)
+        text = "no input has a column {!r:.60}: names must end in {}; standard input is read with --as jsonl"
+        require(has_columns, text, options.column, ", ".join(data.KINDS))
+
+
+def slices_of_arrow(columns: Iterable[Any], slice_bytes: int, errors: str) -> Iterator[Any]:
+    """Cut columns of Arrow into slices."""
+    with all_delayed():
+        from bpe_more.corpus import arrow
+    return arrow.slices_of_arrow(columns, slice_bytes, errors)
+
+
+def slices_of_file(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
+    """Cut a file into slices, which workers read."""
+    size = os.stat(path).st_size
+    start = 0
+    window_start = slice_bytes
+    with file_in_errors(path), open(path, "rb") as file:
+        while window_start + slicing.WINDOW_BYTES < size:
+            file.seek(window_start)
+            if cut := slicing.last_cut(file.read(slicing.WINDOW_BYTES), options.pattern, options.special_tokens):
+                yield slicing.Slice(path, start, window_start + cut)
+                start = window_start + cut
+                window_start = start + slice_bytes
+            else:
+                window_start += slicing.WINDOW_BYTES // 2  # windows overlap, because last_cut avoids their ends
+    yield slicing.Slice(path, start, size)
+
+
+def slices_of_pipe(path: str, slice_bytes: int, options: choices.Options) -> Iterator[slicing.Slice]:
+    """Cut standard input, or another file without a size, into slices, which are read here."""
+    for part in slicing.slices_of_stream(path, slice_bytes, options):
+        if part.start_byte == 0:
+            check = inputs.check_start if options.column is None else inputs.check_plain
+            check(path, part.texts[0][: inputs.START_BYTES])
+        yield part
+
+
+def slices_of_small_files(paths: Iterable[str], slice_bytes: int) -> Iterator[SmallFiles]:
+    """Collect small files into slices."""
+    files: list[slicing.Slice] = []
+    n_bytes = 0
+    for path in paths:
+        files.append(slicing.Slice(path, 0, os.stat(path).st_size))
+        n_bytes += files[-1].end_byte
+        if n_bytes >= slice_bytes or len(files) == SLICE_FILES:
+            yield SmallFiles(files)
+            files = []
+            n_bytes = 0
+    if files:
+        yield SmallFiles(files)
+
+
+def run_task(work: Callable[[Sequence[bytes]], T], errors: str, part: Any) -> tuple[int, T, list[str]]:
+    """Read the texts of a slice, if it has none; return how many bytes they have, and work(texts).
+
+    The third result has the names of files that begin with a byte-order mark. Errors get the file and the place.
+    """
+    if hasattr(part, "run"):  # a slice of data.py
+        return *part.run(work, errors), []
+    if isinstance(part, SmallFiles):
+        n_bytes = sum(file.end_byte for file in part)
+        try:
+            texts = tuple(map(read_part, part))
+            marked = [file.name for file, text in zip(part, texts) if text.startswith(codecs.BOM_UTF8)]
+            return n_bytes, slicing.apply_to_texts(work, errors, slicing.Slice("", 0, n_bytes, texts)), marked
+        except (OSError, ValueError):
+            for file in part:
+                run_task(work, errors, file)  # the first one with an error raises it, with its place
+            raise
+    texts = part.texts or (read_part(part),)
+    is_start = part.first_text is None and part.start_byte == 0
+    marked = [part.name] if is_start and texts[0].startswith(codecs.BOM_UTF8) else []
+    return part.end_byte - part.start_byte, slicing.apply_to_texts(work, errors, part._replace(texts=texts)), marked
+
+
+def read_part(part: slicing.Slice) -> bytes:
+    """Read the bytes of a slice of a file."""
+    n_bytes = part.end_byte - part.start_byte
+    with file_in_errors(part.name), open(part.name, "rb") as file:
+        file.seek(part.start_byte)
+        data = file.read(n_bytes)
+    place = f"{part.name}, bytes {part.start_byte} to {part.end_byte}"
+    require(len(data) == n_bytes, "{}: the file has fewer bytes now", place)
+    if part.start_byte == 0:
+        inputs.check_start(part.name, data[: inputs.START_BYTES])
+    return data
+
+
+
+
+def slices_of_texts(texts: Iterable[str], slice_bytes: int, errors: str) -> Iterator[slicing.Slice]:
+    """Collect texts into slices."""
+    encode: Callable[[str], bytes] = str.encode  # faster than a call of to_utf8
+    if errors == "replace":
+        encode = functools.partial(slicing.to_utf8, errors=errors)
+    collected: list[bytes] = []
+    n_bytes = 0
+    if isinstance(texts, Mapping):
+        keys = ", ".join(map(repr, texts))
+        raise TypeError(f"texts must be an iterable of strings, not a {type(texts).__name__} with the keys {keys:.200}")
+    texts = iter(texts)
+    for number, text in enumerate(texts):
+        try:
+            utf8 = encode(text)
+        except UnicodeEncodeError as error:
+            raise ValueError(f"texts[{number}]: {error}; errors='replace' makes it U+FFFD") from None
+        except TypeError:
+            if number == 0 and slicing.is_arrow(text):
+                yield from slices_of_arrow(itertools.chain([text], texts), slice_bytes, errors)
+                return
+            raise ValueError(f"texts[{number}]: text must be a str, not {type(text).__name__}") from None
+        collected.append(utf8)
+        n_bytes += len(utf8)
+        if n_bytes >= slice_bytes or len(collected) == slicing.SLICE_TEXTS:
+            yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))
+            collected = []
+            n_bytes = 0
+    if collected:
+        yield slicing.Slice("", 0, n_bytes, tuple(collected), number + 1 - len(collected))

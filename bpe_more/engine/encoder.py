@@ -1,0 +1,252 @@
+"""The vocabulary of a tokenizer in C, which any number of threads can share.
+
+Gives: Encoder, which Engine.encoder() creates; the encoders in Python have the same methods.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import mmap
+import types
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import build_ffi
+from bpe_more import workers
+
+NO_ID = 2**32 - 1  # of a byte without a token
+BYTES_TO_KNOW = 2  # bytes of text for each token, after which an encoder finds the words that are tokens
+LONG_TEXT = 1 << 20  # characters of a text from which on encode() uses all cores
+PART_OF_TEXT, WINDOW_OF_TEXT = 512 << 10, 4 << 10  # of its parts, and of text in which a place to cut is looked for
+MOST_SPECIALS = 1000  # which are looked for at each place; with more of them, a long text is one part
+
+
+def new_block(n_bytes: int) -> Any:
+    """Return a buffer, on Linux in huge pages: small ones take 1 to 3 us each when they are first used."""
+    if hasattr(mmap, "MADV_HUGEPAGE") and n_bytes:
+        with contextlib.suppress(OSError):  # no memory, or a kernel without huge pages
+            block = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            block.madvise(mmap.MADV_HUGEPAGE)
+            return block
+    return bytearray(n_bytes)
+
+
+class Encoder:
+    """The vocabulary of a tokenizer in the C engine, which any number of threads can share."""
+
+    in_c = True
+    most_threads = workers.MOST_WORKERS
+
+    def __init__(self, engine: Any, tokenizer: Any) -> None:
+        self.engine = engine
+        self.blocks: list[Any] = []  # for list_of(): fresh memory is slower
+        self.calls: list[Any] = []  # a cache and buffers for each call that has run at the same time as others
+        self.free: list[Any] = []  # which no call is using
+        self.pattern_name, self.special_tokens = tokenizer.pattern, tuple(tokenizer.special_ids)
+        self.pattern, _ = engine.pattern(tokenizer.pattern)  # which the rules need; the handle needs the rules
+        specials = engine.special_arguments(tokenizer.special_ids)
+        self.rules = engine.create("rules", *specials, self.pattern, build_ffi.new_seed())
+        self.to_know: list[Any] = []  # words, as bpe_encoder_know takes them, until it is called
+        self.knows = False
+        self.handle = self.new_handle(tokenizer)
+
+        # lists are made of these int objects, because new ones take longer than encoding does
+        n = max(tokenizer.vocab, default=0) + 1
+        self.numbers = list(range(n if n <= 2**20 else 0))  # more would take too much memory
+        self.addresses = engine.ffi.new("uintptr_t[]", list(map(id, self.numbers)))
+        # Its cache is one that encode_short may use, and NULL while a call uses it.
+        bytes_left = BYTES_TO_KNOW * len(tokenizer.vocab) if self.to_know else 0
+        self.for_lists = engine.ffi.new("bpe_for_lists *", (engine.ffi.NULL, self.addresses, bytes_left))
+        functions: list[Any] = []  # to which C adds three, by the address of the list
+        engine.check(engine.lib.bpe_list_functions(self.for_lists, id(functions)))
+        if not self.numbers:
+            functions[:2] = [lambda data: None, self.new_numbers]
+        self.encode_short, self.lists_of, self.pause_collector = functions
+
+    def new_handle(self, tokenizer: Any) -> Any:
+        """Create the encoder in C, where the bytes are the tokens 0 to 255; others come after them."""
+        engine, merge_ids = self.engine, tokenizer.merge_ids
+        whole, specials = getattr(tokenizer, "whole_words", {}), tokenizer.special_ids.values()
+        of_bytes = [tokenizer.ids.get(bytes([byte]), NO_ID) for byte in range(256)]
+        longer = set(tokenizer.ids.values()).difference(of_bytes)
+        words = sorted(longer.intersection(whole.values()) if whole else longer.difference(specials))
+        others = sorted(longer.difference(words))  # which merges may use, too
+        token_of = tokenizer.vocab.__getitem__
+        tokens = engine.words_with_ids(list(map(token_of, words + others)), words + others)
+        ids = array("I", of_bytes + words + others)
+
+        merges = array("I", getattr(merge_ids, "numbers", itertools.chain.from_iterable(merge_ids)))
+        n = max(tokenizer.vocab, default=-1) + 1
+        has_gaps = n > 4 * len(ids)
+        numbers: Any = {} if has_gaps else array("I", bytes(4 * n))
+        for number, token_id in enumerate(ids):
+            if token_id != NO_ID:
+                numbers[token_id] = number
+        if has_gaps:
+            merges = array("I", map(numbers.__getitem__, merges))
+        else:
+            engine.lib.bpe_replace_ids(engine.in_memory(merges), len(merges), engine.in_memory(numbers))
+
+        special_ids = engine.ffi.new("uint32_t[]", list(specials))
+        vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], engine.in_memory(merges), len(merges) // 3
+        handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
+        if whole:
+            engine.check(engine.lib.bpe_encoder_know(handle, *tokens[:3], len(words), True))
+        else:
+            self.to_know.append((*tokens, len(words)))
+        return handle
+
+    def know_words(self) -> None:
+        """Find the words that are tokens, once; that takes longer than to encode a page of text."""
+        with contextlib.suppress(IndexError):  # another thread is doing it
+            *tokens, n = self.to_know.pop()
+            self.for_lists.bytes_left = 0
+            self.engine.check(self.engine.lib.bpe_encoder_know(self.handle, *tokens[:3], n, False))
+            self.knows = True
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text, the parts of a long one in threads. Raises ValueError for a byte without a token."""
+        if len(text) >= LONG_TEXT:
+            with contextlib.suppress(ValueError):  # raised below, with its place in the text
+                return self.encode_parts(text)
+        data = text.encode("utf-8")
+        ids: list[int] | None = self.encode_short(data)
+        return self.encode_texts([data])[0] if ids is None else ids
+
+    def encode_parts(self, text: str) -> list[int]:
+        """Encode a long text in parts, in threads."""
+
+        def encode_part(part: tuple[int, int]) -> bytes:
+            start, end = part
+            ids, _ = self.encode_texts([text[start:end].encode("utf-8")], "u4")
+            return ids  # type: ignore[no-any-return]
+
+        results: Any = workers.run_tasks(encode_part, self.parts_of(text), True, workers.MOST_WORKERS)
+        with contextlib.closing(results):
+            return self.list_of(((end, ids) for (_, end), ids in results), len(text))
+
+    def parts_of(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield (start, end) of the parts of a long text, cut where no word changes."""
+        start, place, step = 0, PART_OF_TEXT, PART_OF_TEXT
+        while place + WINDOW_OF_TEXT < len(text) and len(self.special_tokens) <= MOST_SPECIALS:
+            window = text[place : place + WINDOW_OF_TEXT]
+            if cut := self.engine.last_cut(window, self.pattern_name, self.special_tokens):
+                yield start, place + cut
+                start, place = place + cut, place + cut + PART_OF_TEXT
+            else:
+                place += step
+                step *= 2  # there may be no place at all
+        yield start, len(text)
+
+    def encode_batch(self, slices: Iterator[Any], n_threads: int) -> list[list[int]]:
+        """Encode the texts of slices; return a list of ids for each text."""
+        pause = self.pause_collector()  # until it is freed
+        try:
+            results = workers.in_threads(lambda part: part.apply(self.encode_texts), slices, n_threads)
+            with contextlib.closing(results):
+                return list(itertools.chain.from_iterable(results))
+        finally:
+            del pause
+
+    def encode_slices(self, slices: Iterator[Any], typecode: str, n_threads: int) -> Iterator[bytes]:
+        """Yield the bytes of an array of ids for each slice."""
+        encode = functools.partial(self.encode_texts, kind={"H": "u2", "I": "u4"}[typecode])
+        return workers.in_threads(lambda part: part.apply(encode)[0], slices, n_threads)
+
+    def encode_utf8(self, data: bytes) -> list[int]:
+        """Encode UTF-8. Raises UnicodeDecodeError, or ValueError for a byte without a token."""
+        ids: list[int] | None = self.encode_short(data)
+        return self.encode_texts([data])[0] if ids is None else ids
+
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
+        """Encode texts as lists, or with a kind as one array: what encode_texts of models.Encoder returns."""
+        if len(texts) == 1 and not kind and (ids := self.encode_short(texts[0])) is not None:
+            return [ids]
+        ffi, lib = self.engine.ffi, self.engine.lib
+        data, ends = self.engine.joined(texts)
+        ends_in_c = ffi.from_buffer("uint64_t[]", ends)  # C makes them the ends of ids
+        if self.to_know and self.for_lists.bytes_left > len(data):
+            self.for_lists.bytes_left -= len(data)
+        elif self.to_know:
+            self.know_words()
+        try:
+            call = self.free.pop()
+        except IndexError:
+            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=(), knows=False)
+            # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder.
+            # Ctrl-C just after pop() leaves a cache that isn't free, and to which for_lists may still point;
+            # so does an append() in `finally` that runs out of memory. If nothing else kept that cache, the
+            # next short text would be looked up in freed memory.
+            self.calls.append(call)
+        try:
+            if self.knows and not call.knows:
+                lib.bpe_cache_know(call.cache)
+                call.knows = True
+            self.for_lists.cache = ffi.NULL  # another thread may encode a short text while this call uses the cache
+            # `room` ids of 32 bits, and after them `room` of 16 bits: 3/2 room numbers of 32 bits
+            room = len(call.ids) // 3 * 2
+            if not len(data) + 3 <= room <= 1 << 26:  # too small, or too large to be kept
+                room = max(len(data) + 4, 1000) // 2 * 2  # even
+                call.ids = self.engine.new("uint32_t[]", room // 2 * 3)  # fresh memory is slower
+            narrow, size = (ffi.cast("uint16_t *", call.ids + room), 2) if kind == "u2" else (ffi.NULL, 4)
+            n_left_out = ffi.NULL if left_out is None else ffi.new("uint64_t *")
+            status = lib.bpe_encode(call.cache, data, ends_in_c, len(ends), call.ids, narrow, n_left_out)
+            if status:
+                self.refuse(status, texts, ends[0])
+            if left_out is not None:
+                left_out.append(n_left_out[0])
+            if not kind:
+                return self.lists_of(*(int(ffi.cast("uintptr_t", block)) for block in (call.ids, ends_in_c)), len(ends))
+            n_ids = ends[-1] if texts else 0
+            return bytes(ffi.buffer(narrow or call.ids, n_ids * size)), ends
+        finally:
+            # in this order: as soon as a call is free, another thread may use its cache
+            self.for_lists.cache = call.cache
+            self.free.append(call)
+
+    def list_of(self, arrays: Iterable[tuple[int, bytes]], length: int) -> list[int]:
+        """Return one list of the ids in arrays, of 32 bits each, as encode_texts() returns them.
+
+        With each array comes the end of its part in a text of this length.
+        """
+        ffi, n_bytes = self.engine.ffi, 0
+        try:
+            block = self.blocks.pop()
+        except IndexError:  # no question before: another thread may take the last one in between
+            block = new_block(0)
+        for part_end, ids in arrays:
+            end = n_bytes + len(ids)
+            if end > len(block):
+                old, block = block, new_block(end * length // part_end * 9 // 8)  # the rest may need more
+                block[:n_bytes] = old[:n_bytes]
+            block[n_bytes:end] = ids
+            n_bytes = end
+        in_c = ffi.from_buffer(block), ffi.new("uint64_t *", n_bytes // 4)
+        lists: list[list[int]] = self.lists_of(*(int(ffi.cast("uintptr_t", each)) for each in in_c), 1)
+        if n_bytes <= 1 << 28:
+            self.blocks.append(block)
+        return lists[0]
+
+    def new_numbers(self, ids: int, ends: int, n: int) -> list[list[int]]:
+        """Do the same as lists_of(), with new numbers."""
+        ends_of = self.engine.ffi.cast("uint64_t *", ends)[0:n]
+        ids_of = self.engine.ffi.cast("uint32_t *", ids)
+        return [list(ids_of[start:end]) for start, end in itertools.pairwise([0, *ends_of])]
+
+    def refuse(self, status: int, texts: Sequence[bytes], at: int) -> None:
+        """Raise the error of the text that can't be encoded, with its number; `at` is the byte without a token."""
+        self.engine.check(status)
+        ends = list(itertools.accumulate(map(len, texts)))
+        number = sum(end <= at for end in ends)
+        data = texts[number]
+        data.decode("utf-8")  # may raise UnicodeDecodeError
+        at -= ends[number] - len(data)
+        start = len(data[:at].decode("utf-8", "ignore").encode("utf-8"))  # of its character
+        place = data[start : start + 160].decode("utf-8", "ignore")[:40]
+        way = "errors='replace' leaves it out"
+        error: Any = ValueError(f"the vocabulary has no token for the byte {data[at : at + 1]!r}, in {place!r}; {way}")
+        error.number = number
+        raise error

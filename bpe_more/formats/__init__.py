@@ -1,0 +1,10 @@
+"""Files of models: those of other programs are read, and save() writes ones that other programs read.
+
+saving          the files of a model, written
+huggingface     tokenizer.json, read
+supported       what such a file may have, and what is refused
+transformers    settings, roles and chat templates
+gpt2            vocab.json and merges.txt, and merges as ids
+tiktoken        ranks
+kinds           Tekken and minbpe; what a file is that can't be read
+"""

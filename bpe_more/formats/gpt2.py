@@ -1,0 +1,172 @@
+"""GPT-2's two files, vocab.json and merges.txt, and merges as ids.
+
+Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds and find_merges(), which C finds in tables of tokens;
+paused_collector(), while any model is read.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import gc
+import itertools
+import json
+import operator
+import re
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import bpe
+from bpe_more import choices
+from bpe_more.errors import require
+
+
+def read_vocab(data: bytes, specials: Sequence[str]) -> tuple[dict[str, int], dict[int, bytes]]:
+    """Return {name: id} and {id: token} of a vocab.json, in which special tokens have the names of text."""
+    names = dict(json.loads(data, object_pairs_hook=entries_once))
+    for special in specials:
+        name = special if special in names else bpe.to_printable(special.encode("utf-8"))
+        if name in names:
+            names[special] = names.pop(name)
+    vocab = dict(zip(names.values(), tokens_at_once(names)))
+    require(len(vocab) == len(names), "two tokens have the same id")
+    vocab |= {names[special]: special.encode("utf-8") for special in specials if special in names}
+    return names, vocab
+
+
+def entries_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
+    entries = dict(pairs)
+    return entries if len(entries) == len(pairs) else without_duplicates(pairs)
+
+
+def merges_of_file(text: str, names: Mapping[str, int], vocab: Mapping[int, bytes]) -> Any:
+    """Return the merges of a merges.txt: as ids if C is here and nothing is wrong, else as tokens, or the error."""
+    lines = re.sub("^#version.*", "", text).split("\n")
+    merges = find_merges(names, list(filter(None, lines)))
+    lefts, rights, new = (merges.numbers[part::3] for part in range(3))
+    token_of, made = vocab.__getitem__, set(new)
+    joined = map(operator.add, map(token_of, lefts), map(token_of, rights))
+    if all(len(vocab[part]) == 1 for part in {*lefts, *rights} - made) and [*joined] == [*map(token_of, new)] and made:
+        return merges
+    tokens = {name: vocab[token_id] for name, token_id in names.items()}
+    return to_bytes({}, read_merges(text, names), tokens)[1]
+
+
+def tokens_at_once(names: Collection[str]) -> list[bytes]:
+    """Return the tokens with these names in printable characters, mostly all in one call."""
+    try:
+        data, _ = codecs.charmap_encode("".join(names), "strict", bpe.BYTE_OF)
+    except UnicodeEncodeError:  # a name has other characters
+        return [bpe.to_token(name) for name in names]
+    ends = list(itertools.accumulate(map(len, names)))  # a character is a byte
+    return [data[start:end] for start, end in zip([0, *ends], ends)]
+
+
+def pairs_of(merges: Iterable[Any]) -> list[Any]:
+    """Return merges as pairs: older versions of other programs write a pair as "t h"."""
+    return [pair.partition(" ")[::2] if isinstance(pair, str) else pair for pair in merges]
+
+
+def find_merges(ids: Mapping[str, int], merges: Sequence[Any]) -> MergeIds:
+    """Return the ids of merges of printable tokens; none without C, or if Tokenizer has to say what is wrong."""
+    engine, _ = choices.find_engine()
+    if not engine or engine.only_learns:
+        return NO_MERGES
+    try:
+        types = set(map(type, merges))
+        if str not in types and set(map(len, merges)) == {2}:
+            merges, types = list(map(" ".join, merges)), {str}
+        is_clear = types == {str} and len(set(merges)) == len(merges)
+        return MergeIds(engine.find_merges(ids, merges)) if is_clear else NO_MERGES
+    except (UnicodeEncodeError, TypeError, OverflowError):
+        return NO_MERGES
+
+
+class MergeIds(Sequence[tuple[int, int, int]]):
+    """Merges as ids: left, right, new. A Tokenizer takes them instead of pairs of tokens if they are known.
+
+    They are in one array, since the garbage collector would look through tuples.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers) // 3
+
+    def __getitem__(self, rank: Any) -> Any:
+        return tuple(self.numbers[3 * rank : 3 * rank + 3])
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        numbers = iter(self.numbers)
+        return zip(numbers, numbers, numbers)
+
+
+NO_MERGES = MergeIds(array("I"))
+
+
+class WordsFirst(list[bpe.Pair]):
+    """Merges of a model in which a word that is a token stays whole: ignore_merges of Tokenizer."""
+
+    known: tuple[Mapping[int, bytes], list[bpe.Pair], MergeIds] = {}, [], NO_MERGES
+
+    def ids_for(self, vocab: Mapping[int, bytes]) -> MergeIds:
+        """Return the ids of these merges, which read_tiktoken() found; none if they or the vocabulary have changed."""
+        known_vocab, known_merges, merge_ids = self.known
+        return merge_ids if known_merges == self and known_vocab == vocab else NO_MERGES
+
+
+def without_duplicates(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the entries of an object of JSON. Raises ValueError if two have the same key."""
+    entries: dict[str, Any] = {}
+    for key, value in pairs:
+        require(key not in entries, "{!r:.60} is there twice, with {} and {}", key, entries.get(key), value)
+        entries[key] = value
+    return entries
+
+
+def to_bytes(ids: Mapping[str, int], pairs: Sequence[Sequence[str]], tokens: Mapping[str, bytes]) -> bpe.Model:
+    """Return (vocab, merges) for ids and merges of texts, which stand for these tokens."""
+    vocab = {token_id: tokens[text] for text, token_id in ids.items()}
+    require(len(vocab) == len(ids), "two tokens have the same id")
+    try:
+        return vocab, [(tokens[left], tokens[right]) for left, right in pairs]
+    except KeyError as error:
+        raise ValueError(f"a merge uses {error!s:.99}, which is not in the vocabulary") from None
+    except ValueError:
+        wrong = next((number, pair) for number, pair in enumerate(pairs) if len(pair) != 2)
+        raise ValueError("merge {} (from 0) must be two tokens, not {!r:.99}".format(*wrong)) from None
+
+
+def read_merges(text: str, vocab: Mapping[str, int] | None = None) -> list[list[str]]:
+    """Return the pairs of printable tokens in a merges.txt; vocab, if given, must have them."""
+    require(text.strip(), "the file is empty")
+    lines = re.sub("^#version.*", "", text).split("\n")  # ^ is only the beginning of the text
+    pairs = {number: line.split(" ") for number, line in enumerate(lines, 1) if line}
+    made = set(map("".join, pairs.values()))
+    for number, pair in pairs.items():
+        if len(pair) != 2:
+            raise ValueError(f"line {number} must be two tokens separated by one space: {' '.join(pair)!r}")
+        if vocab is None:
+            continue
+        for token in (*pair, "".join(pair)):
+            if token not in vocab:
+                raise ValueError(f"line {number}: {token!r} is not in vocab.json")
+            if token not in made and len(bpe.to_token(token)) > 1:
+                hint = "these are not merges of bytes (CLIP's have </w> at the end of words, others @@ inside)"
+                raise ValueError(f"line {number}: no merge makes {token!r}; {hint}")
+    return list(pairs.values())
+
+
+@contextlib.contextmanager
+def paused_collector() -> Iterator[None]:
+    """Pause the garbage collector, which would look through all tokens and merges again and again as they are made."""
+    was_on = gc.isenabled()
+    try:
+        gc.disable()
+        yield
+    finally:
+        if was_on:
+            gc.enable()

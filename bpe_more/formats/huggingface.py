@@ -1,0 +1,199 @@
+"""Reading a tokenizer.json of any byte-level BPE.
+
+Such a file may come from anywhere, so reading it takes time and memory in proportion to its size.
+
+Gives: read_tokenizer_json(), which returns the arguments of Tokenizer.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import regex
+
+import bpe
+from bpe_more.errors import require
+from bpe_more.formats import gpt2, kinds, saving, supported, tiktoken
+from bpe_more.formats.gpt2 import MergeIds
+from bpe_more.patterns import steps
+from bpe_more.patterns.steps import NORMAL_FORMS, ONLY_MATCHES, Pattern, check_pattern, differs_in_oniguruma, steps_of
+
+# The expressions in a file that begins like this are for regex, and not for Oniguruma: save() has written it, since no
+# other program ends lines like this.
+OUR_BEGINNING = b'{"version": "1.0",\n"truncation"'
+UNUSED = ["truncation", "padding", "post_processor"]  # save() writes them back; encode() ignores them
+
+
+def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of Tokenizer, and those with a name that only some models need.
+
+    Raises ValueError for what is not supported, KeyError for what is missing.
+    """
+    if data.startswith(b"minbpe v1"):
+        return kinds.read_minbpe(data.decode("utf-8")), {}
+    content, is_ours = json.loads(data), data.startswith(OUR_BEGINNING)
+    if "config" in content and "vocab" in content:
+        ranks, first_ids, expression = kinds.read_tekken(content)
+        by_id, splits = tiktoken.read_tiktoken(ranks)
+        by_id |= {token_id: text.encode("utf-8") for text, token_id in first_ids.items()}
+        return (by_id, splits, tuple(first_ids), expression), {}
+    model = content["model"]
+    # a file of T5 of before 2021 has no type
+    model_type = json.dumps(model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram"))
+    kind, added = kinds.kind_of(content), content.get("added_tokens") or []
+    require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
+    merges: Any = list(model.pop("merges", []))
+    vocab = model.pop("vocab", {})
+
+    if len({token["content"] for token in added}) < len(added):  # equal ones are one
+        added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
+    specials, reasons = tuple(token["content"] for token in added), []
+    unknown = [character for character in bpe.CHARACTERS if character not in vocab]
+    if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
+        text = f'model.unk_token = {json.dumps(unk_token):.60} is for bytes without a token ({len(unknown)}, such as '
+        text += f'{bpe.to_token(unknown[0])!r}): set it to null, so that encode() refuses them, or add them to "vocab"'
+        reasons.append(text)
+    if not unknown or not unk_token:
+        model.pop("fuse_unk", None)  # which is for these bytes
+    try:
+        specials = steps.check_special_tokens(specials)
+    except ValueError as error:  # such as "\n", of one byte; there may be more reasons
+        reasons.append(f"{error!s:.200}")
+    special_ids = saving.ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
+
+    pattern, entries, digits = read_steps(content, is_ours)
+    kept = tuple(token["content"] for token in added if not token.get("special"))
+    rest = {name: content[name] for name in UNUSED if content.get(name)}
+    for name, value in rest.items():  # save() could not write it, and other programs don't read it
+        written = bpe.to_json(value)
+        half = re.search("[\ud800-\udfff]", written)
+        require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
+    settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
+    settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in supported.FLAGS}
+
+    expected = saving.tokenizer_json({}, [], special_ids, pattern, settings)
+    entries["decoder"] = content.get("decoder") or expected["decoder"]  # a file without one has the same ids
+    entries["added_tokens"] = added  # each once
+    reasons += supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0])
+    reasons += supported.unsupported_templates(content)
+    deep = [name for name in rest if supported.is_deep(rest[name])]
+    reasons += [f"{name} is nested more than {supported.MOST_LEVELS} levels deep" for name in deep]
+    supported.check_supported(content, entries, expected, reasons, kind)
+
+    if digits:  # a merge across a border of numbers is never made
+        merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
+    # Other programs look for words in printable characters, so they never find other names.
+    other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
+    names = [name for name in vocab if name not in special_ids]
+    unclear = {}
+    if other_character("".join(names)):
+        unclear = {vocab[name]: name for name in names if other_character(name)}
+    in_merges = {name for pair in gpt2.pairs_of(merges) for name in (*pair, "".join(pair))} if unclear else set()
+    settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
+
+    found: Any = () if unclear else gpt2.find_merges(vocab, merges)
+    settings["shared"] = shared_tokens(vocab, found or gpt2.pairs_of(merges), specials, settings["ignore_merges"])
+    own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
+    for text in own_ids:
+        vocab.pop(text, None)
+    tokens = gpt2.tokens_at_once(vocab)
+    by_id = dict(zip(vocab.values(), tokens))
+    by_id |= zip(own_ids.values(), map(str.encode, own_ids))
+    require(len(by_id) == len(vocab) + len(own_ids), "two tokens have the same id")
+    if not found:
+        token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in own_ids}
+        found = tuple(gpt2.to_bytes({}, gpt2.pairs_of(merges), token_of)[1])
+    # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
+    return (by_id, found, specials, pattern), {name: value for name, value in settings.items() if value}
+
+
+def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str], ignore_merges: Any) -> dict[int, str]:
+    """Return {id: special token} of special tokens that other programs find in bytes, too, by their names."""
+    named = {vocab[text]: text for text in specials if text in vocab}
+    if not named:
+        return {}
+    other = {token_id for token_id, text in named.items() if bpe.to_token(text) != text.encode("utf-8")}
+    if isinstance(merges, MergeIds):  # filtered, since a set of all takes longer
+        found: set[Any] = set(filter(named.__contains__, merges.numbers[2::3]))
+        found |= set(filter(other.__contains__, merges.numbers)) if other else set()
+    else:
+        found = {vocab.get("".join(pair)) for pair in merges}
+        found |= other.intersection(vocab.get(name, -1) for pair in merges for name in pair)
+    words = (token_id for token_id, text in named.items() if saving.is_word_in_file(text, ignore_merges))
+    return {token_id: named[token_id] for token_id in found.union(words) if token_id in named}
+
+
+def read_steps(content: dict[str, Any], is_ours: bool) -> tuple[Pattern, dict[str, Any], str]:
+    """Return the pattern of a tokenizer.json; its normalizer and pre_tokenizer, spelled as by save(); and digits.
+
+    digits is "", or from digits_in_bytes().
+    """
+    normalizer = content.get("normalizer") or {}
+    while normalizer.get("type") == "Sequence":
+        several = [step for step, _ in itertools.groupby(normalizer["normalizers"])]  # NFC twice is NFC
+        if len(several) > 1:
+            break
+        normalizer = (several or [{}])[0]
+    pattern = [normalizer["type"]] if normalizer.get("type") in NORMAL_FORMS else []
+
+    pre_tokenizer = content.get("pre_tokenizer") or {}
+    listed, digits = pre_tokenizer.get("pretokenizers", [pre_tokenizer]), ""
+    if not content["model"].get("ignore_merges"):
+        listed, digits = digits_in_bytes(listed)
+    steps = []
+    for given in listed:
+        is_literal = bool(given.get("pattern", {}).get("String"))
+        for step in spelled_by_save(given):
+            if step.get("type") == "ByteLevel":
+                steps.append(step)
+                continue
+            expression = step.get("pattern", {}).get("Regex", "")
+            ours = (ONLY_MATCHES if step.get("invert") else "") + expression
+            if step == saving.split_step(ours) and (is_ours or is_literal or not differs_in_oniguruma(expression)):
+                pattern.append(check_pattern(ours))
+                steps.append(saving.split_step(pattern[-1]))  # any spelling of a named pattern compares equal
+            else:  # check_supported() reports it; a placeholder keeps the index of later steps
+                pattern.append("gpt2")
+                steps.append(step)
+    entries = {"normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+    return check_pattern(tuple(pattern)), entries, digits
+
+
+def digits_in_bytes(steps: list[Any]) -> tuple[list[Any], str]:
+    """Return the pre-tokenizers of Falcon with "ByteLevel" at the end, and without the "Digits" after it.
+
+    There, "Digits" splits words of the characters that stand for bytes, some of which are numbers: "ü" is "Ã¼". As no
+    merge may join what it splits, an expression for such pairs is returned, too. A Split at three digits
+    may come before "ByteLevel" as well, because ASCII digits stay what they are. Other steps stay as they are, with "".
+    """
+    types = [step.get("type") for step in steps]
+    place = types.index("ByteLevel") if "ByteLevel" in types else len(types)
+    splits = [step for step in steps[place + 1 :] if step == saving.split_step("[0-9][0-9][0-9]")]
+    later = [step for step in steps[place + 1 :] if step not in splits]
+    if [step.get("type") for step in later] != ["Digits"]:
+        return steps, ""
+    own_words = [saving.split_step("gpt2")] if steps[place].get("use_regex", True) else []
+    number, other = "[0-9²³¹¼½¾]", "[^0-9²³¹¼½¾]"
+    border = number if later[0].get("individual_digits") else f"{number}{other}|{other}{number}"
+    return [*steps[:place], *own_words, *splits, {**steps[place], "use_regex": False}], border
+
+
+def spelled_by_save(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a pre-tokenizer as save() writes it: all but ByteLevel is a Split, and its pattern an expression."""
+    kind = step.get("type")
+    literal = step.get("pattern", {}).get("String")
+    if kind == "ByteLevel" and step.get("use_regex", True):  # the default: it splits text, too
+        yield saving.split_step("gpt2")
+        yield {**step, "use_regex": False}
+    elif kind == "Digits":
+        yield saving.split_step(r"\p{N}" if step.get("individual_digits") else r"\p{N}+")
+    elif kind == "Punctuation" and step.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
+        yield saving.split_step(r"[\p{P}$+<=>^`|~]" + "+" * (step.get("behavior") == "Contiguous"))
+    elif literal:  # tokenizers makes an expression of it, too
+        yield {**step, "pattern": {"Regex": f"(?:{regex.escape(literal)})"}}
+    else:
+        yield step

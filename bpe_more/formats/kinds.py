@@ -1,0 +1,226 @@
+"""Models of Mistral (tekken.json) and minbpe, and what files of other kinds are.
+
+Gives: read_tekken(), read_minbpe(), model_path(); error_prefix(), which says what a file that can't be read seems to
+be.
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import bpe
+from bpe_more.errors import require
+from bpe_more.formats import transformers
+from bpe_more.patterns.steps import ONLY_MATCHES, differs_in_oniguruma
+
+# ------------------------------
+# Models that load
+# ------------------------------
+
+# The first special tokens of a tekken.json that doesn't list them
+TEKKEN = [
+    "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
+    "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]", "[SUFFIX]",
+    "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]",
+]  # fmt: skip
+
+
+def read_tekken(content: Mapping[str, Any]) -> tuple[list[tuple[bytes, int]], dict[str, int], str]:
+    """Return (ranks of tiktoken, {special token: id}, expression) of a tekken.json, whose special tokens come first."""
+    config, vocab = content["config"], content["vocab"]
+    n, expression = config["default_num_special_tokens"], config["pattern"]
+    require(n <= len(vocab), "config.default_num_special_tokens = {:,} is more than there are tokens", n)
+    unclear = differs_in_oniguruma(expression)
+    require(not unclear, "programs may read {!r} in config.pattern differently", unclear)
+    names = {number: f"<SPECIAL_{number}>" for number in range(n)}
+    given = content.get("special_tokens") or []
+    names |= {each["rank"]: each["token_str"] for each in given} if given else dict(enumerate(TEKKEN[:n]))
+    special_ids = {text: token_id for token_id, text in names.items()}
+    require(len(special_ids) == len(names) == n, "two special tokens have the same text, or ids beyond {:,}", n)
+    tokens = vocab[: config["default_vocab_size"] - n]  # the file has more, which no model uses
+    return [(binascii.a2b_base64(each["token_bytes"]), each["rank"] + n) for each in tokens], special_ids, expression
+
+
+def read_minbpe(text: str) -> tuple[Any, ...]:
+    """Return the arguments of Tokenizer for a .model of minbpe: a pattern, special tokens, and merges of ids."""
+    _, expression, n, *lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    unclear = re.search(r"\[[^]]*(\[|--|&&|~~|\|\|)", expression)  # in a set, which minbpe reads as version 0 of regex
+    require(not unclear, "regex reads the pattern in two ways: {!r:.99}", expression)
+    specials = dict(line.rsplit(" ", 1) for line in lines[: int(n)])
+    vocab = {byte: bytes([byte]) for byte in range(256)}
+    merges = []
+    for new_id, line in enumerate(lines[int(n) :], 256):
+        left, right = (vocab[int(part)] for part in line.split())
+        merges.append((left, right))
+        vocab[new_id] = left + right
+    vocab |= {int(token_id): special.encode("utf-8") for special, token_id in specials.items()}
+    # without a pattern, a text is one word; with one, text between its matches is dropped
+    return vocab, tuple(merges), tuple(specials), ONLY_MATCHES + (expression or r"[\s\S]+")
+
+
+# ------------------------------
+# Kinds that don't
+# ------------------------------
+
+def kind_of(content: Mapping[str, Any]) -> str:
+    """Return the beginning of an error for a tokenizer.json that isn't byte-level BPE: its kind; else ""."""
+    model_type = str(content["model"].get("type", "BPE"))
+    kinds = {"Unigram": "SentencePiece model", "WordPiece": "WordPiece model", "WordLevel": "model of whole words"}
+    kind = kinds.get(model_type, "")
+    steps = json.dumps([content.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")], ensure_ascii=False)
+    if model_type == "BPE" and "ByteLevel" not in steps:
+        is_sentencepiece = content["model"].get("byte_fallback") or "Metaspace" in steps or "▁" in steps
+        kind = "SentencePiece model" if is_sentencepiece else "BPE model of characters"
+    if suffix := content["model"].get("end_of_word_suffix"):
+        kind = f"model of words that end in {suffix!r:.20}, as CLIP's do"
+    return f"this is a {kind}, not byte-level BPE: " if kind else ""
+
+
+NAMES = "names = {i: token for token, i in json.load(open('vocab.json')).items()}"
+NPM = (  # the keys of an encoder are "explicit_n_vocab", "pat_str", "special_tokens" and "bpe_ranks"
+    "this is an encoder of the npm package tiktoken; to read it: e = json.load(open(path)); "
+    "ranks = {base64.b64decode(t): int(n) + i for _, n, *ts in map(str.split, e['bpe_ranks'].splitlines()) "
+    "for i, t in enumerate(ts)}; vocab, merges = read_tiktoken(ranks)"
+)
+SUFFIXES = "tokens end in </w>, like those of CLIP and subword-nmt: these are not merges of bytes"
+
+
+def kind_of_json(content: Mapping[str, Any]) -> str:
+    """Say what a file of JSON is that has no model; return "" if its entries don't tell."""
+    if isinstance(content.get("error"), str):
+        return f"this is a hub's error message, not a model: {content['error']!r:.150}; log in, and download again"
+    if isinstance(content.get("model_type"), str) or isinstance(content.get("architectures"), list):
+        return "these are the settings of a language model; load tokenizer.json, usually in the same folder"
+    roles = [name for name in ("bos_token", "eos_token", "unk_token", "tokenizer_class") if name in content]
+    if isinstance(content.get("added_tokens_decoder"), dict) or any(type(content[name]) is not int for name in roles):
+        return "these are the settings of a tokenizer; load tokenizer.json, usually in the same folder"
+    return NPM if isinstance(content.get("bpe_ranks"), str) else ""
+
+
+BEGINNINGS = {  # {the beginning of a file: what it is}
+    **{
+        beginning: f"this is compressed; decompress it first: {command} FILE"
+        for beginning, command in [(rb"\x1f\x8b", "gunzip"), (rb"\x28\xb5\x2f\xfd", "unzstd"), (rb"BZh", "bunzip2"),
+                                   (rb"\xfd7zXZ", "unxz"), (rb"PK\x03\x04", "unzip")]
+    },
+    rb"Access to model|Invalid username|(?:Entry|Repository) not found": (
+        "this is a hub's error message, not a model; log in, and download again"
+    ),
+    rb"(?:[^\t\n]+\t-?[0-9.e-]+\r?\n){2}": "this is the vocabulary of a SentencePiece model, not byte-level BPE",
+    rb"GGUF": "this is a GGUF file; docs/compatibility.md has the lines that read its vocabulary",
+    rb"\x80[\x02-\x05]": (
+        "this is a pickle, which can run code, so it is not read; for nanochat's tokenizer.pkl, if you trust it: "
+        'vocab, merges = read_tiktoken(pickle.load(open(path, "rb"))._mergeable_ranks)'
+    ),
+    # protobuf: field 1, a piece, and its length; in it field 1, its text, and the tag of its score
+    rb"(?s)\n[\x04-\x7f]\n.{1,99}?\x15": "this is a SentencePiece model, not byte-level BPE",
+    rb"(?:[^\n]*\n){0,999}?\[UNK\]\r?\n": "this is the vocabulary of a WordPiece model, not byte-level BPE",
+    rb'\{\s*"\(?[0-9]+, ?[0-9]+\)?"\s*:': (
+        f"these are pairs of ids, not of tokens; to convert them: {NAMES}; "
+        "pairs = [map(int, pair.strip('()').split(',')) for pair in json.load(open(path))]; "
+        "lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
+    ),
+    rb"[A-Za-z0-9+/]{2}== [A-Za-z0-9+/]{2}==\r?\n": (  # the first merge is of two bytes
+        "these are merges in base64; to convert them: lines = [' '.join(bpe.to_printable(base64.b64decode(part)) "
+        "for part in line.split()) for line in open(path)]"
+    ),
+}
+
+
+@contextlib.contextmanager
+def error_prefix(path: bpe.FilePath) -> Iterator[None]:
+    """Put a file's name before an error of at most 300 characters, and say what the file seems to be."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        text = str(error)
+        if type(error) is not ValueError:
+            hint = "vocab.json and merges.txt are for Tokenizer.from_files"
+            if os.fspath(path).endswith(("vocab.json", "merges.txt")):
+                hint = "tokenizer.json is for Tokenizer.load"
+            text = f"not a byte-level BPE model ({error!r:.99}); {hint}, .tiktoken files for read_tiktoken"
+        text = looks_like(path) or text
+        text = text if len(text) <= 300 else f"{text[:299]}…"
+        raise ValueError(f"{os.fspath(path)}: {text}") from None
+
+
+def looks_like(path: bpe.FilePath) -> str:
+    """Say what a file that can't be read seems to be, and what to do with it; "" if its beginning doesn't tell."""
+    with open(path, "rb") as file:
+        content = file.read()
+    start = content[:200].strip()
+    if not start:
+        return "the file is empty"
+    if start.startswith(b"version https://git-lfs"):
+        return "this is a Git LFS pointer, not the file itself, which `git lfs pull` gets"
+    for beginning, what in BEGINNINGS.items():
+        if re.match(beginning, content):
+            return what
+    if re.match(rb"<[!?A-Za-z]", start):
+        return "this looks like a web page, not a model"
+    if found := kind_of_json(transformers.dict_in_file(os.fspath(path))):
+        return found
+    if len(re.findall(rb'</w>(?:"\s*:|\r?\n)', content)) > len(re.findall(rb'"\s*:|\n', content)) / 10:
+        return SUFFIXES
+    if re.match(rb'\{\s*"[0-9]+"\s*:\s*"', start):
+        way = "ids = {token: int(i) for i, token in json.load(open(path)).items()}"
+        way += '; json.dump(ids, open("vocab.json", "w"))'
+        return f"this is {{id: token}}, not {{token: id}}; to convert it: {way}"
+    return pairs_of_ids(content.decode("utf-8", "replace"))
+
+
+PAIRS_OF_IDS = (
+    f"these are pairs of ids, not of tokens; to convert them: {NAMES}"
+    "; lines = [f'{names[left]} {names[right]}' for left, right in pairs]"
+)
+
+
+def pairs_of_ids(text: str) -> str:
+    """Say so, and how to convert them, if merges are written as ids; else return ""."""
+    # 116 104, or (116, 104), or [[116, 104], ... If these were tokens, another merge would make "116"
+    ids = re.match(r"(?:#version.*\n)?[\s\[(]*([0-9]+)[\s,]+([0-9]+)\b", text)
+    made = set(map("".join, re.findall(r"([0-9]+)[^\S\n,]*,? ([0-9]+)", text))) if ids else set()
+    if not ids or all(len(token) == 1 or token in made for token in ids.groups()):
+        return ""
+    return PAIRS_OF_IDS
+
+
+RANKS = "{name} has ranks of tiktoken: vocab, merges = read_tiktoken(path)"
+PACKED = "{name} is compressed: decompress it first"
+TWO_FILES = 'Tokenizer.from_files("{other}", "{name}").save(folder) makes it from these two'
+WAYS = {  # {the end of a file's name: what opens it}
+    "merges.txt": TWO_FILES, "vocab.bpe": TWO_FILES, ".tiktoken": RANKS, "tokenizer.model": RANKS,
+    ".json.gz": PACKED, ".json.zst": PACKED, ".gguf": "docs/compatibility.md has the lines that read {name}",
+}  # fmt: skip
+
+
+def way_to_load(folder: bpe.FilePath) -> str:
+    """Say what a folder without tokenizer.json has, and how to load it; "" if that is nothing that is known."""
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".model") and (what := looks_like(os.path.join(folder, name))):
+            return f"; {name}: {what}"
+        for end, way in WAYS.items():
+            if name.endswith(end):
+                return "; " + way.format(name=name, other="encoder.json" if end == "vocab.bpe" else "vocab.json")
+    return ""
+
+
+def model_path(path: bpe.FilePath) -> bpe.FilePath:
+    """Return the path of a tokenizer.json, or of a tekken.json: in a folder, or path. Raises FileNotFoundError."""
+    is_folder = os.path.isdir(path)
+    for file in [os.path.join(path, name) for name in ("tokenizer.json", "tekken.json")] if is_folder else [path]:
+        if os.path.exists(file):
+            return file
+    reason = "No such file or folder (from a hub, download tokenizer.json first)"
+    if is_folder:
+        reason = "No tokenizer.json in this folder" + way_to_load(path)
+    raise FileNotFoundError(errno.ENOENT, reason, os.fspath(path))

@@ -1,0 +1,200 @@
+"""The files of a model, written: tokenizer.json, vocab.json, merges.txt, and settings for transformers.
+
+Gives: save_model(), model_files(), check_special_names(); tokenizer_json() and split_step(), with which a file that is
+read is compared.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import regex
+
+import bpe
+from bpe_more import outputs
+from bpe_more.errors import require
+from bpe_more.formats import supported, transformers
+from bpe_more.formats.gpt2 import MergeIds
+from bpe_more.patterns.steps import ONLY_MATCHES, Pattern, steps_of
+
+
+def model_files(folder: bpe.FilePath) -> list[str]:
+    """Return the paths of the files of a model, in the order in which save() replaces them."""
+    for_transformers = [*transformers.TRANSFORMERS_FILES, "chat_template.jinja"]
+    names = ["tokenizer.json", *for_transformers, "vocab.json", "merges.txt"]
+    return [os.path.join(folder, name) for name in names]
+
+
+def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
+               folder: bpe.FilePath, settings: Mapping[str, Any], roles: Mapping[str, str | None],
+               source: bpe.FilePath | None = None) -> str:
+    """Write the files of a model; return a note about roles of another model that the folder's files had, or "".
+
+    settings    {name: value} of the arguments of Tokenizer that only models of other programs have, such as kept
+    roles       {"eos_token": special token, ...} for transformers, also with "chat_template"; None: not given
+    source      the folder whose files for transformers come along; by default `folder`
+    """
+    unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
+    ids, merges_text = printable(vocab, merges, {**special_ids, **unreachable})
+    shared = settings.get("shared", {}).values()
+    own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
+    left_out = special_tokens_left_out(ids, own_ids)
+    if not left_out:
+        check_special_names(name for name in own_ids if is_word_in_file(name, settings.get("ignore_merges")))
+    reasons = list(supported.unsupported_tokens(special_ids, settings, steps_of(pattern)[0]))
+    require(not reasons, "can't be saved, since other programs would give other ids: {}", "; ".join(reasons[:2]))
+    if left_out:  # merges use none of them
+        ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
+    source = folder if source is None else source
+    for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
+    texts = model_texts(tokenizer_json(ids, [], special_ids, pattern, settings), merges_text)
+    outputs.write_files(folder, {"tokenizer.json": texts.pop("tokenizer.json"), **for_transformers, **texts})
+    return note
+
+
+BETWEEN, AFTER = "\ud800", "\ud801"  # the tokens of a merge, and a merge: lone surrogates, which no token's name has
+
+
+def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
+              special_ids: Mapping[str, int]) -> tuple[dict[str, int], str]:
+    """Return {name of a token in files: id}, and the merges as one text, in which BETWEEN and AFTER separate names."""
+    decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
+    names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
+    names |= {token_id: special for special, token_id in special_ids.items()}
+    ids = dict(zip(names.values(), names))
+    if len(ids) < len(names):
+        check_special_names(special_ids)
+        raise ValueError("can't be saved: a special token is also another token in printable characters")
+    if isinstance(merges, MergeIds):
+        text_of: Mapping[Any, str] = names
+        lefts, rights = merges.numbers[::3], merges.numbers[1::3]
+    else:
+        # reversed: if two ids have the same bytes, merges have the first one's name
+        text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
+        lefts, rights = zip(*merges) if merges else ((), ())
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        return zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights))
+
+    check_names_in_merges(pairs(), special_ids)
+    return ids, AFTER.join([f"{left}{BETWEEN}{right}" for left, right in pairs()])
+
+
+def model_texts(content: dict[str, Any], merges_text: str) -> dict[str, str]:
+    """Return the text of each file of a model. The vocabulary is written once, and all merges at once."""
+    model, quoted = content["model"], json.encoder.encode_basestring  # which json.dumps() uses
+    # without a list of (name, id), as json.dumps() makes
+    vocab = "{" + ",\n".join([f"{quoted(name)}: {token_id}" for name, token_id in model["vocab"].items()]) + "}"
+    merges = quoted(merges_text).replace(AFTER, '"],\n["').replace(BETWEEN, '",\n"')
+    without = bpe.to_json({**content, "model": {**model, "vocab": {}}})
+    beginning = without.removesuffix('{},\n"merges": []}}\n')  # they are the last entries
+    lines = merges_text.replace(AFTER, "\n").replace(BETWEEN, " ")
+    return {
+        "tokenizer.json": f'{beginning}{vocab},\n"merges": {f"[[{merges}]]" if merges_text else "[]"}}}}}\n',
+        "vocab.json": f"{vocab}\n",
+        "merges.txt": f"#version: 0.2\n{lines}\n" if lines else "#version: 0.2\n",
+    }
+
+
+def is_word_in_file(special: str, ignore_merges: Any) -> bool:
+    """Tell if other programs, which know only the names in a vocabulary, find a special token's name in bytes, too."""
+    token = bpe.to_token(special)
+    is_word = bool(ignore_merges) and token.decode("utf-8", "ignore").encode() == token  # "<é>" would have the byte E9
+    return token != special.encode("utf-8") and (len(token) == 1 or is_word)
+
+
+def special_tokens_left_out(ids: Mapping[str, int], special_ids: Mapping[str, int]) -> set[str]:
+    """Return special tokens that only "added_tokens" can have, and not "vocab"; mostly none.
+
+    DeepSeek-Coder has the special token "õ", and lacks the byte that is written as "õ" in "vocab". A token
+    outside of "vocab" gets its id from its position. So first all special tokens from the first unclear
+    one on are tried, then the unclear ones alone; the first set that gives the right ids is returned.
+    """
+    unclear = {special for special in special_ids if not is_clear_name(special)}
+    if not unclear:
+        return unclear
+    first = min(map(special_ids.__getitem__, unclear))
+    for left_out in ({special for special in special_ids if special_ids[special] >= first}, unclear):
+        in_vocab = {name: token_id for name, token_id in ids.items() if name not in left_out}
+        if ids_by_position(in_vocab, special_ids) == special_ids:
+            return left_out
+    return set()
+
+
+def ids_by_position(vocab: Mapping[str, int], special_tokens: Iterable[str]) -> dict[str, int]:
+    """Return the ids of special tokens; outside the vocabulary, they count from its size on, as in tokenizers."""
+    new_id, special_ids = len(vocab), {}
+    for text in special_tokens:
+        special_ids[text] = token_id = vocab.get(text, new_id)
+        if token_id >= new_id:
+            new_id = token_id + 1
+    return special_ids
+
+
+def tokenizer_json(ids: Mapping[str, int], pairs: Sequence[Any], special_ids: Mapping[str, int], pattern: Pattern,
+                   settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the contents of tokenizer.json, with the settings that only models of other programs have."""
+    content = bpe.tokenizer_json(ids, pairs, special_ids, "gpt2")
+    kept, normalized, lstrip, rstrip = (set(settings.get(name, ())) for name in ("kept", *supported.FLAGS))
+    for token in content["added_tokens"]:
+        text = token["content"]
+        token["special"], token["normalized"] = text not in kept, text in normalized
+        token["lstrip"], token["rstrip"] = text in lstrip, text in rstrip
+    form, steps = steps_of(pattern)
+    content["normalizer"] = {"type": form} if form else None
+    content["pre_tokenizer"]["pretokenizers"][:1] = map(split_step, steps)
+    content["model"]["ignore_merges"] = settings.get("ignore_merges", False)
+    return {**content, **settings.get("rest", {})}
+
+
+def split_step(step: str) -> dict[str, Any]:
+    """Return a step of a pattern as tokenizer.json has it."""
+    expression = bpe.PUBLISHED_GPT2 if step == "gpt2" else bpe.PATTERNS.get(step, step.removeprefix(ONLY_MATCHES))
+    pattern = {"Regex": expression}
+    invert = step.startswith(ONLY_MATCHES)
+    behavior = "Removed" if invert else "Isolated"
+    return {"type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert}
+
+
+def check_special_names(special_tokens: Iterable[str]) -> None:
+    """Refuse special tokens that could not be told from other tokens in a file."""
+    for special in special_tokens:
+        text = "special token {!r:.99} can't be saved: it looks like bytes in printable characters"
+        require(is_clear_name(special), text, special)
+
+
+def is_clear_name(special: str) -> bool:
+    """Tell if a special token, which a file has as text, can't be another token in printable characters.
+
+    "Ġlow" could be the learned token " low", and "é" the byte E9. "<début>" is clear: with the byte E9 for
+    é, it can't occur in UTF-8, and training learns only bytes that do. "¡hola!" is clear, too: no word has
+    a letter and then "!".
+    """
+    token = bpe.to_token(special)
+    if token == special.encode("utf-8"):
+        return True
+    if len(token) == 1:  # all single bytes are tokens
+        return False
+    inner = re.sub(rb"^[\x80-\xbf]{1,3}", b"", token)  # a token may begin inside a character
+    try:
+        text, _ = codecs.utf_8_decode(inner, "strict", False)  # False: it may end inside one
+    except UnicodeDecodeError:
+        return True
+    return regex.search(bpe.WORD_END, text) is not None
+
+
+def check_names_in_merges(pairs: Iterable[Sequence[str]], special_tokens: Iterable[str]) -> None:
+    """Refuse merges of special tokens whose names aren't their bytes in printable characters, such as "<a b>".
+
+    Other programs look for the token that such a merge makes under the joined names: "<a b>" and "x" would make
+    "<a b>x", but the vocabulary has "<aĠb>x".
+    """
+    others = {special for special in special_tokens if bpe.to_printable(special.encode("utf-8")) != special}
+    text = "can't be saved: the merge {} uses a special token, so it is never applied: leave it out"
+    for pair in pairs if others else ():
+        require(others.isdisjoint(pair), text, tuple(pair))

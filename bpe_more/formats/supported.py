@@ -1,0 +1,159 @@
+"""What a tokenizer.json may have: it is compared with what save() would write for its tokens and its steps.
+
+Gives: check_supported(), which names each difference that could change ids; unsupported_tokens(), overlapping().
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from bpe_more.formats import transformers
+from bpe_more.patterns.steps import differs_in_oniguruma, normalize_text
+
+# A tokenizer.json of another program is compared with what save() would write for its tokens and its steps. A
+# difference is an error that names it, except for entries that change no id: trim_offsets is about places in text, and
+# decoding uses neither add_prefix_space nor use_regex. Such a file may come from anywhere, so reading it takes time and
+# memory in proportion to its size.
+# HARMLESS matches the names of these entries, as differences() gives them.
+HARMLESS = r".*\.trim_offsets|decoder\.(add_prefix_space|use_regex)"
+FLAGS = ("normalized", "lstrip", "rstrip")  # of added tokens; in the settings, the tokens that have them
+MOST_LEVELS = 126  # of lists and dicts in them; tokenizers opens no more
+
+
+def check_supported(content: dict[str, Any], entries: dict[str, Any], expected: dict[str, Any],
+                    other_reasons: Sequence[str], kind: str) -> None:
+    """Raise ValueError, in one line, with each value of a tokenizer.json that could change ids, and other reasons.
+
+    `entries` replace those of the file, whose spelling may differ from that of save(). The error begins with the kind.
+    """
+    found = differences(expected, {**content, **entries})
+    different = {name: value for name, value in found if not re.fullmatch(HARMLESS, name)}
+    values = {name: value for name, value in different.items() if value is not None}
+    # where only our side has values, as for "pre_tokenizer": null, their whole entry is shown
+    entries_shown = {name.split(".")[0] for name in values}
+    for entry in (name.split(".")[0] for name in different):
+        if entry not in entries_shown:
+            values[entry] = content.get(entry)
+
+    reasons = []
+    ids = {token["content"]: token["id"] for token in expected["added_tokens"]}
+    for name, value in values.items():
+        part = differs_in_oniguruma(value) if name.endswith(".pattern.Regex") else ""
+        why = f", of which tokenizers and Python's regex may read {part!r} differently," if part else ""
+        if number := re.fullmatch(r"added_tokens\.([0-9]+)\.id", name):
+            text = entries["added_tokens"][int(number[1])]["content"]
+            why = f" (tokenizers gives {text!r:.60} the id {ids[text]})"
+        reasons.append(f"{name:.99} = {json.dumps(value):.99}{why}")
+    reasons += other_reasons
+    if not reasons:
+        return
+
+    lengths = list(itertools.accumulate(len(reason) + 2 for reason in reasons))
+    most = (280 if lengths[-1] + len(kind) <= 280 else 260) - len(kind)  # what is left of 300 is for the words below
+    shown = reasons[: max(1, sum(length <= most for length in lengths))]
+    n_values = min(len(shown), len(values))
+    if n_values:
+        shown[n_values - 1] += " is not supported" if n_values == 1 else " are not supported"
+    if len(shown) < len(reasons):
+        shown.append(f"and {len(reasons) - len(shown):,} more")
+    raise ValueError(kind + "; ".join(shown))
+
+
+def differences(ours: Any, theirs: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) for each value in a tree of JSON that differs from ours.
+
+    In {"a": {"b": [1]}}, 1 has the name a.b.0. Null, false, 0, "" and empty lists mean the same as no
+    entry; for a value that only our tree has, yield (name, None).
+    """
+    pairs = [("", ours, theirs)]  # not a recursion, because a file may be nested deeper than Python's stack
+    while pairs:
+        name, our_tree, their_tree = pairs.pop()
+        if name and (our_tree or None) == (their_tree or None):
+            continue
+        if not isinstance(their_tree, (dict, list)) or len(name) > 98:  # else 20,000 names could be long
+            yield name, their_tree or None
+            continue
+        if our_tree and not isinstance(our_tree, (dict, list)):
+            yield name, None
+        our_values, their_values = transformers.entries_of(our_tree), transformers.entries_of(their_tree)
+        for key in reversed({**our_values, **their_values}):
+            full_name = f"{name}.{key!s:.99}" if name else f"{key!s:.99}"
+            pairs.append((full_name, our_values.get(key), their_values.get(key)))
+
+
+def is_deep(tree: Any) -> bool:
+    """Tell if a tree of JSON has more than MOST_LEVELS levels of lists and dicts."""
+    level = [tree]
+    for _ in range(MOST_LEVELS):
+        level = [value for each in level for value in transformers.entries_of(each).values()]
+    return any(isinstance(each, (dict, list)) for each in level)
+
+
+def unsupported_tokens(special_tokens: Iterable[str], settings: Mapping[str, Any], form: Any) -> Iterator[str]:
+    """Yield a reason for each added token that the package tokenizers could find elsewhere than we do."""
+    normalized, lstrip, rstrip = (settings.get(flag, ()) for flag in FLAGS)
+    # In "<a><b>", if "<a>" is normalized and "a><b" is not, the package tokenizers finds "a><b": it
+    # first searches the whole text for tokens that are not normalized. We do so only with a normal
+    # form. (In "a><b><c>", "a><b" begins first, so we find it, too.)
+    others = set(special_tokens).difference(normalized) if normalized and not form else ()
+    for token in overlapping(normalized, others):
+        yield f"the added token {token!r:.99} overlaps another, and only one is normalized"
+    for token in normalized:
+        if token != normalize_text(form, token):
+            yield f"the normalized added token {token!r:.99} is not in {form}"
+    # Where a token before it has removed the whitespace that is this token, tokenizers drops it, or stops in a panic.
+    for token in lstrip if rstrip else ():
+        if token.isspace():
+            yield f"the added token {token!r:.99} is whitespace and has lstrip, and another has rstrip"
+
+
+def overlapping(tokens: Sequence[str], others: Iterable[str]) -> Iterator[str]:
+    """Yield each token that has one of the others in it, or ends with a beginning of one.
+
+    This is the algorithm of Aho and Corasick (1975), since comparing all pairs takes too long. A state is
+    a beginning of some of the others; state 0 is the empty one.
+    """
+    following: dict[tuple[int, str], int] = {}  # (state, next character) -> state
+    shorter = [0]  # the state of the longest proper ending of a state that is a state, too
+    complete = {0: False}  # whether a state ends with one of the others
+
+    def after(state: int, character: str) -> int:
+        while state and (state, character) not in following:
+            state = shorter[state]
+        return following.get((state, character), 0)
+
+    left = [(other, 0) for other in others if tokens]
+    for place in itertools.count():  # the shortest states first
+        left = [(other, state) for other, state in left if place < len(other)]
+        if not left:
+            break
+        for number, (other, state) in enumerate(left):
+            new = following.get((state, other[place]))
+            if new is None:
+                new = len(shorter)
+                shorter.append(after(shorter[state], other[place]) if state else 0)
+                following[state, other[place]] = new
+                complete[new] = complete[shorter[new]]
+            complete[new] |= place + 1 == len(other)
+            left[number] = other, new
+    for token in tokens:
+        state, found = 0, False
+        for character in token:
+            state = after(state, character)
+            found |= complete[state]
+        if found or state:
+            yield token
+
+
+def unsupported_templates(content: dict[str, Any]) -> Iterator[str]:
+    """Yield a reason for each template in which the text does not occur once."""
+    processor = content.get("post_processor") or {}
+    for step in processor.get("processors", [processor]):
+        template = step.get("single", [{"Sequence": {"id": "A"}}])
+        texts = [part["Sequence"]["id"] for part in template if "SpecialToken" not in part]
+        if texts != ["A"]:
+            yield f"a template of {json.dumps(template):.99} is not supported: text A must be in it once"

@@ -1,0 +1,115 @@
+"""Ranks of tiktoken: a .tiktoken file, or ranks in memory.
+
+Gives: read_tiktoken(), which is public.
+"""
+
+from __future__ import annotations
+
+import binascii
+import codecs
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import bpe
+from bpe_more import choices
+from bpe_more.errors import all_delayed, is_integer, require
+from bpe_more.formats import gpt2, kinds
+from bpe_more.formats.gpt2 import MergeIds, WordsFirst
+
+
+def read_tiktoken(path: bpe.FilePath | Mapping[Any, Any] | list[Any]) -> bpe.Model:
+    """Read a .tiktoken file, such as cl100k_base.tiktoken; return (vocab, merges).
+
+    Each line has a token in base64 and its rank, which is its id. The merges are all ways to make a
+    token of two others, in the order of ranks; words that are tokens stay whole. Instead of a path, take
+    ranks as programs hold them in memory: {token: rank}, as tiktoken does, {rank: token}, or pairs of the
+    two, as rustbpe does.
+    """
+    if isinstance(path, list):
+        path = dict(path)
+    vocab = ranks_in_memory(path) if isinstance(path, Mapping) else ranks_of_file(path)
+    merge_ids = MergeIds(splits_of(vocab))
+    token_of = in_list(vocab).__getitem__
+    lefts, rights = (map(token_of, merge_ids.numbers[part::3]) for part in range(2))
+    with gpt2.paused_collector():
+        merges = WordsFirst(zip(lefts, rights))
+    merges.known = vocab.copy(), merges[:], merge_ids  # copies, since the caller may change both
+    return vocab, merges
+
+
+def in_list(values: Mapping[int, Any]) -> Any:
+    """Return {number: value} as a list, in which look-ups take half of the time, unless it would have large gaps."""
+    n = max(values, default=-1) + 1
+    if n > 4 * len(values):
+        return values
+    as_list = [None] * n
+    for number, value in values.items():
+        as_list[number] = value
+    return as_list
+
+
+def splits_of(vocab: Mapping[int, bytes]) -> Sequence[int]:
+    """Return all ways to make a token of two others, as ids: left, right, token; sorted by the token, then by left."""
+    engine, _ = choices.find_engine()
+    if engine and not engine.only_learns and max(vocab) <= bpe.MAX_ID:
+        return engine.find_splits(vocab)  # type: ignore[no-any-return]
+    with all_delayed():
+        import bisect
+
+    # Only places that leave lengths of other tokens: a token of 300 KB has 300,000 places in all.
+    lengths, id_of = sorted({len(token) for token in vocab.values() if token}), dict(zip(vocab.values(), vocab)).get
+    splits = [
+        (rank, left, right)
+        for rank, token in vocab.items()
+        for end in lengths[: bisect.bisect_left(lengths, len(token))]
+        if (left := id_of(token[:end])) is not None and (right := id_of(token[end:])) is not None
+    ]
+    return [number for rank, left, right in sorted(splits) for number in (left, right, rank)]
+
+
+def ranks_in_memory(ranks: Mapping[Any, Any]) -> dict[int, bytes]:
+    """Return {rank: token} for that, or for {token: rank}."""
+    pairs = [pair if isinstance(pair[0], bytes) else pair[::-1] for pair in ranks.items()]
+    for token, rank in pairs:
+        valid = isinstance(token, bytes) and is_integer(rank) and rank >= 0
+        require(valid, "ranks must be {{bytes: rank}} or {{rank: bytes}}, not {!r:.60} with {!r:.60}", token, rank)
+    vocab = {operator.index(rank): token for token, rank in pairs}
+    unique = len(vocab) == len(set(vocab.values())) == len(ranks)
+    require(unique, "two tokens have the same rank, or a token has two ranks")
+    require(vocab, "there are no ranks")
+    return vocab
+
+
+def ranks_of_file(path: bpe.FilePath) -> dict[int, bytes]:
+    """Return {rank: token} for a .tiktoken file."""
+    in_base64 = b"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)|=)"
+    whole_line = re.compile(b"\n%s [0-9]+$" % in_base64, re.MULTILINE)  # "=" is b"" in Whisper's file
+    with open(path, "rb") as file, kinds.error_prefix(path):
+        data = file.read().removeprefix(codecs.BOM_UTF8)
+        other = whole_line.sub(b"", b"\n" + data.replace(b"\r", b"\n")).strip(b"\n")
+        fields = data.split() if not other else []
+        tokens = list(map(binascii.a2b_base64, fields[::2]))
+        vocab = dict(zip(map(int, fields[1::2]), tokens))
+        if other or not len(vocab) == len(set(tokens)) == len(tokens):
+            check_lines(data.splitlines(), whole_line)
+        require(vocab, "the file is empty")
+    return vocab
+
+
+def check_lines(lines: Iterable[bytes], whole_line: re.Pattern[bytes]) -> None:
+    """Raise the error of the first line of a .tiktoken file that is no token and its rank, or repeats one."""
+    tokens: set[bytes] = set()
+    ranks: set[int] = set()
+    for number, line in enumerate(lines, 1):
+        if line:
+            if not whole_line.fullmatch(b"\n" + line):
+                raise ValueError(f"line {number} must be a token in base64 and its rank: {line!r:.60}")
+            in_base64, digits = line.split(b" ")
+            token, rank = binascii.a2b_base64(in_base64), int(digits)
+            # of a file that ends too early, the last line may have 25 instead of 257
+            fresh = token not in tokens and rank not in ranks
+            require(fresh, "line {} repeats a token or a rank: {!r:.60}", number, line)
+            tokens.add(token)
+            ranks.add(rank)

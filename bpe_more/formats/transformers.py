@@ -1,0 +1,127 @@
+"""Files that only transformers reads: settings, roles of special tokens, chat templates.
+
+Gives: transformers_files(), which keeps what a folder has; in_templates() for other names and ids of special tokens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Container, Mapping
+from typing import Any
+
+import bpe
+from bpe_more.errors import require
+
+TRANSFORMERS_FILES = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+LISTS_OF_ROLES = ["additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"]
+
+
+def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], roles: Mapping[str, Any],
+                       names: Mapping[str, int]) -> tuple[dict[str, str], str]:
+    """Return the texts of files that only transformers reads, and a note about what is left out.
+
+    They have these roles, and the earlier settings in the folder, without roles and added tokens of
+    another model: transformers would give those an id beyond the vocabulary, whose names are given.
+    Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
+    """
+    new = {name: value for name, value in roles.items() if value is not None}
+    for name, value in new.items():
+        if name != "chat_template":
+            require(value in special_ids, "{}={!r:.99} must be one of the special tokens", name, value)
+        elif not isinstance(value, str):
+            raise TypeError(f"chat_template must be a str, not {value!r:.60}")
+
+    old, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
+    with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "chat_template.jinja"), "rb") as file:
+        old["chat_template"] = file.read().decode("utf-8")
+    decoder = old.pop("added_tokens_decoder", None)  # tokenizer.json has the same
+    if decoder is None:  # only then, transformers reads the other two files
+        old |= in_map
+    # torchtitan's tokenizer.json has no added tokens: transformers takes them from here, with the ids of the vocabulary
+    listed = {content_of(token) or "": token_id for token_id, token in entries_of(decoder).items()}
+    in_vocab = {text for text, token_id in listed.items() if str(names.get(text)) == token_id}
+    own = in_vocab.union(special_ids)
+    kept, gone = own_roles({name: value for name, value in old.items() if name not in new}, own)
+    others = {*listed, *added}.difference(own)
+    gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
+
+    defaults = {
+        "clean_up_tokenization_spaces": False,
+        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
+    }
+    # The class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5.
+    config = {"tokenizer_class": "", **defaults, **kept, **new}  # the first entry
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"  # whatever the folder had
+    config.pop("auto_map", None)  # a class in a file of Python
+    if still := {str(names[text]): decoder[str(names[text])] for text in in_vocab.difference(special_ids)}:
+        config["added_tokens_decoder"] = still
+    files = {
+        "special_tokens_map.json": {name: value for name, value in config.items() if is_role(name, value)},
+        "added_tokens.json": {text: token_id for text, token_id in added.items() if special_ids.get(text) == token_id},
+    }
+    in_folder = [name for name in files if os.path.exists(os.path.join(folder, name))]
+    texts = {name: bpe.to_json(files[name]) for name in in_folder}
+    if isinstance(template := config.get("chat_template"), str):  # in version 4, it may be a list of several
+        texts["chat_template.jinja"] = template
+    what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)
+    note = f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
+    return {"tokenizer_config.json": bpe.to_json(config), **texts}, note
+
+
+def dict_in_file(path: str) -> dict[str, Any]:
+    """Return a dict from a file of JSON; an empty one if there is no such file, or another content."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        with open(path, "rb") as file:
+            content = json.load(file)
+        bpe.to_json(content).encode("utf-8")  # no lone surrogate
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def content_of(token: Any) -> str | None:
+    """Return the text of a token in transformers' files, which is a str or a dict, or None."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
+
+
+def is_role(name: str, value: Any) -> bool:
+    """Tell if a setting of transformers names one or several special tokens."""
+    return name in LISTS_OF_ROLES or (name.endswith("_token") and content_of(value) is not None)
+
+
+def own_roles(settings: Mapping[str, Any], special_tokens: Container[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return settings with only those roles that a model's special tokens can have, and names of the others."""
+    kept, gone = {}, []
+    for name, value in settings.items():
+        if not is_role(name, value):
+            kept[name] = value
+            continue
+        tokens = entries_of(value) if name in LISTS_OF_ROLES else {0: value}
+        texts = {key: content_of(token) for key, token in tokens.items()}
+        own = {key: text for key, text in texts.items() if text in special_tokens}
+        gone += [f"{name} {texts[key]!r:.60}" for key in texts if key not in own]
+        if name in LISTS_OF_ROLES:
+            kept[name] = own if isinstance(value, dict) else list(own.values())
+        elif own:
+            kept[name] = own[0]  # of {0: value}
+    return kept, gone
+
+
+def entries_of(tree: Any) -> dict[Any, Any]:
+    """Return the entries of a dict or a list, else none."""
+    return tree if isinstance(tree, dict) else dict(enumerate(tree)) if isinstance(tree, list) else {}
+
+
+def in_templates(tree: Any, names: Mapping[str, str], ids: Mapping[int, int], key: str = "") -> Any:
+    """Return an entry of a tokenizer.json such as "post_processor" with other names and ids of special tokens."""
+    if isinstance(tree, dict):
+        new_names = names if key == "special_tokens" else {}
+        return {new_names.get(name, name): in_templates(value, names, ids, name) for name, value in tree.items()}
+    if isinstance(tree, list):
+        return [in_templates(value, names, ids, key) for value in tree]
+    if key in ("id", "tokens", "pad_token", "cls", "sep") and isinstance(tree, str):  # "cls": ["<s>", 0]
+        return names.get(tree, tree)
+    return ids.get(tree, tree) if key in ("ids", "pad_id", "cls", "sep") else tree

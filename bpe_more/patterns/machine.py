@@ -1,0 +1,152 @@
+"""The automaton as tables for C, and a machine of 16 states, which C follows with vectors.
+
+Gives: fields_of(), the fields of the struct bpe_pattern.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from array import array
+from typing import Any
+
+from bpe_more.patterns.automaton import Rows, merge_states
+from bpe_more.patterns.parsing import MOST_CLASSES
+
+
+def pairs_to_cut(rows: Rows) -> set[tuple[int, int]]:
+    """Return the pairs of classes (a, b) between which any text can be cut without changing its words.
+
+    In each state that has read a, no match goes on with b, and a word may end before b if and only if it may
+    at the end of the text: a match that begins before the place is the same with and without the cut. And text
+    that nothing matches does not reach across the place: a alone is a match if b follows it, or b alone is
+    one, whatever follows (then text that nothing matches ends before b in any case).
+    """
+    end = len(rows[0]) - 1
+    pairs = set()
+    after = [{row[a][0] for row in rows} - {0} for a in range(end)]
+    for a, b in itertools.product(range(end), range(end)):
+        begins = rows[rows[1][a][0]][b][1] or all(ends for _, ends in rows[rows[1][b][0]])
+        if begins and all(rows[state][b] == (0, rows[state][end][1]) for state in after[a]):
+            pairs.add((a, b))
+    return pairs
+
+
+def pairs_within_words(rows: Rows) -> set[tuple[int, int]]:
+    """Return pairs of classes (a, b) between which a cut may divide a word, but changes nothing else.
+
+    They are in words of which only the first character tells that they go on, such as text that nothing matches: after
+    a, the automaton always is in a state that it leaves only where the word ends, and b alone leads to the same one.
+    """
+    gaps = {state for state, row in enumerate(rows) if state and all(cell in ((0, 1), (state, 0)) for cell in row)}
+    end = len(rows[0]) - 1
+    pairs = set()
+    for a, b in itertools.product(range(end), range(end)):
+        gap, _ = rows[1][a]
+        if gap in gaps and {row[a][0] for row in rows} <= {0, gap} and rows[1][b][0] == gap:
+            pairs.add((a, b))
+    return pairs
+
+
+# To find a word's end, the automaton may have to read on, and then go back. C also has a machine that never goes
+# back: it marks the places at which words begin. Its state is a pair: the state of a match, and that of a second
+# match, which began with the last character read, for the case that the first one ended before it; or 0.
+BACK, BEGINS = 16, 32  # marks: a word begins one character before this one; it begins here
+MARKS = BACK + BEGINS
+
+# A register has room for 16 states: the most frequent ones in this text, and STOPPED, which is never left.
+STOPPED = 15  # instead of any other state, and if the automaton must find the place
+MOST_PAIRS = 2_000  # beyond that many, STOPPED, too
+SAMPLE = """It's the "best" of 1984, isn't it?
+
+    for i in range(10):
+		print(f'{i:>3}', CamelCase_name[0])  # ok!!!
+Déjà vu: 3,141.59 € «ёлка». 我们去年夏天在北京，  天气很好。カタカナ 한국어 e\u0301\n \n
+ THE END\u3000x\r\n  * item (a/b)
+"""
+
+
+def machine_of(rows: Rows) -> Rows:
+    """Return the machine of an automaton: for each state and class, the next state and its marks, or (0, STOPPED)."""
+    pairs = [(1, 0)]
+    numbers = {(1, 0): 0}  # of the pairs
+    cells: Rows = []
+    for state, other in pairs:  # which grows
+        row = []
+        for (first, _), (following, ends), second in zip(rows[1][:-1], rows[state], rows[other]):
+            # this character, read by a new match, by the match, and by the one that began one character before
+            marks = BEGINS if state == 1 else 0
+            if other and not following and not ends:  # the match ended before that character
+                marks = BACK
+                following, ends = second
+            if following:  # it goes on; if it may end here, a new match is followed, too
+                new = (following, first if ends else 0)
+            elif ends and first:  # it ends here, and a new one begins
+                marks, new = marks | BEGINS, (first, 0)
+            else:
+                marks, new = STOPPED, (1, 0)
+            if new not in numbers and len(pairs) >= MOST_PAIRS:
+                marks, new = STOPPED, (1, 0)
+            if new not in numbers:
+                numbers[new] = len(pairs)
+                pairs.append(new)
+            row.append((numbers[new], marks))
+        cells.append(row)
+    return merge_states(cells, apart=None)
+
+
+def machine_tables(classes: bytes, rows: Rows) -> dict[str, Any]:
+    """Return the machine's rows for two bytes, and the place of each row.
+
+    For each state, a row has the next one and the marks: the first character's, and twice the second one's.
+    BACK of the second one is thus BEGINS of the first, which is the same place.
+    """
+    machine = machine_of(rows)
+    visits = collections.Counter({0: len(SAMPLE)})  # the beginning of the text stays state 0
+    state = 0
+    for character in SAMPLE:
+        state, _ = machine[state][classes[ord(character)]]
+        visits[state] += 1
+    kept = sorted(range(len(machine)), key=lambda state: -visits[state])[:STOPPED]
+    n = len(machine[0])
+    steps = []
+    for number in range(n):
+        cells = [machine[state][number] for state in kept]
+        step = [kept.index(state) | marks if state in kept else STOPPED for state, marks in cells]
+        steps.append(step + [STOPPED] * (16 - len(step)))
+    steps.append(list(range(16)))  # of a byte that changes nothing
+    pairs = bytearray()
+    for first_step, second_step in itertools.product(steps, steps):
+        for cell in first_step:
+            after = second_step[cell & 15]
+            pairs.append(after if after == STOPPED else (after & 15) | (cell & MARKS) | 2 * (after & MARKS))
+    # By byte: ASCII; 80 to BF, the later bytes of a character; C0 + its class, which C puts in place of its first byte;
+    # E4 to FF, of which C uses E4 to E9, the first bytes of ideographs, if all of these are of one class.
+    keys = [*classes[:128], *[n] * 64, *range(n), *[n] * (MOST_CLASSES - n), *[classes[0x4E00]] * 28]
+    first = array("H", [16 * (n + 1) * key for key in keys])
+    return {"pairs": array("B", pairs), "first": first, "second": array("H", [16 * key for key in keys])}
+
+
+def fields_of(automaton: tuple[bytes, Rows]) -> dict[str, Any]:
+    """Return the fields of a bpe_pattern in C, in order; bpe_words.c explains them."""
+    classes, rows = automaton
+    n = len(rows[0]) - 1
+    cells = []
+    for row in rows:
+        for (state, ends), (first, _) in zip(row, rows[1]):
+            new_word = ends and not state  # the next word begins with this character
+            cells.append(4 * (first if new_word else state) + ends + 2 * new_word)
+    blocks = [classes[start : start + 256] for start in range(0, 0x110000, 256)]
+    distinct = {block: number for number, block in enumerate(dict.fromkeys(blocks))}
+    cuts, within = pairs_to_cut(rows), pairs_within_words(rows)
+    pairs = itertools.product(range(n), range(n))
+    return {
+        "blocks": array("H", [distinct[block] for block in blocks]),
+        "classes": array("B", b"".join(distinct)),
+        "cells": array("H", cells),
+        "ascii": array("H", [cells[row + k] for row in range(0, len(cells), n + 1) for k in classes[:128]]),
+        **machine_tables(classes, rows),
+        "cuts": array("B", [1 if pair in cuts else 2 * (pair in within) for pair in pairs]),
+        "n_classes": n,
+        "ideographs_are_one_class": int(len(set(classes[0x4E00:0xA000])) == 1),
+    }

@@ -1,0 +1,381 @@
+"""Patterns in several steps, with a normal form, from strangers, and written for Oniguruma.
+
+A pattern of bpe.py is one step without a normal form. This file is below the engine and the files of models, which both
+need it.
+
+Gives: check_pattern(), check_special_tokens(), find_words(), places_to_cut(), Normalizer, differs_in_oniguruma().
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unicodedata import combining, normalize
+
+import regex
+
+import bpe
+from bpe_more.errors import require
+
+# Models of other programs may split text in several steps, and normalize it first: such a pattern is a
+# tuple. Each step splits the words of the one before: in (r"\p{N}{1,3}", "gpt2"), the first
+# step splits off numbers, and "gpt2" splits the rest. ("NFC", "qwen2") is Qwen's.
+Pattern = Any  # a str, or a tuple of str
+NORMAL_FORMS = ("NFC", "NFKC")
+# what \s matches in Oniguruma and in Rust, as in regex; str.strip() removes four characters more
+WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+ONLY_MATCHES = "(?#only matches)"  # begins a step that drops the text between its matches
+
+SPELLINGS = dict(bpe.PATTERN_NAMES)
+
+
+def check_one_pattern(pattern: str) -> str:
+    """Check a pattern: a name, or an expression. The expression of a named pattern becomes its name."""
+    require(isinstance(pattern, str), "pattern must be a str, not {!r:.200}", pattern)
+    pattern = SPELLINGS.get(pattern, pattern)
+    if pattern not in bpe.PATTERNS:
+        compile_pattern(pattern)  # may raise an error
+    return pattern
+
+
+@functools.lru_cache(maxsize=256)
+def compile_any_size(pattern: str) -> Any:
+    r"""Compile a named pattern, or an expression.
+
+    regex reads two dialects. V1 has operations on sets, such as [\w--\d], [\p{L}&&[^\p{Han}]] and
+    [a-d~~c-f], as tiktoken has them; but (?i:ss) also finds "ß" there, which (?-f) turns off. V0 has
+    neither, and reads [[a] as a set of "[" and "a". An expression is read as V1 if it can be.
+    """
+    is_expression = any(character in pattern for character in r"\.^$*+?{}[]()|")
+    names = ", ".join(bpe.PATTERNS)
+    require(pattern in bpe.PATTERNS or is_expression, "unknown pattern {!r:.150}; the names are {}", pattern, names)
+    expression = bpe.PATTERNS.get(pattern, pattern)
+    expression.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for a lone surrogate
+    bad_expression = regex.error, ArithmeticError, LookupError, ValueError  # all come from compile()
+    try:
+        try:
+            compiled = regex.compile("(?-f)" + expression, regex.V1)
+        except bad_expression:
+            if re.search("&&|--|~~", expression):
+                raise
+            compiled = regex.compile(expression, regex.V0)
+    except bad_expression as error:
+        text = getattr(error, "msg", error)  # without the place, which (?-f) has changed
+        raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {text!s:.100}") from None
+    backward = "searches backward, so its matches are not in the order of the text: leave out (?r)"
+    require(not compiled.flags & regex.REVERSE, "pattern {!r:.150} {}", pattern, backward)
+    return compiled
+
+
+def check_each_token(special_tokens: bpe.Strings) -> tuple[str, ...]:
+    """Check special tokens; return a tuple.
+
+    "a" can't be one, since all single bytes have ids already; nor can text with U+FFFD, which is what
+    errors="replace" makes of invalid bytes.
+    """
+    if isinstance(special_tokens, (str, bytes, set, frozenset, Mapping)):
+        raise TypeError(f"special_tokens must be a list of strings, not {special_tokens!r:.60}")
+    tokens = () if special_tokens is None else tuple(special_tokens)
+    for number, token in enumerate(tokens, 1):
+        try:
+            good = isinstance(token, str) and len(token.encode("utf-8")) > 1 and "\ufffd" not in token
+        except UnicodeEncodeError:  # a lone surrogate
+            good = False
+        if not good:  # faster than a call of require() for each token
+            rule = "text of at least two bytes (U+FFFD and lone surrogates not allowed)"
+            raise ValueError(f"special token {number} ({token!r}) must be {rule}")
+    require(len(set(tokens)) == len(tokens), "duplicate special token among {!s:.200}", tokens)
+    return tuple(map(str.__str__, tokens))  # of an array of numpy, plain strings
+
+
+def places_for_step(text: str, pattern: str, special_tokens: tuple[str, ...]) -> Iterator[int]:
+    """Yield the indexes of text at which a cut changes no word, in descending order."""
+    # special_token_finder matches nothing if there are no special tokens
+    finder = bpe.WORD_END if pattern in bpe.PATTERNS else "(?r)" + bpe.special_token_finder(special_tokens).pattern
+    return (match.start() for match in regex.finditer(finder, text, regex.V0))
+
+
+
+class SpecialTokens(tuple[str, ...]):
+    """Checked special tokens of a model, with those that other programs search for in another way."""
+
+    normalized: tuple[str, ...] = ()  # found after the others, in normalized text
+    lstrip: tuple[str, ...] = ()  # which remove the whitespace before them
+    rstrip: tuple[str, ...] = ()  # and after them
+    are_text = False  # with end=: plain text in documents, but still not cut, so that they can be counted
+
+
+def check_special_tokens(special_tokens: bpe.Strings) -> SpecialTokens:
+    """Check special tokens, of which a model may have 100,000, once: SpecialTokens are checked."""
+    if isinstance(special_tokens, SpecialTokens):
+        return special_tokens
+    return SpecialTokens(check_each_token(special_tokens))
+
+
+def steps_of(pattern: Pattern) -> tuple[Any, tuple[str, ...]]:
+    """Return the normal form and the steps of a pattern: ("NFC", "qwen2") -> ("NFC", ("qwen2",))."""
+    steps = (pattern,) if isinstance(pattern, str) else tuple(pattern)
+    has_form = steps and steps[0] in NORMAL_FORMS
+    return (steps[0], steps[1:]) if has_form else ("", steps)
+
+
+def after_form(pattern: Pattern) -> tuple[Any, Pattern]:
+    """Return the normal form of a pattern, and the pattern that splits normalized text: ("NFC", "qwen2")."""
+    form, steps = steps_of(pattern)
+    return form, steps[0] if len(steps) == 1 else steps
+
+
+# tiktoken's cl100k has possessive quantifiers (?+, ++, *+), which other programs read differently, and $;
+# its matches are the same. Before version 0.5.0, our files had it with {1,3} instead of {1,3}+.
+TIKTOKEN_CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+TIKTOKEN_CL100K += r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+SPELLINGS |= {TIKTOKEN_CL100K: "cl100k", TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}"): "cl100k"}
+
+
+def check_pattern(pattern: Pattern) -> Pattern:
+    """Check a pattern: a name, an expression, or steps. Spellings of a named pattern become its name."""
+    if isinstance(pattern, tuple) and all(isinstance(step, str) for step in pattern):
+        form, steps = steps_of(pattern)
+        checked = tuple(map(check_pattern, steps))
+        if form:
+            return (form, *checked)
+        return checked[0] if len(checked) == 1 else checked
+    if isinstance(pattern, str) and pattern.startswith(ONLY_MATCHES):
+        name = check_one_pattern(pattern.removeprefix(ONLY_MATCHES))
+        return name if name in bpe.PATTERNS else pattern  # a named pattern's matches are all of the text
+    if not isinstance(pattern, str):
+        raise ValueError(f"pattern must be a str, or a tuple of str, not {pattern!r:.200}")
+    return check_one_pattern(pattern)
+
+
+@functools.lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> Any:
+    """Compile a named pattern or an expression, but not one of any size."""
+    check_size(bpe.PATTERNS.get(pattern, pattern))
+    return compile_any_size(pattern)
+
+
+MOST_LETTERS, MOST_NESTED, MOST_REPEATED = 20_000, 50, 100_000  # of an expression; to compile it takes half a second
+
+
+def check_size(expression: str) -> None:
+    """Refuse an expression that would take seconds and gigabytes to compile, such as (?:x{10000}){10000}."""
+    shown = f"pattern {expression!r:.100}"
+    length = len(expression)
+    require(length <= MOST_LETTERS, f"{shown} has {length:,} characters; the maximum is {MOST_LETTERS:,}")
+    readings = [expression]
+    if re.search(r"\(\?[a-zA-Z0-9]*x", expression):  # (?x): # begins a comment
+        readings.append(re.sub("#[^\n]*", "", expression))
+    for reading in readings:
+        for nested in (True, False):  # as versions 1 and 0 of regex read a set in a set
+            check_repetitions(reading, shown, nested)
+
+
+PART = r"(?s)\\.|\[\^?\]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}|\|\||."
+
+
+def check_repetitions(expression: str, shown: str, nested: bool) -> None:
+    """Refuse an expression with too many characters if its repetitions are written out."""
+    sizes = [0]  # of the open groups: how many characters they have with their repetitions
+    last = depth = 0  # the size of the last item, and how many sets are open
+    at = 0
+    part_at = re.compile(PART).match
+    while match := part_at(expression, at):
+        part, at = match[0], match.end()
+        if part == "(" and not depth and expression.startswith("(?#", at - 1):
+            at = expression.find(")", at) + 1 or len(expression)
+            continue
+        if (part[0] == "[" and (nested or not depth)) or (part == "]" and depth):
+            depth += 1 if part[0] == "[" else -1
+            last = 1
+        elif depth:
+            require(part != "||", f"{shown}: programs differ in what || means in a set; write |, or \\|\\|")
+            continue
+        elif part == "(":
+            sizes.append(0)
+            last = 0
+        elif part == ")" and len(sizes) > 1:
+            last = sizes.pop()
+        elif part[0] == "{" and len(part) > 1:
+            least, _, most = part[1:-1].partition(",")
+            n = int((most or least).lstrip("0")[:7] or 0)  # 7 digits are too many anyway
+            last *= max(n - 1, 0)  # x is counted already
+        else:
+            last = 1
+        sizes[-1] += last
+        require(len(sizes) + depth <= MOST_NESTED, f"{shown} has more than {MOST_NESTED} nested groups and sets")
+        require(sizes[-1] <= MOST_REPEATED, f"{shown} repeats more than {MOST_REPEATED:,} characters")
+
+
+# How much time an expression has to split a text. Most take 1 us per character or less; (a|a)*b takes twice as long
+# for each "a" more.
+SECONDS, SECONDS_PER_CHARACTER = 3.0, 20e-6
+
+
+def find_words(text: str, pattern: Pattern) -> list[str]:
+    r"""Split text into words: find_words("in 2024", (r"\d\d", "gpt2")) -> ["in", " ", "20", "24"].
+
+    Raises ValueError if an expression takes too long.
+    """
+    if isinstance(pattern, str) and pattern in bpe.PATTERNS:
+        return bpe.find_words(text, pattern)
+    form, steps = steps_of(check_pattern(pattern))
+    words = [normalize_text(form, text)]
+    end = time.thread_time() + SECONDS + SECONDS_PER_CHARACTER * len(text)
+    for step in steps:
+        words = [word for piece in words for word in words_of_step(piece, step, end)]
+    return list(filter(None, words))
+
+
+def words_of_step(text: str, step: str, end: float) -> list[str]:
+    """Split text by one step. Raises ValueError when this thread has used time up to `end`."""
+    if step in bpe.PATTERNS:  # whose time is in proportion to the text
+        return bpe.find_words(text, step)
+    compiled = compile_pattern(step.removeprefix(ONLY_MATCHES))
+    seconds = max(end - time.thread_time(), 1e-3)
+    while True:
+        try:
+            if step.startswith(ONLY_MATCHES):
+                return [match[0] for match in compiled.finditer(text, timeout=seconds)]
+            spans = (match.span() for match in compiled.finditer(text, timeout=seconds))
+            places = [0, *itertools.chain.from_iterable(spans), len(text)]
+            return [text[start:stop] for start, stop in itertools.pairwise(places) if start < stop]
+        except TimeoutError:
+            seconds *= 2  # regex has counted the time of all threads
+            if time.thread_time() > end:
+                way = "rewrite repetitions such as (a|a)* or (a+)*, which match the same text in many ways"
+                raise ValueError(f"pattern {step!r:.99} takes too long to split {text[:40]!r}; {way}") from None
+
+
+class Normalizer:
+    """A normal form for text between special tokens."""
+
+    def __init__(self, form: Any, special_tokens: tuple[str, ...]) -> None:
+        self.form = form
+        self.finder = bpe.special_token_finder(special_tokens)
+
+    def normalized(self, utf8: bytes) -> bytes | None:
+        """Normalize text in UTF-8; return None if other special tokens would be found in the result.
+
+        Most text is in the normal form already; then each part of it is, too.
+        """
+        if utf8.isascii():
+            return utf8
+        text = utf8.decode("utf-8")
+        result = normalize_text(self.form, text)
+        if result == text:
+            return utf8
+        pieces = self.finder.split(text)
+        pieces[::2] = [result] if len(pieces) == 1 else [normalize_text(self.form, piece) for piece in pieces[::2]]
+        result = "".join(pieces)  # at odd indexes, there are special tokens
+        # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
+        return result.encode("utf-8") if self.finder.split(result) == pieces else None
+
+
+# Characters that are marks in a normal form, or become only marks, and long runs of them. Of the 256 characters of
+# such a run, text[::64] has four.
+MARKS = r"[\p{M}\uff9e\uff9f]"
+LONG_RUN = 256
+
+
+def normalize_text(form: Any, text: str) -> str:
+    """Normalize text, a long one by lines: 10 times as fast where they are normalized, and nothing joins a newline."""
+    if not form:
+        return text
+    if len(text) >= LONG_RUN and regex.search(MARKS + "{4}", text[:: LONG_RUN // 4]):
+        text = regex.sub(f"{MARKS}{{{LONG_RUN},}}", lambda run: sorted_marks(form, run[0]), text)
+    lines = text.split("\n") if len(text) > 10_000 else [text]
+    return "\n".join([normalize(form, line) for line in lines])
+
+
+def sorted_marks(form: Any, run: str) -> str:
+    """Sort marks by their class, as normalize() does, which takes quadratic time for those in another order."""
+    marks = "".join([normalize(form.replace("C", "D"), mark) for mark in run])
+    groups = itertools.groupby(marks, lambda mark: combining(mark) > 0)  # what has no class stays where it is
+    return "".join([mark for _, group in groups for mark in sorted(group, key=combining)])
+
+
+def places_to_cut(text: str, pattern: Pattern, special_tokens: tuple[str, ...]) -> Iterator[int]:
+    """Yield the indexes of text at which a cut changes no word: C's, then others, each in descending order."""
+    given = special_tokens if isinstance(special_tokens, SpecialTokens) else SpecialTokens(special_tokens)
+    if given.are_text:
+        given = SpecialTokens()
+    places = places_between_words(text, pattern, given)
+    if not given.lstrip + given.rstrip:
+        yield from places
+        return
+    for place in places:  # not inside whitespace, nor between it and a special token that removes it
+        before, after = text[place - 1 : place].isspace(), text[place : place + 1].isspace()
+        before_token = before and text.startswith(given.lstrip, place)
+        after_token = after and text.endswith(given.rstrip, 0, place)
+        if not (before and after) and not before_token and not after_token:
+            yield place
+
+
+def places_between_words(text: str, pattern: Pattern, special_tokens: SpecialTokens) -> Iterator[int]:
+    """Do the same as places_to_cut(), without regard to whitespace that special tokens remove.
+
+    For a custom pattern, the C engine finds more than bpe.py does. If there is a normal form, some special
+    tokens may be searched for last, in normalized text, and normalizing may even create one.
+    """
+    form, own = after_form(pattern)
+    named = isinstance(own, str) and own in bpe.PATTERNS
+    normalized = set(special_tokens.normalized if form or special_tokens.lstrip + special_tokens.rstrip else ())
+    margin = 3 + max(map(len, special_tokens), default=1)
+
+    def could_make_special(place: int) -> bool:  # normalizing what isn't ASCII could make one that crosses the place
+        return bool(form and normalized) and not text[max(place - margin, 0) : place + margin].isascii()
+
+    engine, lacks = bpe.find_engine()
+    if engine and not lacks and not named and not engine.declines(own):
+        for place in engine.cuts(own, text.encode("utf-8", "surrogateescape")):
+            around = text[place - 1 : place + 2]
+            settled = regex.fullmatch(NEVER_JOINED, around) and normalize(form, around) == around if form else True
+            if settled and not could_make_special(place):
+                yield place
+    found_first = tuple(token for token in special_tokens if token not in normalized)
+    for place in places_for_step(text, own if named else "", found_first):
+        # Without a named pattern, nothing is joined: each side of a special token is normalized alone.
+        # Else, NFKC turns the sign ™ into the letters TM, which join the word before it.
+        if form and named:
+            both = text[place - 1 : place + 1]
+            if could_make_special(place) or normalize(form, both) != both:
+                continue
+        yield place
+
+
+# Three characters like these are next to each other in normalized text, too, if each is its own normal form.
+NEVER_JOINED = r"[\0-\u02ff\u3001-\u3029\u4e00-\u9fff]{3}"
+
+# Expressions of other programs are for Oniguruma, which tokenizers has. ALIKE matches what it is known to read as regex
+# does; tests compare. Anything else is refused: {1,3}+ is (?:x{1,3})+ there, \pL is "pL", $ is the end of a line
+# (but not after \s++, which leaves no newline), and (?i:i) matches neither "ı" nor "İ".
+ALIKE = (
+    r"(?(DEFINE)(?P<name>[CLMNPSZ][a-z]?|Han|Hiragana|Katakana|Hangul|Bopomofo|Latin|Greek|Cyrillic|Arabic|Hebrew|Thai|Lao"
+    r"|Devanagari|Bengali|Tamil|Armenian|Georgian|Khmer|Myanmar|Tibetan|Common|Inherited|Alphabetic|Letter)"
+    r"(?P<one>\\[nrtfav]|\\x[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}|\\[^\w\s]|\\ )(?P<class>\\[dDsS]|\\[pP]\{\^?(?&name)\})"
+    r"(?P<in_set>(?&one)|[^]\\[&|~-]|&(?!&)|\|(?!\|)|~(?!~))"
+    r"(?P<operand>(?:(?&in_set)-(?&in_set)(?!-)|(?&in_set)|(?&class)|(?&set))++)"
+    r"(?P<set>\[(?!:)\^?-?(?&operand)(?:-|(?:&&(?&operand))*+)\]))"
+    r"(?:\\s\+\+\$(?=\||$)|(?&one)|(?&class)|(?&set)|[^]\\[(){}|*+?.^$]|[.|)]"
+    r"|\(\?i:(?:['’|a-hj-zA-HJ-Z]|\[[a-hj-zA-HJ-Z]+\])*+\)|\((?![?*])|\(\?(?::|>|<?[=!])"
+    r"|[*+?][?+]?|\{[0-9]+\}(?![?+])|\{[0-9]+,[0-9]*\}(?!\+))*+"
+)
+
+
+def differs_in_oniguruma(expression: str) -> str:
+    """Return the beginning of what Oniguruma reads differently from regex, or may; "" if there is nothing."""
+    check_size(expression)
+    end = regex.match(ALIKE, expression, regex.V0).end()  # type: ignore[union-attr]  # it matches the empty string
+    # (?i:st) matches one character there, U+FB06
+    folded = re.search(r"\(\?i:[^)]*?(?:s[st]|f[fl])", expression, re.IGNORECASE)
+    if folded or end < len(expression):
+        return folded[0] if folded else expression[end : end + 20]
+    # After "" at a place, regex may find more there, and Oniguruma doesn't. So an expression that can match nothing is
+    # refused. To test that, each lookaround becomes a group that may be empty.
+    without_lookarounds = compile_pattern(re.sub(r"\(\?<?[=!]", "(?:|", expression))
+    return expression[:20] if without_lookarounds.fullmatch("") else ""

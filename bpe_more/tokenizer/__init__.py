@@ -1,0 +1,346 @@
+"""The class Tokenizer: text to token ids and back, for models of every program.
+
+vocabulary    its tokens, merges and special tokens, and decoding; Tokenizer extends that class
+encoders      encoding in Python, and preparing text for the encoder in C
+changes       more tokens from new text, other names for special tokens, fewer tokens
+
+Gives: Tokenizer, which is public.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import warnings
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import bpe
+from bpe_more import choices, training, workers
+from bpe_more.corpus import arrays, reading, slicing
+from bpe_more.errors import warn
+from bpe_more.formats import gpt2, huggingface, kinds, saving
+from bpe_more.formats.gpt2 import MergeIds
+from bpe_more.patterns import steps
+from bpe_more.patterns.steps import SpecialTokens, steps_of
+from bpe_more.tokenizer import changes, encoders
+from bpe_more.tokenizer.vocabulary import Vocabulary, ids_of, without_second_ids
+
+
+class Tokenizer(Vocabulary):
+    """Encode text with a trained vocabulary, and decode token ids.
+
+    vocab           {token id: token}; a byte without an id can't be encoded
+    merges          [(left, right), ...] in the order of their ranks
+    special_tokens  the longest match wins; tokens that vocab lacks get ids after the greatest one
+    pattern         the pattern that the vocabulary was trained with
+
+    >>> vocab = {0: b"a", 1: b"b", 2: b"ab", 3: b"abab"}
+    >>> tokenizer = Tokenizer(vocab, [(b"a", b"b"), (b"ab", b"ab")], ["<end>"])
+    >>> tokenizer.encode("ababab<end>"), tokenizer.decode([3, 2, 4])
+    ([3, 2, 4], 'ababab<end>')
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Tokenizer.train(texts=["low lower lowest"], vocab_size=258).save(folder)
+    ...     Tokenizer.load(folder).encode("lowest")
+    [257, 101, 115, 116]
+
+    encode() merges by rank (see check_merges), so merges may be in an order that no training gives, but
+    none may come twice. Raises ValueError if vocabulary and merges contradict each other.
+
+    Models of other programs have more:
+
+    pattern         may be a tuple of steps, the first of which may be "NFC" or "NFKC"
+    kept            special tokens that decode() never skips: "special": false in tokenizer.json
+    normalized      special tokens that are found only after a pattern such as ("NFC", "qwen2") has
+                    normalized the text
+    lstrip, rstrip  special tokens that remove the whitespace before them, and after them
+    rest            what save() writes back into tokenizer.json: templates ("post_processor"),
+                    "truncation" and "padding". encode() never adds tokens, as with
+                    add_special_tokens=False elsewhere
+    ignore_merges   a word that is a token stays whole; it has this name in tokenizer.json. Merges that
+                    read_tiktoken returns (WordsFirst) set it, since tiktoken does so
+
+    unreachable     {id: name} of tokens of the file with the bytes of another token, whose names have
+                    characters that stand for no byte, so that no program finds them in text
+
+    shared          {id: special token}: special tokens that are another token, too. Other programs know a
+                    token by its name in tokenizer.json, so "é" is also the byte E9, and a token that was
+                    added as "ferry" is also the one that merges make
+
+    Two ids may have the same bytes if the second one is a special token's, or unreachable: if both 5 and 9
+    are b"<s>", 9 is the special token.
+
+    A token that encode() can never give is a warning, unless the merges are a tuple, as those of load()
+    and of copies are: a model of another program has such tokens there, too.
+    """
+
+    def _with_only(self, special_tokens: Sequence[str], pattern: Any = None) -> Tokenizer:
+        """Return the same tokenizer with only some of its special tokens, and perhaps with other steps."""
+        if pattern is None:  # (), after a normal form alone, means no steps
+            pattern = self.pattern
+        shown = set(special_tokens)  # in a tuple, 10,000 of them would be looked up for a second
+        hidden = {token_id for text, token_id in self._special_ids.items() if text not in shown}
+        hidden.update(self._unreachable)
+        hidden.difference_update(self._shared)
+        merges = self._known_merges
+        if not hidden.isdisjoint(merges.numbers):  # no text has the tokens of such merges side by side
+            applied = (ids for ids in merges if hidden.isdisjoint(ids))
+            merges = MergeIds(array("I", itertools.chain.from_iterable(applied)))
+        vocab = {token_id: token for token_id, token in self._vocab.items() if token_id not in hidden}
+        shared = {token_id: special for token_id, special in self._shared.items() if special in shown}
+        return Tokenizer(vocab, merges, special_tokens, pattern, ignore_merges=self._ignore_merges, shared=shared)
+
+    def _without_special_tokens(self) -> Tokenizer:
+        return self._with_only(())
+
+    def with_special_tokens(self, special_tokens: Iterable[str]) -> Tokenizer:
+        """Return a tokenizer with more special tokens, which get the next ids; all else stays."""
+        specials = *self.special_tokens, *steps.check_special_tokens(special_tokens)
+        return type(self)(self._vocab, self._known_merges, specials, self.pattern, **self._settings())
+
+    @classmethod
+    def train(cls, input_path: bpe.Paths = None, vocab_size: int | None = None, special_tokens: bpe.Strings = None, *,
+              texts: bpe.Strings = None, pattern: str = "gpt2", errors: choices.Errors = "strict",
+              min_word_count: int = 1, min_frequency: int = 1, workers: int | None = None,
+              engine: bpe.EngineName = "auto", progress: bool = False, column: str | None = "text") -> Tokenizer:
+        """Train a tokenizer. The docstring of training.train_bpe explains all arguments, and errors."""
+        specials = steps.check_special_tokens(special_tokens)
+        saving.check_special_names(specials)  # save() will be able to write them
+        vocab, merges = training.train_bpe(
+            input_path, vocab_size, specials, texts=texts, pattern=pattern, errors=errors,
+            min_word_count=min_word_count, min_frequency=min_frequency, workers=workers, engine=engine,
+            progress=progress, column=column,
+        )  # fmt: skip
+        return cls(vocab, merges, specials, pattern)
+
+    @classmethod
+    def load(cls, path: bpe.FilePath) -> Tokenizer:
+        """Load a tokenizer.json, or the one in a folder; a tekken.json; or a .model of minbpe.
+
+        Raises ValueError if it isn't supported.
+
+        encode() gives the same ids as the program that wrote it, without the tokens that a template adds
+        around text.
+        """
+        path = kinds.model_path(path)
+        with open(path, "rb") as file, kinds.error_prefix(path), gpt2.paused_collector():
+            model, settings = huggingface.read_tokenizer_json(file.read())
+            return cls(*model, **settings)
+
+    @classmethod
+    def from_files(cls, vocab_filepath: bpe.FilePath, merges_filepath: bpe.FilePath,
+                   special_tokens: bpe.Strings = None, pattern: Any = "gpt2") -> Tokenizer:
+        """Load a vocab.json and a merges.txt as GPT-2 or save() write them.
+
+        A special token is looked up as text, then as to_printable() writes it. If it isn't there, it
+        gets a new id. It may have the bytes of another token, as "  " beside "ĠĠ".
+        """
+        specials = steps.check_special_tokens(special_tokens)
+        with open(vocab_filepath, "rb") as file, kinds.error_prefix(vocab_filepath), gpt2.paused_collector():
+            names, vocab = gpt2.read_vocab(file.read(), specials)
+            ids_of(without_second_ids(vocab, specials, ())[0])  # called for its errors, which should name this file
+        with open(merges_filepath, encoding="utf-8-sig") as file, kinds.error_prefix(merges_filepath):
+            merges = gpt2.merges_of_file(file.read(), names, vocab)
+            tokenizer = cls(vocab, merges, specials, pattern)
+        if isinstance(merges, MergeIds) and not tokenizer._ignore_merges:
+            tokenizer._warn_of_unreachable_tokens()
+        return tokenizer
+
+    def save(self, folder: bpe.FilePath, *, bos_token: str | None = None,
+             eos_token: str | None = None, pad_token: str | None = None, chat_template: str | None = None) -> None:
+        """Save the model in a folder: tokenizer.json, and files for other programs.
+
+        Files with these names are replaced, even a merges.txt that was the corpus. load() finds the old
+        model or the new one, even after Ctrl-C, a full disk, or a power cut. If a power cut or `kill -9`
+        comes while files are replaced, vocab.json and merges.txt may both be old ones, or one or both
+        missing. bos_token, eos_token, pad_token (each one of the special tokens) and the chat template
+        are for transformers. Those that the folder has already, and the call does not name, stay, except
+        for roles and added tokens that aren't special tokens of this model, which are a warning.
+        """
+        roles = {"bos_token": bos_token, "eos_token": eos_token, "pad_token": pad_token, "chat_template": chat_template}
+        model = self._vocab, self._known_merges, self._special_ids, self.pattern
+        if note := saving.save_model(*model, folder, self._settings(), roles):
+            warnings.warn(f"{os.fspath(folder)}: {note}", stacklevel=2)
+
+    @property
+    def _encoder(self) -> Any:
+        if self._made_encoder is None:
+            self._made_encoder = self._new_encoder()
+        return self._made_encoder
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """Encode untrusted text, in which special tokens are plain text."""
+        return self.ordinary.encode(text)
+
+    @property
+    def ordinary(self) -> Tokenizer:
+        """The same tokenizer without special tokens."""
+        if self._made_ordinary is None:
+            self._made_ordinary = self._without_special_tokens()
+        return self._made_ordinary  # type: ignore[no-any-return]
+
+    def _new_encoder(self) -> Any:
+        """Return an encoder of the C engine, or one in Python if C can't be used for this model."""
+        engine = choices.scanning_engine(self._options)  # None: not wanted, not built, or without the pattern
+        encoder = engine.encoder(self) if engine and not self._is_prepared else None  # None: too many tokens for C
+        return encoder or self._python_encoder(self._options.engine)
+
+    @property
+    def _is_prepared(self) -> bool:
+        return bool(steps_of(self.pattern)[0] or self._lstrip or self._rstrip)
+
+    def _python_encoder(self, engine: bpe.EngineName = "python") -> encoders.Encoder:
+        """Return an encoder in Python; `engine` is for what comes after a encoders.PreparingEncoder."""
+        return encoders.PreparingEncoder(self, engine) if self._is_prepared else encoders.Encoder(self)
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text. C encodes the parts of a long one on all cores.
+
+        Raises ValueError for a lone surrogate, or a byte without a token.
+        """
+        if not isinstance(text, str):
+            slicing.to_utf8(text)  # raises the error
+        if len(text) >= arrays.LONG_TEXT and self._encoder.most_threads > 1 and workers.count_cores() > 1:
+            with contextlib.suppress(ValueError):  # encode() below raises it, with its place in the text
+                return self._encode_parts(text)
+        return self._encoder.encode_utf8(text.encode("utf-8"))  # type: ignore[no-any-return]
+
+    def _encode_parts(self, text: str) -> list[int]:
+        """Encode a long text in parts, in threads."""
+        encoder = self._encoder
+
+        def encode_part(part: tuple[int, int]) -> bytes:
+            start, end = part
+            ids, _ = encoder.encode_texts([text[start:end].encode("utf-8")], "u4")
+            return ids  # type: ignore[no-any-return]
+
+        parts: Any = arrays.parts_of_text(text, self.pattern, self._options.special_tokens)
+        task: Any = encode_part
+        results: Any = workers.run_tasks(task, parts, True, workers.MOST_WORKERS)
+        with contextlib.closing(results):
+            return encoder.list_of(((end, ids) for (_, end), ids in results), len(text))  # type: ignore[no-any-return]
+
+    def encode_batch(self, texts: Iterable[str], workers: int | None = None,
+                     errors: choices.Errors = "strict") -> list[list[int]]:
+        """Encode several texts, with C on all cores. An error names the text.
+
+        errors="replace": lone surrogates become U+FFFD, and bytes without a token are left out.
+        """
+        if isinstance(texts, list) and len(texts) == 1 and workers is None and errors == "strict":
+            with contextlib.suppress(ValueError, TypeError):  # raised below, with the number of the text
+                return [self.encode(texts[0])]
+        corpus = self._corpus(None, texts, workers=workers, errors=errors)
+        # The garbage collector would look through all lists again and again, which takes half of the
+        # time. It stays off until `pause` is freed.
+        pause = self._encoder.pause_collector()
+        try:
+            slice_bytes, n_threads = reading.BATCH_BYTES, self._encoder.most_threads
+            results = corpus.run(self._encode_texts(errors), True, "", slice_bytes, n_threads)
+            with contextlib.closing(results):
+                return list(itertools.chain.from_iterable(lists for _, lists in results))
+        finally:
+            del pause
+
+    def encode_arrays(self, texts: Iterable[str], workers: int | None = None,
+                      errors: choices.Errors = "strict") -> tuple[memoryview, memoryview]:
+        """Encode several texts as one array; return (ids, offsets).
+
+        Text i has ids[offsets[i] : offsets[i + 1]]. ids is a memoryview of uint16 if the whole
+        vocabulary fits, else uint32; offsets is one of uint64, with len(texts) + 1 numbers.
+        numpy.asarray(ids), or torch.frombuffer(ids, dtype=torch.uint16), makes no copy.
+        """
+        id_bytes = self._id_bytes
+        encode_texts = functools.partial(self._encode_texts(errors), kind=f"u{id_bytes}")
+        ids, offsets = bytearray(), array("Q", [0])
+        corpus = self._corpus(None, texts, workers=workers, errors=errors)
+        results = corpus.run(encode_texts, True, "", slicing.SLICE_BYTES, self._encoder.most_threads)
+        with contextlib.closing(results):
+            for _, (more_ids, ends) in results:
+                ids += more_ids
+                offsets.extend(map(offsets[-1].__add__, ends))
+        return memoryview(ids).cast("H" if id_bytes == 2 else "I"), memoryview(offsets)
+
+    def _encode_texts(self, errors: choices.Errors) -> Any:
+        """Return the function of the encoder that encodes texts, and leaves bytes without a token out if asked."""
+        encode_texts = self._encoder.encode_texts
+        return functools.partial(encode_texts, left_out=[]) if errors == "replace" else encode_texts
+
+    def encode_iterable(self, iterable: Iterable[str], errors: choices.Errors = "strict") -> Iterator[int]:
+        """Yield the ids of encode("".join(iterable)) one by one, the first after about 1 KB of text.
+
+        It keeps some 64 KB of text in memory, or more if there is no place to cut (see bpe.WORD_END).
+        """
+        options = self._options._replace(errors=errors).checked()
+        strings = slicing.join_surrogates(iterable) if errors == "replace" else iterable
+        # "strict": join_surrogates has replaced all surrogates, or they are an error
+        blocks = (b"".join(part.texts) for part in reading.slices_of_texts(strings, 1 << 10, "strict"))
+        pieces = slicing.cut_stream(blocks, options.pattern, options.special_tokens, 1 << 10, slicing.WINDOW_BYTES)
+        encoder: Any = encoders.LeavingOut(self._encoder, []) if errors == "replace" else self._encoder
+        return itertools.chain.from_iterable(map(encoder.encode_utf8, pieces))
+
+    def rename_special_tokens(self, names: Mapping[str, str]) -> Tokenizer:
+        """Return a tokenizer in which special tokens have other names: {old name: new name}; ids stay."""
+        return changes.rename_special_tokens(self, names)  # type: ignore[no-any-return]
+
+    def extend(self, input_path: bpe.Paths = None, n_tokens: int | None = None, *, texts: bpe.Strings = None,
+               words: bpe.Counts | Iterable[tuple[bytes, int]] | None = None, **options: Any) -> Tokenizer:
+        """Return a tokenizer that has learned n_tokens more from new text; old ids stay.
+
+        Text is split and encoded as by this tokenizer, and its tokens are merged further, by the rule of
+        training; a pair with the bytes of an old token is never merged. Instead of text, `words` has
+        counts, as train_from_counts takes them; then n_tokens may be None: learn until each word is one
+        token. Other options are those of train_bpe: min_word_count, min_frequency, errors, workers, engine,
+        progress.
+        """
+        return changes.extend(self, input_path, n_tokens, texts=texts, words=words, **options)  # type: ignore[no-any-return]
+
+    def prune(self, vocab_size: int | None = None, input_path: bpe.Paths = None, *, texts: bpe.Strings = None,
+              errors: choices.Errors = "strict") -> Tokenizer:
+        """Return a tokenizer with fewer tokens and new ids, without tokens that a text uses least.
+
+        Without a text, the tokens with the greatest ids go first; without a size, those go that the text
+        never uses. Single bytes, special tokens and tokens that merges use stay, so words without the others
+        keep their tokens.
+        """
+        return changes.prune(self, vocab_size, input_path, texts=texts, errors=errors)  # type: ignore[no-any-return]
+
+    def sources(self, old: Tokenizer) -> dict[int, list[int]]:
+        """Return, for each id, the ids of a tokenizer that became this one: embeddings to copy or average."""
+        return changes.sources(self, old)
+
+    def encode_files(self, paths: bpe.Paths = None, output: bpe.FilePath = "", *, texts: bpe.Strings = None,
+                     errors: choices.Errors = "strict", workers: int | None = None, engine: bpe.EngineName = "auto",
+                     progress: bool = False, begin: str | None = None, end: str | None = None,
+                     column: str | None = "text") -> int:
+        """Encode files, or texts, as one array of token ids in the file `output`; return how many there are.
+
+        numpy.load reads a .npy file: uint16 if the whole vocabulary fits, else uint32. A .bin file is the
+        array alone, always of uint16, as nanoGPT reads it. With end="<|endoftext|>", or another special
+        token, its id follows each file or text, in which special tokens are plain text; that of begin= comes
+        before each one. By default no id is added. The folder of the output must exist. The docstring of
+        training.train_bpe explains the options, and errors.
+        """
+        corpus = self._corpus(paths, texts, begin, end, errors=errors, workers=workers, engine=engine,
+                              progress=progress, column=column)
+        n_ids = arrays.encode_corpus(self, corpus, output)
+        if not corpus.n_documents:
+            warn("no text: the input has no rows")
+        return n_ids
+
+    def _corpus(self, paths: bpe.Paths, texts: bpe.Strings, begin: str | None = None, end: str | None = None,
+                **given: Any) -> reading.Corpus:
+        """Return a corpus that is split into words the way this tokenizer does it."""
+        options = self._options
+        if any(arrays.border_ids(self, begin, end)):
+            as_text = SpecialTokens(options.special_tokens)
+            as_text.are_text = True
+            options = options._replace(special_tokens=as_text)
+        # encode_batch(["a short text"]) would take much longer if its options were checked again
+        if any(getattr(options, name) != value for name, value in given.items()):
+            options = options._replace(**given).checked()
+        return reading.Corpus(paths, texts, options, begin, end)

@@ -1,0 +1,246 @@
+"""Changing a tokenizer: more tokens from new text, other names for special tokens, a smaller vocabulary.
+
+The methods of Tokenizer with these names say what the functions return. docs/extend.md has the proof that encode() of
+an extended model gives what learning has seen.
+
+Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn() for the command line.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+import heapq
+import itertools
+import operator
+import sys
+import types
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import bpe
+from bpe_more import choices, training
+from bpe_more.corpus import counting, progress, reading
+from bpe_more.errors import is_integer, require, warn
+from bpe_more.formats import supported, transformers
+from bpe_more.patterns import steps
+from bpe_more.tokenizer import encoders
+
+
+class EncodedWords(NamedTuple):
+    """The words of a text, as an old vocabulary encodes them: what learning begins with."""
+
+    tokens: list[bytes]  # the first ones: all bytes, then the others of the vocabulary, in ascending order
+    ids: array[int]  # of all words, concatenated: indexes of `tokens`
+    n_ids: array[int]  # how many of them each word has
+    lengths: Any  # of words, in bytes
+    counts: Any  # of words
+    n_left_out: int  # bytes without a token, in all
+
+    def words(self) -> Iterator[array[int]]:
+        """Yield the ids of each word."""
+        ends = itertools.accumulate(self.n_ids)
+        return (self.ids[end - n : end] for end, n in zip(ends, self.n_ids))
+
+
+def encode_words(tokenizer: Any, table: Any, options: choices.Options) -> EncodedWords:
+    """Encode the words of a table, which is used up, without splitting them again."""
+    engine = choices.engine_for(options)
+    in_c = engine and not engine.only_learns
+    if in_c:
+        blob, lengths, counts = engine.arrays(table, options.min_word_count)
+        view = engine.ffi.buffer(blob)
+        words = [view[end - n : end] for end, n in zip(itertools.accumulate(lengths), lengths)]
+    else:
+        words = [word for word, count in table.items() if count >= options.min_word_count]
+        lengths, counts = list(map(len, words)), list(map(table.__getitem__, words))
+    tokens = [*bpe.BYTES, *sorted(token for token in tokenizer.ids if len(token) > 1)]
+    numbers = {token: number for number, token in enumerate(tokens) if token in tokenizer.ids}
+    old: Any = types.SimpleNamespace(  # what encoders use of a tokenizer
+        # A word alone is not always one word of the model's own pattern, which may look at what follows.
+        pattern=r"[\s\S]+", ids=numbers, vocab=dict(enumerate(tokens)), special_ids={},
+        merge_ids=[(numbers[left], numbers[right], numbers[left + right]) for left, right in tokenizer.merges],
+        whole_words={token: numbers[token] for token in tokenizer.whole_words},
+    )  # fmt: skip
+    encoder = engine.encoder(old) if in_c else None
+    in_python = functools.cache(lambda: encoders.Encoder(old))  # made when it is first needed
+    left_out: Any = [] if options.errors == "replace" else None
+    ids, n_ids = array("I"), array("Q")
+    for start in range(0, len(words), 10_000):
+        batch = words[start : start + 10_000]
+        with contextlib.suppress(UnicodeDecodeError):  # of words that are parts of characters
+            if encoder:
+                data, ends = encoder.encode_texts(batch, "u4", left_out)
+                ids.frombytes(data)
+                n_ids.extend(map(operator.sub, ends, itertools.chain([0], ends)))
+                continue
+        lists = [encode_word(in_python(), word, left_out) for word in batch]
+        ids.extend(itertools.chain.from_iterable(lists))
+        n_ids.extend(map(len, lists))
+    encoded = EncodedWords(tokens, ids, n_ids, lengths, counts, 0)
+    if any(left_out or ()):
+        left = array("Q", (sum(len(tokens[number]) for number in word) for word in encoded.words()))
+        n_left_out = sum((n - n_left) * count for n, n_left, count in zip(lengths, left, counts))
+        encoded = encoded._replace(lengths=engine.in_memory(left) if in_c else left, n_left_out=n_left_out)
+    return encoded
+
+
+def encode_word(encoder: encoders.Encoder, word: bytes, left_out: list[int] | None) -> list[int]:
+    """Encode a word, which may begin or end inside a character if it is a token of another model."""
+    if word in encoder.whole_words:
+        return [encoder.whole_words[word]]
+    ids = [encoder.id_of_byte.get(byte, -1) for byte in word]
+    require(-1 not in ids or left_out is not None, "the vocabulary has no token for a byte of {!r:.60}; "
+                "errors='replace' leaves it out", word)
+    if left_out is not None:
+        left_out.append(ids.count(-1))
+        ids = [token_id for token_id in ids if token_id != -1]
+    return bpe.merge_by_rank(ids, encoder.ranks, encoder.new_ids)
+
+
+def learn(words: EncodedWords, n_tokens: int, options: choices.Options) -> Iterator[bpe.Learned]:
+    """Yield up to n_tokens merges with their counts, best first."""
+    engine = choices.engine_for(options)
+    if engine and not engine.only_learns:
+        merges = engine.extend(*words[:5], n_tokens, options.min_frequency)
+    else:
+        in_characters = ("".join(map(chr, word)) for word in words.words())
+        wanted = itertools.islice(bpe.learn_merges(in_characters, words.counts, words.tokens), n_tokens)
+        merges = itertools.takewhile(lambda merge: merge[2] >= options.min_frequency, wanted)
+    return progress.with_progress(merges, options.progress, progress.learning_progress(n_tokens))
+
+
+def changed(tokenizer: Any, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], specials: Any = None,
+            **settings: Any) -> Any:
+    """Return a tokenizer of the same kind with another vocabulary, and perhaps other special tokens and settings."""
+    # a tuple of merges: no warning of tokens that no merge makes
+    arguments = vocab, tuple(merges), specials or tokenizer.special_tokens, tokenizer.pattern
+    return type(tokenizer)(*arguments, **{**tokenizer._settings(), **settings})
+
+
+def with_merges(tokenizer: Any, learned: Iterable[bpe.Learned]) -> Any:
+    """Return a tokenizer with more merges, whose tokens get the next ids."""
+    merges = [(left, right) for left, right, _, _ in learned]
+    new = enumerate(map(b"".join, merges), max(tokenizer.vocab, default=-1) + 1)
+    return changed(tokenizer, {**tokenizer.vocab, **dict(new)}, [*tokenizer.merges, *merges])
+
+
+def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *, texts: bpe.Strings = None,
+           words: Any = None, errors: choices.Errors = "strict", min_word_count: int = 1, min_frequency: int = 1,
+           workers: int | None = None, engine: bpe.EngineName = "auto", progress: bool = False) -> Any:
+    """Return a tokenizer that has learned n_tokens more: models.Tokenizer.extend explains the arguments."""
+    given = {"errors": errors, "min_word_count": min_word_count, "min_frequency": min_frequency, "workers": workers}
+    options = tokenizer._options._replace(**given, engine=engine, progress=progress).checked()
+    n = sys.maxsize if n_tokens is None and words is not None else n_tokens
+    require(is_integer(n) and n > 0, "n_tokens must be a positive integer, not {!r}", n)
+    if words is None:
+        corpus = reading.Corpus(input_path, texts, options)
+        table = corpus.count()
+        require(corpus.paths or corpus.n_slices, "no text: texts= is empty, or an iterator that is used up")
+    else:
+        require(input_path is None and texts is None, "pass either text or words=..., and not both")
+        table = counting.new_table(options)
+        table.add(training.checked_counts(words, ()))
+    learned = list(learn(encode_words(tokenizer, table, options), operator.index(n), options))
+    if len(learned) < n < sys.maxsize:
+        text = f"{len(learned):,} new tokens, not {n:,}: no other pair has a count of {min_frequency} or more"
+        warn(text)
+    return with_merges(tokenizer, learned)
+
+
+def sources(new: Any, old: Any) -> dict[int, list[int]]:
+    """Return, for each id of a tokenizer, the ids of the one that it was made of: embeddings to copy or average."""
+    pieces = {token: [token_id] for token, token_id in old.ids.items()}
+    for left, right in new.merges:
+        require(left in pieces and right in pieces, "the merge {!r:.99} is of another model", (left, right))
+        if left + right not in pieces:
+            pieces[left + right] = pieces[left] + pieces[right]
+    found = {token_id: pieces.get(token, []) for token_id, token in new.vocab.items()}
+    old_ids = {name: token_id for token_id, name in old._unreachable.items()}
+    found |= {token_id: [old_ids[name]] for token_id, name in new._unreachable.items() if name in old_ids}
+    special_ids = new.special_ids
+    for text, token_id in special_ids.items():
+        old_id = old.ids.get(text.encode("utf-8"))
+        found[token_id] = old.encode_ordinary(text) if old_id is None else [old_id]
+    before, now = set(old.special_ids.values()), set(special_ids.values())
+    ids_stay = before <= now and not now & (old.vocab.keys() - before)  # else the names stay, after prune()
+    for text, token_id in old.special_ids.items():
+        if ids_stay:
+            found[token_id] = [token_id]
+        elif text in special_ids:
+            found[special_ids[text]] = [token_id]
+    return found
+
+
+def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
+    """Return a tokenizer in which special tokens have other names: models.Tokenizer.rename_special_tokens."""
+    special_ids = tokenizer.special_ids
+    unknown = [name for name in names if name not in special_ids]
+    require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
+    for name in tokenizer._shared.values():
+        require(name not in names, "{!r:.99} can't have another name: it is also a token of text", name)
+    for text in steps.check_special_tokens(names.values()):
+        require(text in names or text.encode("utf-8") not in tokenizer.ids, "{!r:.99} is a token already", text)
+
+    def renamed(tokens: Iterable[str]) -> tuple[str, ...]:
+        return steps.check_special_tokens(names.get(token, token) for token in tokens)
+
+    vocab = dict(tokenizer.vocab) | {special_ids[name]: text.encode("utf-8") for name, text in names.items()}
+    settings = {name: renamed(getattr(tokenizer, f"_{name}")) for name in ("kept", *supported.FLAGS)}
+    rest = transformers.in_templates(tokenizer._rest, names, {})
+    return changed(tokenizer, vocab, tokenizer.merges, renamed(tokenizer.special_tokens), rest=rest, **settings)
+
+
+def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
+          texts: bpe.Strings = None, errors: choices.Errors = "strict") -> Any:
+    """Return a tokenizer with fewer tokens: models.Tokenizer.prune explains the arguments."""
+    n, options = vocab_size, tokenizer._options._replace(errors=errors).checked()
+    has_text = input_path is not None or texts is not None
+    require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")
+    require(n is None or (is_integer(n) and n > 0), "vocab_size must be a positive integer, not {!r}", n)
+    most = len(tokenizer)
+    require(n is None or n <= most, "vocab_size must be at most {:,}, the size of this vocabulary", most)
+    stay = {*tokenizer.special_ids.values(), *map(tokenizer.ids.get, bpe.BYTES)}
+    ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
+    least = most - len(ids)
+    require(n is None or n >= least, "vocab_size must be at least {:,}: other tokens stay", least)
+    counts: dict[bytes, int] = collections.defaultdict(int)
+    if has_text:
+        corpus = reading.Corpus(input_path, texts, options)
+        encoded = encode_words(tokenizer, corpus.count(), options)
+        require(corpus.n_slices, "no text: the input is empty, or texts= is an iterator that is used up")
+        for word, count in zip(encoded.words(), encoded.counts):
+            for number in word:
+                counts[encoded.tokens[number]] += count
+    ways: dict[bytes, list[bpe.Pair]] = collections.defaultdict(list)  # the merges that make a token
+    for pair in tokenizer.merges:
+        ways[b"".join(pair)].append(pair)
+    uses = collections.Counter(itertools.chain.from_iterable(tokenizer.merges))
+    unused = [(counts[token], -token_id, token) for token, token_id in ids.items() if not uses[token]]
+    heapq.heapify(unused)
+    gone: set[bytes] = set()
+
+    def is_small() -> bool:
+        if n is None:
+            return not unused or unused[0][0] > 0  # the text uses all that are left
+        return most - len(gone) <= n
+
+    while not is_small():
+        count, _, token = heapq.heappop(unused)
+        gone.add(token)
+        for number, pair in enumerate(ways[token]):
+            for part in pair:
+                uses[part] -= 1
+                counts[part] += count * (number == 0)  # where this token was, its first pair is now
+                if not uses[part] and part in ids:
+                    heapq.heappush(unused, (counts[part], -ids[part], part))
+    left = sorted(tokenizer.vocab.keys() - {ids[token] for token in gone})
+    new_ids = {token_id: number for number, token_id in enumerate(left)}
+    vocab = {new_ids[token_id]: token for token_id, token in tokenizer.vocab.items() if token_id in new_ids}
+    merges = [pair for pair in tokenizer.merges if b"".join(pair) not in gone]
+    unreachable = {new_ids[token_id]: name for token_id, name in tokenizer._unreachable.items()}
+    shared = {new_ids[token_id]: name for token_id, name in tokenizer._shared.items()}
+    rest = transformers.in_templates(tokenizer._rest, {}, new_ids)
+    return changed(tokenizer, vocab, merges, rest=rest, unreachable=unreachable, shared=shared)

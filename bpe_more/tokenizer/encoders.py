@@ -1,0 +1,248 @@
+"""Encoding in Python: by the merges of a tokenizer, after preparing text as models of other programs need it.
+
+The encoder in C, in the folder engine, has the same methods.
+
+Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import bpe
+from bpe_more.formats import supported
+from bpe_more.patterns import steps
+from bpe_more.patterns.steps import WHITESPACE, normalize_text, steps_of
+
+
+class Encoder:
+    """Encode in Python, with the methods of the encoder in C. Words that are tokens may stay whole."""
+
+    in_c = False
+    most_threads = 1  # more would only fight for Python's lock
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.id_of_byte = {byte[0]: tokenizer.ids[byte] for byte in bpe.BYTES if byte in tokenizer.ids}
+        self.ranks = {(left, right): rank for rank, (left, right, _) in enumerate(tokenizer.merge_ids)}
+        self.new_ids = [new_id for _, _, new_id in tokenizer.merge_ids]  # by rank
+        self.cached = functools.lru_cache(maxsize=1 << 16)(self.encode_word)
+        self.whole_words = tokenizer.whole_words
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.tokenizer,)  # for worker processes, without the cache
+
+    def encode_utf8(self, utf8: bytes) -> list[int]:
+        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
+        ids: list[int] = []
+        pieces = bpe.special_token_finder(self.tokenizer.special_tokens).split(utf8.decode("utf-8"))
+        for number, piece in enumerate(pieces):
+            if number % 2:  # a special token
+                ids.append(self.tokenizer._special_ids[piece])
+                continue
+            for word in steps.find_words(piece, self.tokenizer.pattern):
+                # A long word rarely recurs.
+                ids += self.cached(word) if len(word) <= 64 else self.encode_word(word)
+        return ids
+
+    def encode_word(self, word: str) -> tuple[int, ...]:
+        """Encode one word. Raises ValueError if one of its bytes has no token."""
+        utf8 = word.encode("utf-8")
+        if utf8 in self.whole_words:
+            return (self.whole_words[utf8],)
+        try:
+            ids = [self.id_of_byte[byte] for byte in utf8]
+        except KeyError as error:
+            place = f"{bpe.BYTES[error.args[0]]!r}, in {word[:40]!r}"
+            text = f"the vocabulary has no token for the byte {place}; errors='replace' leaves it out"
+            raise ValueError(text) from None
+        return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
+
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
+        """Encode texts as lists, or with kind="u2" (16 bits per id) or "u4" (32) as an array.
+
+        An array is returned as (its bytes, [the number of ids up to the end of each text]). A byte without a
+        token is an error, or with left_out, to which the number of such bytes is added, it is left out. A
+        ValueError has the number of its text.
+        """
+        lists = (self if left_out is None else self.leaving_out(left_out)).lists_of(texts)
+        if not kind:
+            return lists
+        ids = array("H" if kind == "u2" else "I", itertools.chain.from_iterable(lists))
+        return ids.tobytes(), array("Q", itertools.accumulate(map(len, lists)))
+
+    def lists_of(self, texts: Sequence[bytes]) -> list[list[int]]:
+        """Encode texts as lists."""
+        lists: list[list[int]] = []
+        for number, utf8 in enumerate(texts):
+            try:
+                lists.append(self.encode_utf8(utf8))
+            except ValueError as error:
+                error.number = number  # type: ignore[attr-defined]
+                raise
+        return lists
+
+    def leaving_out(self, left_out: list[int]) -> Encoder:
+        """Return an encoder that leaves bytes without a token out, and adds their number to left_out."""
+        return EncoderLeavingOut(self, left_out)
+
+    def pause_collector(self) -> Any:
+        """Do nothing. The encoder in C pauses the garbage collector until the result is freed."""
+
+
+class EncoderLeavingOut(Encoder):
+    """Encode in Python without the bytes that have no token."""
+
+    def __init__(self, encoder: Encoder, left_out: list[int]) -> None:
+        self.__dict__.update(encoder.__dict__)
+        self.left_out = left_out
+        self.cached: Any = self.encode_word  # each time, since each byte is counted
+
+    def encode_word(self, word: str) -> tuple[int, ...]:
+        """Encode one word; other bytes are side by side where one was left out."""
+        utf8 = word.encode("utf-8")
+        if utf8 in self.whole_words:
+            return (self.whole_words[utf8],)
+        ids = [self.id_of_byte[byte] for byte in utf8 if byte in self.id_of_byte]
+        self.left_out.append(len(utf8) - len(ids))
+        return tuple(bpe.merge_by_rank(ids, self.ranks, self.new_ids))
+
+
+def same_object(original: Any) -> Any:
+    """Return a copy with the same attributes; copy.copy() makes a tokenizer or an encoder anew, as pickle does."""
+    other = object.__new__(type(original))
+    other.__dict__.update(original.__dict__)
+    return other
+
+
+class LeavingOut:
+    """An encoder of either engine with left_out."""
+
+    def __init__(self, encoder: Any, left_out: list[int]) -> None:
+        self.encode_texts = functools.partial(encoder.encode_texts, left_out=left_out)
+
+    def encode_utf8(self, utf8: bytes) -> list[int]:
+        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
+        return self.encode_texts([utf8])[0]  # type: ignore[no-any-return]
+
+
+class PreparingEncoder(Encoder):
+    """Prepare text: normalize it, and remove whitespace beside special tokens. `inner` encodes the result."""
+
+    def __init__(self, tokenizer: Any, engine: bpe.EngineName) -> None:
+        self.tokenizer = tokenizer
+        self.engine = engine
+        self.form, self.steps = steps_of(tokenizer.pattern)
+        # found before text is normalized, and after it
+        normalized = set(tokenizer._normalized)
+        specials = tuple(text for text in tokenizer.special_tokens if text not in normalized)
+        of_pieces = tuple(text for text in tokenizer.special_tokens if text in normalized)
+        self.finders = [bpe.special_token_finder(tokens) for tokens in (specials, of_pieces, tokenizer.special_tokens)]
+        self.overlap = any(supported.overlapping(of_pieces, specials))
+        self.lstrip, self.rstrip = set(tokenizer._lstrip), set(tokenizer._rstrip)
+        stripping = [re.escape(token.encode("utf-8")) for token in self.lstrip | self.rstrip]
+        # an expression, since there may be 100 of them; None if there is none, so that no text is searched
+        self.stripping = re.compile(b"|".join(stripping)) if stripping else None
+        self.inner = self.encoder_with(tokenizer.special_tokens)
+        self.ordinary: Any = None  # the same encoder without special tokens; rarely needed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.tokenizer, self.engine)  # for worker processes, without the cache of `inner`
+
+    def encoder_with(self, special_tokens: Sequence[str]) -> Any:
+        """Return an encoder of prepared text that knows these special tokens."""
+        whole: Any = self.tokenizer
+        tokenizer = whole._with_only(special_tokens, self.steps)
+        tokenizer._options = tokenizer._options._replace(engine=self.engine)
+        return tokenizer._encoder
+
+    def pieces_of(self, text: str, normal: str | None = None) -> list[str]:
+        """Return prepared text, a special token, prepared text, and so on; `normal` is all text, normalized."""
+        first, second, _ = self.finders
+        pieces = self.split(text, first)
+        if normal is not None and len(pieces) == 1:
+            return self.split(normal, second)
+        parts = [self.split(normalize_text(self.form, piece), second) for piece in pieces[::2]]
+        for number, token in enumerate(pieces[1::2]):
+            parts[number].append(token)
+        return list(itertools.chain.from_iterable(parts))
+
+    def split(self, text: str, finder: re.Pattern[str]) -> list[str]:
+        """Split text at special tokens, and remove the whitespace that they remove."""
+        pieces = finder.split(text)
+        for number in range(1, len(pieces), 2):
+            if pieces[number] in self.lstrip:
+                pieces[number - 1] = pieces[number - 1].rstrip(WHITESPACE)
+            if pieces[number] in self.rstrip:
+                pieces[number + 1] = pieces[number + 1].lstrip(WHITESPACE)
+        return pieces
+
+    def prepared(self, utf8: bytes) -> bytes | None:
+        """Prepare text; return None if `inner` would find other special tokens in the result.
+
+        Most text is prepared already: in the normal form, in which each part of it is then, too.
+        """
+        special = self.overlap or bool(self.stripping and self.stripping.search(utf8))
+        if not special and utf8.isascii():
+            return utf8
+        text = utf8.decode("utf-8")
+        normal = None if special else normalize_text(self.form, text)
+        if normal == text:
+            return utf8
+        pieces = self.pieces_of(text, normal)
+        result = "".join(pieces)
+        # NFKC makes the token <end> of "＜end＞", and of "<end>™" a token <end>TM, if there is one
+        return result.encode("utf-8") if self.finders[2].split(result) == pieces else None
+
+    def encode_utf8(self, utf8: bytes) -> list[int]:
+        """Encode text in UTF-8. Raises UnicodeDecodeError if it is invalid."""
+        text = self.prepared(utf8)
+        if text is not None:
+            return self.inner.encode_utf8(text)  # type: ignore[no-any-return]
+        self.ordinary = self.ordinary or self.encoder_with(())
+        ids: list[int] = []
+        for number, piece in enumerate(self.pieces_of(utf8.decode("utf-8"))):
+            if number % 2:
+                ids.append(self.tokenizer._special_ids[piece])
+            else:
+                ids += self.ordinary.encode_utf8(piece.encode("utf-8"))
+        return ids
+
+    def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
+        """Do the same as the method of Encoder, in one call of `inner` if possible."""
+        with contextlib.suppress(UnicodeDecodeError):  # the method of Encoder raises it, with the number of its text
+            prepared = list(map(self.prepared, texts))
+            if None not in prepared:
+                return self.inner.encode_texts(prepared, kind, left_out)
+        return super().encode_texts(texts, kind, left_out)
+
+    def leaving_out(self, left_out: list[int]) -> Encoder:
+        """Return an encoder of prepared text that leaves bytes without a token out."""
+        encoder: PreparingEncoder = same_object(self)
+        self.ordinary = self.ordinary or self.encoder_with(())
+        encoder.inner, encoder.ordinary = (LeavingOut(each, left_out) for each in (self.inner, self.ordinary))
+        return encoder
+
+    def pause_collector(self) -> Any:
+        """Pause the garbage collector if `inner` does."""
+        return self.inner.pause_collector()
+
+    def list_of(self, arrays: Iterable[tuple[int, bytes]], length: int) -> list[int]:
+        """Return one list of the ids in arrays, as `inner` does."""
+        return self.inner.list_of(arrays, length)  # type: ignore[no-any-return]
+
+    @property
+    def in_c(self) -> bool:  # type: ignore[override]
+        """Whether `inner` is the encoder in C."""
+        return self.inner.in_c  # type: ignore[no-any-return]
+
+    @property
+    def most_threads(self) -> int:  # type: ignore[override]
+        """How many threads can encode at the same time."""
+        return self.inner.most_threads  # type: ignore[no-any-return]

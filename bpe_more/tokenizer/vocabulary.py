@@ -1,0 +1,283 @@
+"""The tokens, merges and special tokens of a model, checked; and decoding, which needs only them.
+
+Gives: Vocabulary, the half of Tokenizer that encodes nothing; ids_of(), without_second_ids().
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import functools
+import itertools
+import operator
+import types
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import bpe
+from bpe_more import choices
+from bpe_more.errors import is_integer, plural, require, warn
+from bpe_more.formats.gpt2 import MergeIds, WordsFirst
+from bpe_more.patterns import steps
+from bpe_more.patterns.steps import SpecialTokens
+
+
+def ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+    """Return {token: id}. The plain form, which looks at one token after another, has the errors."""
+    has_types = set(map(type, vocab)) == {int} and set(map(type, vocab.values())) == {bytes}
+    if has_types and min(vocab) >= 0 and max(vocab) <= bpe.MAX_ID:
+        ids = dict(zip(vocab.values(), vocab))
+        if len(ids) == len(vocab):
+            return ids
+    return plain_ids_of(vocab)
+
+
+def without_second_ids(vocab: Mapping[int, bytes], special_tokens: Sequence[str],
+                       unreachable: Iterable[int]) -> tuple[Mapping[int, bytes], dict[str, int]]:
+    """Take the special tokens that have the bytes of an earlier token out of a vocabulary; return it, and their ids.
+
+    Unreachable tokens go, too. If two ids have the same bytes, special tokens without an id get theirs, after the
+    greatest one.
+    """
+    unreachable = set(unreachable)
+    if not unreachable and (not special_tokens or len(set(vocab.values())) == len(vocab)):
+        return vocab, {}
+    texts = {special.encode("utf-8"): special for special in special_tokens}
+    first: set[bytes] = set()
+    second_ids: dict[str, int] = {}
+    for token_id, token in vocab.items():
+        if token_id in unreachable:
+            continue
+        if token in first and token in texts:
+            second_ids.setdefault(texts[token], token_id)  # ids_of() refuses a third one
+        first.add(token)
+    free_ids = itertools.count(max(vocab) + 1)  # here, because the ids that are taken out may be the greatest
+    more = {next(free_ids): token for token in texts if token not in first}
+    hidden = unreachable.union(second_ids.values())
+    return {token_id: token for token_id, token in vocab.items() if token_id not in hidden} | more, second_ids
+
+
+def plain_ids_of(vocab: Mapping[int, bytes]) -> dict[bytes, int]:
+    """Return {token: id}. Each token has one id, from 0 to MAX_ID."""
+    ids: dict[bytes, int] = {}
+    for token_id, token in vocab.items():
+        if not isinstance(token, bytes) or not is_integer(token_id) or not 0 <= token_id <= bpe.MAX_ID:
+            hint = "" if isinstance(token, bytes) else "; for files, use from_files"
+            entry = f"{token_id!r:.40} to {token!r:.40}"
+            raise ValueError(f"vocab maps ids from 0 to {bpe.MAX_ID} to bytes, not {entry}{hint}")
+        if token in ids:
+            raise ValueError(f"the token {token!r:.40} has two ids, {ids[token]} and {token_id}")
+        ids[token] = operator.index(token_id)
+    return ids
+
+
+class Vocabulary:
+    """The vocabulary of a Tokenizer, whose docstring explains the arguments."""
+
+    def __init__(self, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_tokens: bpe.Strings = None,
+                 pattern: Any = "gpt2", kept: Iterable[str] = (), normalized: Iterable[str] = (),
+                 rest: Mapping[str, Any] | None = None, ignore_merges: bool = False,
+                 unreachable: Mapping[int, str] | None = None, lstrip: Iterable[str] = (),
+                 rstrip: Iterable[str] = (), shared: Mapping[int, str] | None = None) -> None:
+        self._unreachable = {token_id: name for token_id, name in (unreachable or {}).items() if token_id in vocab}
+        self._kept, self._normalized = steps.check_special_tokens(kept), steps.check_special_tokens(normalized)
+        self._lstrip, self._rstrip = steps.check_special_tokens(lstrip), steps.check_special_tokens(rstrip)
+        self._rest = dict(rest or {})
+        self._shared = dict(shared or {})
+        self._ignore_merges = ignore_merges or isinstance(merges, WordsFirst)
+        specials = steps.check_special_tokens(special_tokens)
+        others = set(self._shared.values())
+        own = [special for special in specials if special not in others] if others else specials
+        vocab, second_ids = without_second_ids(vocab, own, self._unreachable)
+        known: Any = merges.ids_for(vocab) if isinstance(merges, WordsFirst) else ()
+        first = [special for special in own if special not in second_ids] if second_ids else own
+        self._ids: dict[bytes, int]
+        self._vocab: dict[int, bytes]
+        self._special_ids: dict[str, int]
+        self._options: choices.Options
+        self.set_vocabulary(vocab, known or merges, first, pattern)
+        if second_ids or others:
+            self._special_ids |= second_ids | {special: token_id for token_id, special in self._shared.items()}
+            self._special_ids = {special: self._special_ids[special] for special in specials}
+            self._vocab |= {token_id: special.encode("utf-8") for special, token_id in second_ids.items()}
+        self._vocab |= {token_id: name.encode("utf-8") for token_id, name in self._unreachable.items()}
+        with_kinds = SpecialTokens(specials)
+        with_kinds.normalized, with_kinds.lstrip, with_kinds.rstrip = self._normalized, self._lstrip, self._rstrip
+        self._options = self._options._replace(special_tokens=with_kinds)
+        self.whole_words: dict[bytes, int] = {}  # words that stay whole, and their ids
+        if self._ignore_merges:
+            self.whole_words = self._ids.copy()
+            self.whole_words.pop(b"", None)  # the empty token, which Whisper has, isn't a word
+            for token_id in set(self._special_ids.values()).difference(self._shared):
+                if self._ids.get(self._vocab[token_id]) == token_id:
+                    del self.whole_words[self._vocab[token_id]]
+        elif not isinstance(merges, (tuple, MergeIds)):
+            self._warn_of_unreachable_tokens()
+
+    def set_vocabulary(self, vocab: Mapping[int, bytes], merges: Iterable[bpe.Pair], special_tokens: bpe.Strings,
+                       pattern: Any) -> None:
+        """Number special tokens, find the ids of merges, and check that all of them fit together."""
+        self._options = choices.Options(special_tokens, pattern).checked()
+        ids = ids_of(vocab)
+        free_ids = itertools.count(max(ids.values(), default=-1) + 1)
+        self._special_ids = {}
+        for special in self.special_tokens:
+            token = special.encode("utf-8")
+            if token not in ids:
+                ids[token] = next(free_ids)
+                require(ids[token] <= bpe.MAX_ID, "no id is left for {!r}: the greatest id is {}", special, bpe.MAX_ID)
+            self._special_ids[special] = ids[token]
+        self._ids = ids
+        self._vocab = {token_id: token for token, token_id in ids.items()}
+        self.merge_ids = self.find_merge_ids(merges)
+        made = set(self._special_ids.values()).intersection(new_id for _, _, new_id in self.merge_ids)
+        wrong = [special for special, token_id in self._special_ids.items() if token_id in made]
+        way = "leave them out of the vocabulary (or the .tiktoken file), and pass them as special tokens only"
+        require(not wrong, f"merges make {plural(len(wrong), 'special token')}, too: {wrong!s:.99}; {way}")
+        # These are made when they are needed. (cached_property would do it, but has a lock until Python 3.12,
+        # which stops a process that was forked while another thread had it.)
+        self._made_encoder: Any = None
+        self._made_ordinary: Any = None
+
+    def find_merge_ids(self, merges: Any) -> Collection[tuple[int, int, int]]:
+        """Return the ids of each merge, which a file may already have given: left, right, new."""
+        return merges if isinstance(merges, MergeIds) else self.ids_of_pairs(merges)
+
+    def ids_of_pairs(self, merges: Iterable[bpe.Pair]) -> Collection[tuple[int, int, int]]:
+        """Return the ids of each merge: left, right, new. Raises ValueError for unknown tokens and repeated merges."""
+        ids, pairs = self._ids, [(left, right) for left, right in merges]
+        try:
+            merge_ids = [(ids[left], ids[right], ids[left + right]) for left, right in pairs]
+        except KeyError as error:
+            raise ValueError(f"a merge uses or creates {error}, which is not in the vocabulary") from None
+        if len(set(merge_ids)) < len(merge_ids):
+            seen: set[bpe.Pair] = set()
+            for number, pair in enumerate(pairs):
+                require(pair not in seen, "merge {} (from 0), {}, repeats an earlier one", number, pair)
+                seen.add(pair)
+        return merge_ids
+
+    # The parts of a tokenizer are read-only.
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """The vocabulary: {token id: token}."""
+        return types.MappingProxyType(self._vocab)
+
+    @property
+    def ids(self) -> Mapping[bytes, int]:
+        """The vocabulary the other way round: {token: token id}."""
+        return types.MappingProxyType(self._ids)
+
+    @property
+    def special_ids(self) -> dict[str, int]:
+        """The ids of the special tokens, in a new dict."""
+        return self._special_ids.copy()
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens, in the order given."""
+        return tuple(self._options.special_tokens)
+
+    @property
+    def pattern(self) -> str:
+        """The name of the pattern, or its expression."""
+        return self._options.pattern
+
+    def __len__(self) -> int:
+        return len(self._vocab)
+
+    def __repr__(self) -> str:
+        specials = plural(len(self.special_tokens), "special token")
+        return f"{type(self).__name__}({len(self):,} tokens, pattern {self.pattern!r}, {specials})"
+
+    def _warn_of_unreachable_tokens(self) -> None:
+        """Warn if tokens of several bytes are neither made by a merge nor special."""
+        reachable = {new_id for _, _, new_id in self.merge_ids} | set(self._special_ids.values())
+        others = [token for token, token_id in self._ids.items() if len(token) > 1 and token_id not in reachable]
+        if others:
+            tokens = plural(len(others), "token")
+            text = f"encode() can't give {tokens} that no merge makes, such as {others[0]!r:.60}"
+            ways = "special tokens are passed as special_tokens, ranks of tiktoken through read_tiktoken"
+            warn(f"{text}; {ways}")
+
+    @property
+    def merges(self) -> list[bpe.Pair]:
+        """A new list of the merges, in the order of their ranks."""
+        return (WordsFirst if self._ignore_merges else list)(
+            (self._vocab[left], self._vocab[right]) for left, right, _ in self.merge_ids
+        )
+
+    @property
+    def _known_merges(self) -> Any:
+        """The merges as ids, for a copy of this tokenizer and for its files."""
+        ids = self.merge_ids
+        return ids if isinstance(ids, MergeIds) else MergeIds(array("I", itertools.chain.from_iterable(ids)))
+
+    @property
+    def ignore_merges(self) -> bool:
+        """Whether a word that is a token stays whole."""
+        return self._ignore_merges
+
+    def __reduce__(self) -> tuple[object, ...]:
+        kind = functools.partial(type(self), **self._settings())
+        return kind, (self._vocab, tuple(self.merges), self.special_tokens, self.pattern)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the arguments for models of other programs that this model needs."""
+        values = {
+            "kept": self._kept, "normalized": self._normalized, "rest": self._rest,
+            "ignore_merges": self._ignore_merges, "unreachable": self._unreachable,
+            "lstrip": self._lstrip, "rstrip": self._rstrip, "shared": self._shared,
+        }  # fmt: skip
+        return {name: value for name, value in values.items() if value}
+
+    @property
+    def _id_bytes(self) -> int:
+        """The size of an id in an array: 2 bytes if that is enough for the whole vocabulary, else 4."""
+        return 2 if max(self._vocab, default=0) < 1 << 16 else 4
+
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = False) -> str:
+        """Decode token ids to text; bytes that are not UTF-8 become U+FFFD."""
+        data = b"".join(self._tokens(ids, True)) if skip_special_tokens else self.decode_bytes(ids)
+        return data.decode("utf-8", "replace")
+
+    def decode_iterable(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[str]:
+        """Decode ids as they come: a token with half of an "é" waits for the other half.
+
+        Joined, the texts are decode(ids).
+        """
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for token in self._tokens(ids, skip_special_tokens):
+            if text := decoder.decode(token):
+                yield text
+        if text := decoder.decode(b"", final=True):
+            yield text
+
+    def decode_bytes(self, ids: Iterable[int]) -> bytes:
+        """Decode token ids to bytes. Raises ValueError for an id that is not in the vocabulary."""
+        if isinstance(ids, Sequence) and set(map(type, ids)) <= {int}:  # faster; _tokens() raises the error
+            with contextlib.suppress(KeyError, TypeError):
+                return b"".join(map(self._vocab.__getitem__, ids))
+        return b"".join(self._tokens(ids))
+
+    def _tokens(self, ids: Iterable[int], skip_special_tokens: bool = False) -> Iterator[bytes]:
+        """Yield the token of each id, and b"" for special tokens that are skipped."""
+        specials = set(self._special_ids).difference(self._kept) if skip_special_tokens else ()
+        skipped = set(map(self._special_ids.__getitem__, specials))
+        if not isinstance(ids, Iterable):
+            raise TypeError(f"ids must be an iterable of token ids, not {ids!r:.60}")
+        for number, token_id in enumerate(ids):
+            try:
+                token = self._vocab[token_id]
+            except (KeyError, TypeError):
+                token = None
+            if token is None or not is_integer(token_id):
+                import numbers
+
+                # a number in a tensor isn't equal to an integer, nor is a row of an array
+                is_array = hasattr(token_id, "tolist") and not isinstance(token_id, numbers.Integral)
+                way = "; pass integers, as ids.tolist() gives them" if is_array else ""
+                raise ValueError(f"unknown token id {token_id!r:.60} at index {number}{way}")
+            yield b"" if token_id in skipped else token

@@ -595,7 +595,7 @@ def compile_pattern(pattern: str) -> Any:
     try:
         expression.encode("utf-8")  # a lone surrogate could not be saved
         compiled = regex.compile("(?-f)" + expression, regex.V1)
-    except (regex.error, ArithmeticError, LookupError, ValueError) as error:  # compile() raises all of these
+    except (regex.error, ArithmeticError, LookupError, RecursionError, ValueError) as error:  # all come from compile()
         reason = getattr(error, "msg", error)
         raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {reason!s:.100}") from None
     if compiled.flags & regex.REVERSE:
@@ -660,7 +660,7 @@ WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a fi
 
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
-    """Return the last index at which text, a window of a larger text, can be cut, or 0 if there is none."""
+    """Return the last index at which text, a part of a larger text, can be cut, or 0 if there is none."""
     # The window of a file may begin or end inside a character, of which up to 3 bytes are left, each
     # decoded as a lone surrogate; and any window inside a special token. So no cut is made this close to
     # its ends.
@@ -696,7 +696,8 @@ def train_bpe(input_path: Paths = None, vocab_size: int | None = None, special_t
 
     input_path        the path of a UTF-8 text file, or a list of paths; line endings and byte-order marks are
                       text like any other
-    vocab_size        required: the maximum number of tokens, which are 256 bytes, special tokens, and merges
+    vocab_size        required: the maximum number of tokens, which are 256 bytes, special tokens, and merges;
+                      in Python, more than 1,114,112 can't be learned
     special_tokens    a list of strings that get the ids from 256 on; text is split at them first
     texts             instead of input_path, an iterable of strings, each a separate text
     pattern           "gpt2", "cl100k", "o200k", "llama3", "qwen2", or an expression for the package regex
@@ -767,8 +768,12 @@ def train_from_counts(words: Counts | Iterable[tuple[bytes, int]], vocab_size: i
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Check that a value is a positive integer; numpy's are, True is not."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+    """Check that a value is a positive integer; numpy's are, its arrays and True are not."""
+    try:
+        is_positive = operator.index(value) > 0
+    except TypeError:
+        is_positive = False
+    if not is_positive or isinstance(value, bool):
         raise ValueError(f"{name} must be a positive integer, not {value!r}")
 
 
@@ -807,7 +812,10 @@ class Slice(NamedTuple):
                 return work(self.texts)
             with open(self.path, "rb") as file:
                 file.seek(self.start)
-                return work([file.read(self.end - self.start)])
+                utf8 = file.read(self.end - self.start)
+            if len(utf8) < self.end - self.start:
+                raise OSError(f"{self.path} became shorter while it was read")
+            return work([utf8])
         except UnicodeDecodeError as error:
             byte = f"byte {self.start + error.start} (0x{error.object[error.start]:02x}, {error.reason})"
             raise ValueError(f"{self.path}: not valid UTF-8 at {byte}") from None
@@ -871,7 +879,7 @@ def slices_of_file(path: str, pattern: str, special_tokens: tuple[str, ...]) -> 
                 window_start += WINDOW // 2  # windows overlap, because cuts keep away from their ends
     if pattern not in PATTERNS and size - start > 64 * SLICE_BYTES:
         reason = "a custom pattern's text is only cut at special tokens"
-        warnings.warn(f"{path}: {size - start:,} bytes are read at once; {reason}", stacklevel=2)
+        warnings.warn(f"{path}: {size - start:,} bytes are read at once; {reason}", stacklevel=1)
     yield Slice(path, start, size)
 
 
@@ -899,7 +907,7 @@ def slices_of_texts(texts: Iterable[str]) -> Iterator[Slice]:
 
 def with_progress(items: Iterable[T], label: str, total: int, size_of: Callable[[T], int]) -> Iterator[T]:
     """Yield items; with a label, show on the terminal how much of the total there has been."""
-    shows = label and sys.stderr.isatty()
+    shows = label and sys.stderr and sys.stderr.isatty()  # it is None if it was closed
     done = 0
     shown_at = 0.0
     try:
@@ -962,35 +970,43 @@ def check_workers(workers: int | None) -> int:
     return min(workers, 61)  # Windows can't wait for more processes
 
 
-def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: int) -> Iterator[T]:
-    """Yield task(slice) for each slice, in order, from several processes.
+FORKS = sys.platform == "linux"  # elsewhere, a process is a new Python, which imports this module by its name
+STARTING = threading.Lock()
+STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
-    This process does all if there is one slice, or if another process could not import this module.
-    """
+
+def can_start_processes() -> bool:
+    """Whether this process may start others, and they find the functions of this module."""
+    import multiprocessing
+    if multiprocessing.current_process().daemon:
+        return False  # such as a worker of a Pool
+    # A new Python can't import a notebook's cell, which has no __file__. A fork, too, looks into sys.modules,
+    # where a module may be missing that was loaded from a path.
+    return __name__ in sys.modules and (FORKS or "__file__" in globals())
+
+
+def in_processes(task: Callable[[Slice], T], slices: Iterator[Slice], workers: int) -> Iterator[T]:
+    """Yield task(slice) for each slice, in order, from several processes, or from this one if there is one slice."""
     first_slices = list(itertools.islice(slices, workers))  # no process is started that has nothing to do
     slices = itertools.chain(first_slices, slices)
-    # On Linux a process is a fork of this one. Elsewhere it is a new Python, which imports this module
-    # by its name, and can't if this is a cell of a notebook. Both look for functions in sys.modules,
-    # where a module may be missing that was loaded from a path.
-    forks = sys.platform == "linux"
-    can_start = __name__ in sys.modules and (forks or "__file__" in globals())
-    if len(first_slices) < 2 or not can_start:
+    if len(first_slices) < 2 or not can_start_processes():
         yield from map(task, slices)
         return
 
-    import multiprocessing.connection
-    context: Any = multiprocessing.get_context("fork" if forks else None)
+    import multiprocessing
+    context: Any = multiprocessing.get_context("fork" if FORKS else None)
     processes: list[Any] = []
     connections: list[Any] = []
     try:
-        for _ in first_slices:
-            ours, theirs = context.Pipe()
-            process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
-            with signals_delayed():  # Ctrl-C would make a process that is just starting print a traceback
-                process.start()
-                processes.append(process)
-            theirs.close()  # only the process has it now, so the connection ends when the process does
-            connections.append(ours)
+        with STARTING:  # a process that another thread starts would keep copies of these connections open
+            for _ in first_slices:
+                ours, theirs = context.Pipe()
+                process = context.Process(target=worker_loop, args=(task, ours, theirs), daemon=True)
+                with signals_delayed():  # Ctrl-C would make a process that is just starting print a traceback
+                    process.start()
+                    processes.append(process)
+                theirs.close()  # only the process has it now, so the connection ends when the process does
+                connections.append(ours)
         yield from share_out(slices, connections)
     finally:
         for process in processes:
@@ -1022,9 +1038,6 @@ def share_out(slices: Iterator[Slice], connections: Sequence[Any]) -> Iterator[A
         while n_yielded in results:
             yield results.pop(n_yielded)
             n_yielded += 1
-
-
-STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
 @contextlib.contextmanager
@@ -1080,12 +1093,12 @@ def learn_model(words: Any, vocab_size: Any, special_tokens: Sequence[str], engi
     if engine is not None:
         learned = engine.learn(words, merges_wanted)
     else:
-        learned = itertools.islice(learn_from_bytes(words), merges_wanted)
+        learned = itertools.islice(learn_from_bytes(words), min(merges_wanted, sys.maxsize))
     learned = with_progress(learned, "merges learned" if progress else "", merges_wanted, lambda merge: 1)
     merges = [(left, right) for left, right, _, _ in learned]  # this loop makes the learner run
 
-    specials = [special.encode("utf-8") for special in special_tokens]
-    vocab = dict(enumerate([*BYTES, *specials, *map(b"".join, merges)]))
+    special_bytes = [special.encode("utf-8") for special in special_tokens]
+    vocab = dict(enumerate([*BYTES, *special_bytes, *map(b"".join, merges)]))
     if len(vocab) < vocab_size:
         text = f"{len(vocab):,} tokens, not {vocab_size:,}: every word is a single token"
         warnings.warn(text, stacklevel=3)  # at the line that called train_bpe
@@ -1129,12 +1142,12 @@ class Tokenizer:
         self.special_tokens = check_special_tokens(special_tokens)
         self.pattern = check_pattern(pattern)
         ids = ids_of(vocab)
-        specials = [special.encode("utf-8") for special in self.special_tokens]
-        missing = [token for token in specials if token not in ids]
+        special_bytes = [special.encode("utf-8") for special in self.special_tokens]
+        missing = [token for token in special_bytes if token not in ids]
         added = dict(enumerate(missing, max(vocab, default=-1) + 1))
-        self.vocab = dict(vocab) | added
         self.ids = ids | ids_of(added)
-        self.special_ids = {special: self.ids[token] for special, token in zip(self.special_tokens, specials)}
+        self.vocab = {token_id: token for token, token_id in self.ids.items()}
+        self.special_ids = {special: self.ids[token] for special, token in zip(self.special_tokens, special_bytes)}
         self.merges = [(left, right) for left, right in merges]
         self.merge_ids = merge_ids_of(self.merges, self.ids, self.special_ids)
         self.known_words: dict[str, tuple[int, ...]] = {}
@@ -1218,8 +1231,8 @@ class Tokenizer:
     def ordinary(self) -> Tokenizer:
         """The same tokenizer without special tokens; made when it is first needed."""
         # a model of another program may have a special token that merges use: it stays
-        specials = set(self.special_ids.values()).difference(itertools.chain.from_iterable(self.merge_ids))
-        vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in specials}
+        left_out = set(self.special_ids.values()).difference(itertools.chain.from_iterable(self.merge_ids))
+        vocab = {token_id: token for token_id, token in self.vocab.items() if token_id not in left_out}
         return Tokenizer(vocab, self.merges, None, self.pattern)
 
     def encode_batch(self, texts: Iterable[str], workers: int | None = None) -> list[list[int]]:
@@ -1256,17 +1269,18 @@ class Tokenizer:
         blocks: list[str] = []
         length = 0
         wanted = 1 << 10  # the length at which a cut is looked for
-        for block in iterable:
+        for number, block in enumerate(iterable):
+            if not isinstance(block, str):
+                raise ValueError(f"block {number} of the text must be a str, not {type(block).__name__}")
             blocks.append(block)
             length += len(block)
             if length < wanted:
                 continue
             text = "".join(blocks)
-            window_start = max(0, length - WINDOW)
-            cut = last_cut(text[window_start:], self.pattern, self.special_tokens)
+            cut = last_cut(text, self.pattern, self.special_tokens)
             if cut:
-                yield from self.encode(text[: window_start + cut])
-                text = text[window_start + cut :]
+                yield from self.encode(text[:cut])
+                text = text[cut:]
             blocks = [text]
             length = len(text)
             # if there was no cut, searching again after each small block would take quadratic time
@@ -1292,6 +1306,7 @@ class Tokenizer:
         if in_c:
             arrays = self.encoder.encode_slices(slices, typecode, n_workers)
         else:
+            _ = self.ranks_and_new_ids  # made before the processes are, which share it
             arrays = in_processes(functools.partial(self.encode_slice, typecode=typecode), slices, n_workers)
         id_bytes = array(typecode).itemsize
         with new_files([output]) as [file], contextlib.closing(arrays):
@@ -1481,7 +1496,7 @@ def to_json(content: Any) -> str:
 
 def read_tokenizer_json(data: bytes) -> tuple[Any, ...]:
     """Return the arguments of Tokenizer for a tokenizer.json that save() wrote."""
-    content = json.loads(data)
+    content = json.loads(data, object_pairs_hook=unique_keys)
     ids, pairs = content["model"]["vocab"], content["model"]["merges"]
     special_ids = {token["content"]: token["id"] for token in content["added_tokens"]}
     try:
@@ -1593,9 +1608,9 @@ def make_parser() -> ArgumentParser:
     add = parser.add_argument
     add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files, then a number of tokens, such as 10000")
     more = f"a special token in addition to {END_OF_TEXT}; repeat the option for each"
-    add("--special-token", action="append", dest="special_tokens", metavar="TEXT", default=[], help=more)
+    add("--special-token", action="append", metavar="TEXT", default=[], help=more)
     add("--no-special-tokens", action="store_true", help=f"no {END_OF_TEXT}: only those of --special-token")
-    add("--pattern", default="gpt2", help=f"{', '.join(PATTERNS)} or an expression (default: gpt2)")
+    add("--pattern", help=f"{', '.join(PATTERNS)} or an expression (default: gpt2)")
     add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
     add("--engine", choices=get_args(EngineName), default="auto", help="auto: the C engine if it is built (default)")
     add("--model", metavar="FOLDER", default="bpeModel", help="the model's folder (default: bpeModel)")
@@ -1622,7 +1637,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args = make_parser().parse_intermixed_args(argv)
             task = show if args.show is not None else encode if args.encode is not None else train
             task(args)
-            sys.stdout.flush()
+            print(end="", flush=True)
         return 0
     except KeyboardInterrupt:
         status, text = 130, "interrupted"
@@ -1644,11 +1659,11 @@ def train(args: Namespace) -> None:
         vocab_size = int(last.replace(",", ""))
     except ValueError:
         raise ValueError(f"the last argument must be the vocabulary size, such as 10000, not {last!r}") from None
-    defaults = [] if args.no_special_tokens or END_OF_TEXT in args.special_tokens else [END_OF_TEXT]
-    specials = check_special_tokens([*defaults, *args.special_tokens])
+    defaults = [] if args.no_special_tokens or END_OF_TEXT in args.special_token else [END_OF_TEXT]
+    specials = check_special_tokens([*defaults, *args.special_token])
     check_special_names(specials)
     check_vocab_size(vocab_size, specials)
-    pattern = check_pattern(args.pattern)
+    pattern = check_pattern("gpt2" if args.pattern is None else args.pattern)
     choice = choose_engine(args.engine, pattern)
     check_outputs(model_paths(args.model), check_input(paths, None))
     os.makedirs(args.model, exist_ok=True)  # a folder that can't be made is an error before the work
@@ -1670,6 +1685,7 @@ def train(args: Namespace) -> None:
 
 def encode(args: Namespace) -> None:
     """Encode files with a saved model."""
+    refuse_options(args, "pattern", "special_token", "no_special_tokens")
     tokenizer = Tokenizer.load(args.model)
     n_ids = tokenizer.encode_files(args.corpus, args.encode, workers=args.workers, engine=args.engine,
                                    progress=not args.quiet)
@@ -1680,12 +1696,20 @@ def encode(args: Namespace) -> None:
 
 def show(args: Namespace) -> None:
     """Print text with its tokens set apart, and their ids."""
+    refuse_options(args, "pattern", "special_token", "no_special_tokens", "workers", "encode")
     if args.corpus:
         raise ValueError("--show takes no corpus: it uses a saved model")
     tokenizer = Tokenizer.load(args.model)
     ids = tokenizer.encode(args.show)
     print("|".join(tokenizer.vocab[token_id].decode("utf-8", "backslashreplace") for token_id in ids))
     print(*ids)
+
+
+def refuse_options(args: Namespace, *names: str) -> None:
+    """Refuse options that a task with a saved model does not use."""
+    for name in names:
+        if getattr(args, name) not in (None, False, []):
+            raise ValueError(f"--{name.replace('_', '-')} is not an option here")
 
 
 def report(args: Namespace, name: str, text: str) -> None:

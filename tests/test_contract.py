@@ -367,7 +367,6 @@ OTHER_CLASS = {  # refused by both: (class in bpe, class in bpe_more, why)
     "a batch of one string": ONE_STRING,
     "a stream of two halves": SURROGATE,
     "a stream with a surrogate": SURROGATE,
-    "a stream with a number": (TypeError, ValueError, "in bpe it is len()'s error; bpe_more names the text"),
     "words of two bytes as pairs": (ValueError, TypeError, "bpe takes b'lo' for the pair (108, 111); bpe_more says that a count is missing"),
     "encode_files into a folder that isn't there": (FileNotFoundError, ValueError, "in bpe it is open()'s error; bpe_more names the folder"),
 }  # fmt: skip

@@ -9,6 +9,7 @@ import contextlib
 import copy
 import itertools
 import json
+import multiprocessing
 import os
 import pickle
 import random
@@ -573,3 +574,89 @@ def test_progress_is_shown_on_a_terminal_and_not_in_a_file(tmp_path):
             shown += block
     os.close(ours)
     assert run.wait(timeout=60) == 0 and regex.search(rb"\rbytes counted: [\d,]+ of [\d,]+\r", shown)
+
+
+@only_python
+@pytest.mark.parametrize("arguments", [
+    "--show low --pattern cl100k", "--show low --special-token <a>", "--show low --workers 2", "--show low --encode ids.npy",
+    "words.txt --encode ids.npy --pattern cl100k", "words.txt --encode ids.npy --no-special-tokens",
+])  # fmt: skip
+def test_options_of_training_are_refused_with_a_saved_model(main, arguments):
+    assert main("words.txt", 262)[0] == 0
+    status, _, stderr = main(*arguments.split())
+    assert status == 2 and regex.fullmatch(r"error: --[a-z-]+ is not an option here\n", stderr)
+    assert not os.path.exists("ids.npy")
+
+
+@only_python
+@is_linux
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "2>&- >&-"])
+def test_a_closed_output_is_no_error(tmp_path, closed):
+    (tmp_path / "words.txt").write_text(TEXTBOOK)
+    command = f"{sys.executable} {ROOT / 'bpe.py'} words.txt 262 {closed} && {sys.executable} {ROOT / 'bpe.py'} --show low {closed}"
+    assert subprocess.run(["sh", "-c", command], cwd=tmp_path).returncode == 0
+    assert (tmp_path / "bpeModel/tokenizer.json").exists()
+
+
+@only_python
+@is_linux
+def test_a_worker_of_another_pool_counts_alone(cut):
+    cut(20_000)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(bpe.count_words, [CORPUS], {"workers": 2}) == bpe.count_words(CORPUS, workers=1)
+
+
+@only_python
+def test_a_stream_is_cut_at_special_tokens_that_are_far_apart(monkeypatch):
+    """With a custom pattern, only there: memory holds some documents of 100 KB, and not the whole stream."""
+    tokenizer = bpe.Tokenizer(dict(enumerate(bpe.BYTES)), [], [END], r"\w+|\s+")
+    lengths = []
+    monkeypatch.setattr(bpe.Tokenizer, "encode", lambda self, text: lengths.append(len(text)) or [])
+    blocks = itertools.repeat("word " * 20_000 + END, 40)
+    assert list(tokenizer.encode_iterable(block[at : at + 700] for block in blocks for at in range(0, len(block), 700))) == []
+    assert sum(lengths) == 40 * len("word " * 20_000 + END) and max(lengths) < 500_000
+
+
+@only_python
+def test_ids_of_numpy_are_numbers_like_others(tmp_path):
+    numpy = need("numpy")
+    vocab, merges = trained(300)
+    tokenizer = bpe.Tokenizer({numpy.int64(token_id): token for token_id, token in vocab.items()}, merges, [END])
+    tokenizer.save(tmp_path)
+    assert bpe.Tokenizer.load(tmp_path).vocab == vocab == tokenizer.vocab
+
+
+@only_python
+def test_a_file_that_becomes_shorter_while_it_is_read_is_an_error(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"low")
+    with pytest.raises(OSError, match="became shorter"):
+        bpe.count_slice(bpe.Slice(str(path), 0, 4), "gpt2", ())
+
+
+@only_python
+def test_two_threads_that_start_workers_leave_none_after_a_kill(tmp_path):
+    """While one thread starts its workers, the other waits: their connections would stay open in each other's."""
+    order = []
+    lock = bpe.STARTING
+
+    class Lock:
+        def __enter__(self):
+            lock.acquire()
+            order.append("starts")
+
+        def __exit__(self, *_):
+            order.append("has started")
+            lock.release()
+
+    bpe.STARTING, before = Lock(), bpe.SLICE_BYTES
+    bpe.SLICE_BYTES = 20_000
+    try:
+        threads = [threading.Thread(target=bpe.count_words, args=[CORPUS], kwargs={"workers": 2}) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        bpe.STARTING, bpe.SLICE_BYTES = lock, before
+    assert order == ["starts", "has started"] * 2

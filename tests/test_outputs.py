@@ -9,10 +9,10 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,7 @@ import regex
 
 from bpe_more import outputs, training
 from bpe_more.tokenizer import Tokenizer
-from shared import MODELS, contents, model_in, only_python, read_ids, train_and_save, trained
+from shared import MODELS, model_in, only_python, read_ids, train_and_save, trained
 from test_bpe import END, files_of
 
 
@@ -42,11 +42,15 @@ def test_an_interruption_before_any_rename_leaves_the_old_model_or_the_new_one(t
         if old is not None:
             shutil.copytree(folders[old][0], folder)
         effects = [*[replace] * before, lambda *paths: (_ for _ in ()).throw(how)]
-        with pytest.MonkeyPatch.context() as patched, pytest.raises(type(how)):
+        with pytest.MonkeyPatch.context() as patched, pytest.raises(type(how)) as raised:
             patched.setattr(os, "replace", lambda *paths: effects.pop(0)(*paths))  # noqa: B023 (called at once)
             tokenizer.save(folder)
-        assert not list(folder.glob("*.tmp"))
+        finished = {path.name.removesuffix(".0.bpe.tmp") for path in folder.glob("*.tmp")}
+        assert len(finished) == (n_files - before if isinstance(how, OSError) else 0)
         seen.append(model_in(folder) if (folder / "tokenizer.json").exists() else None)
+        if isinstance(how, OSError):
+            subprocess.run(str(raised.value).partition("kept: ")[2], shell=True, check=True)
+            assert files_of(folder) == files_of(folders[new][0])
     expected = [folders[new][1], folders[old][1] if old is not None else None]
     assert all(model in expected for model in seen) and seen[0] == expected[1]  # before the first rename
 
@@ -86,7 +90,7 @@ def test_a_kill_at_any_step_of_a_save_leaves_no_files_of_two_models_to_other_pro
 
 @only_python
 def test_a_rename_that_fails_after_the_work_leaves_the_finished_array_and_its_name(main, monkeypatch):
-    """The folder may have changed while hours of text were encoded. A model is still in memory, or saved elsewhere."""
+    """The folder may have changed while hours of text were encoded, and a model may be of a long training."""
     tokenizer = Tokenizer(*trained(300))
     tokenizer.save("bpeModel")
     Path("ids.npy").write_text("earlier")
@@ -98,14 +102,17 @@ def test_a_rename_that_fails_after_the_work_leaves_the_finished_array_and_its_na
 
     monkeypatch.setattr(os, "replace", refuse)
     status, _, stderr = main("words.txt", "--encode", "ids.npy")
-    named = regex.fullmatch(r"error: can't replace .*ids\.npy: .*busy; the finished file is (.*\.bpe\.tmp)", stderr.splitlines()[-1])
+    kept = r"error: can't replace .*ids\.npy: .*busy; the finished file is kept: mv (.*\.bpe\.tmp) .*ids\.npy"
+    named = regex.fullmatch(kept, stderr.splitlines()[-1])
     assert status == 2 and named and Path("ids.npy").read_text() == "earlier"
     assert read_ids(named[1]) == ("u2", tokenizer.encode(Path("words.txt").read_text()))
     os.remove(named[1])
     before = files_of("bpeModel")
-    with pytest.raises(OSError, match="busy"):
-        Tokenizer({}, []).save("bpeModel")
-    assert len(replaced) == 2 and files_of("bpeModel") == before  # vocab.json and merges.txt, too
+    status, _, stderr = main("words.txt", 280)
+    assert status == 2 and len(replaced) == 2
+    kept = {path: data for path, data in files_of("bpeModel").items() if path.endswith(".tmp")}
+    assert all(f"mv {os.path.realpath('bpeModel')}/{path} " in stderr for path in kept) and len(kept) == len(before)
+    assert files_of("bpeModel") == before | kept  # vocab.json and merges.txt, too
 
 
 @only_python
@@ -136,12 +143,9 @@ def test_an_output_may_have_the_longest_name_that_the_system_takes(words_txt, le
         names.append(stem + "x" * (n_bytes - 4 - len(stem.encode())) + ".npy")
         old = f"{names[-1][:50]}.0.bpe.tmp"
         Path(old).write_text("of a run that was killed")
-        os.utime(old, (0, 0))
         tokenizer.encode_files("words.txt", names[-1])
         assert len(os.fsencode(names[-1])) == n_bytes and read_ids(names[-1])[1]
-        assert os.path.exists(old) == (n_bytes <= 240)
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(old)
+        os.remove(old)
     assert sorted(os.listdir()) == sorted([*names, "words.txt"])
     first, second = outputs.new_files([names[-1]]), outputs.new_files([names[-2]])
     with first as [one], second as [other]:  # names that begin alike
@@ -211,22 +215,21 @@ def test_a_signal_ends_the_wait_for_another_save_and_nothing_stays(main, number,
 
 @only_python
 @with_locks
-def test_another_save_that_does_not_end_is_an_error_and_the_training_is_not_lost(main, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_another_save_that_does_not_end_is_an_error_and_the_training_is_not_lost(main, monkeypatch):
     monkeypatch.setattr(outputs, "LOCK_SECONDS", 0.1)
     tokenizer = Tokenizer(*trained(300))
     tokenizer.save("model")
     before = files_of("model")
     with lock_of_another_process("model"):
-        text = "can't replace files in .*model: another process holds its lock; end that process, or save in another folder"
-        with pytest.raises(OSError, match=text):
+        text = "can't replace .*tokenizer.json: another process holds the lock of .*model, so end it first; the finished files are kept: "
+        with pytest.raises(OSError, match=f"{text}mv"):
             tokenizer.save("model")
+        assert {path: data for path, data in files_of("model").items() if not path.endswith(".tmp")} == before
         status, _, stderr = main("words.txt", 280, "--model", "model")
-        match = regex.fullmatch(f"error: {text}; the model is in (.*)", stderr.splitlines()[-1])
-        assert status == 2 and model_in(match[1]) == training.train_bpe("words.txt", 280, [END])
         tokenizer.encode_files("words.txt", "model/ids.npy")  # a single file needs no lock
-    (Path("model") / "ids.npy").unlink()
-    assert files_of("model") == before
+    match = regex.fullmatch(f"error: {text}(mv .*)", stderr.splitlines()[-1])
+    subprocess.run(match[1], shell=True, check=True)
+    assert status == 2 and model_in("model") == training.train_bpe("words.txt", 280, [END])
 
 
 @only_python
@@ -289,19 +292,6 @@ def test_a_full_disk_is_named_and_the_training_is_not_lost(main, tmp_path, monke
     status, _, stderr = main("words.txt", 300, "--model", "no_room")
     both = r"error: No space left on device: '.*no_room/tokenizer\.json'; .*: No space left on device: '.*no_room_either/.*'"
     assert status == 2 and regex.fullmatch(both, stderr.splitlines()[-1]), stderr
-
-
-@only_python
-def test_temporary_files_of_killed_runs_are_removed_after_a_day(tmp_path):
-    old, new, other = (f"{name}.0.bpe.tmp" for name in ("tokenizer.json", "vocab.json", "other"))
-    for name in (old, new, other):
-        (tmp_path / name).write_text("begun")
-    for name in (old, other):
-        os.utime(tmp_path / name, (0, time.time() - 25 * 3600))
-    tokenizer = Tokenizer(*trained(300))
-    tokenizer.save(tmp_path)
-    assert sorted(path.name for path in tmp_path.glob("*.tmp")) == [other, new]
-    assert (tmp_path / new).read_text() == "begun" and model_in(tmp_path) == contents(tokenizer)[:2]
 
 
 @only_python

@@ -170,6 +170,8 @@ def save_somewhere(model: tuple[Any, Any, Any, Any], folder: str, settings: Any 
     settings = settings or {}
     try:
         return saving.save_model(*model, folder, settings, {}, source=source)
+    except outputs.KeptError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
         import tempfile
 

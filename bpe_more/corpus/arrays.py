@@ -104,7 +104,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     task = functools.partial(encode_and_count, encode_texts, count)
     results = corpus.run(task, in_threads, "encoding")
     corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
-    with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
+    with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)
         for part, ((ids, ends, n_left_out), n_specials) in results:

@@ -149,9 +149,12 @@ def usual_cause(done: Sequence[bpe.Pair], words: Mapping[bpe.Word, int], counts:
     earlier = bpe.encode_words((bpe.single_bytes(b"".join(word)) for word in words), done[:made])
     if collections.Counter(bpe.count_pairs(dict(zip(earlier, words.values()))))[other] >= counts[ours]:
         return "counts of an earlier round: a merge also removes the pairs next to it"
-    if counts[other]:
-        return ""  # it occurs here, too, only less often: why, the counts don't tell
+    # if it occurs here, too, only less often, the counts don't tell why
+    return "" if counts[other] else cause_of_no_pair(words, other)
 
+
+def cause_of_no_pair(words: Iterable[bpe.Word], other: bpe.Pair) -> str:
+    """Say why a trainer may merge a pair that doesn't occur, if the words tell, else return ""."""
     in_a_word = any(b"".join(other) in b"".join(word) for word in words)
     begins, ends = {word[0] for word in words}, {word[-1] for word in words}
     across_words = other[0] in ends and other[1] in begins

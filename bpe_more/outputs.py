@@ -1,7 +1,10 @@
-"""Files that are whole or not there: after signals, on full disks, on mounts, for two runs that save at once.
+"""Files that are whole or not there: after signals, on full disks, for two runs that save at once.
+
+A file is written next to its place, synced, and renamed. A finished file is never deleted: if it can't be renamed, the
+error says where it is, and what to type.
 
 Gives: write_files() for a model, in place of the one in bpe.py; new_files() for other outputs, such as arrays of token
-ids; check_outputs().
+ids; check_outputs(), before the work; KeptError.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import contextlib
 import errno
 import itertools
 import os
+import shlex
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -48,10 +52,10 @@ def file_in_errors(path: bpe.FilePath) -> Iterator[None]:
 
 
 def check_outputs(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath] = ()) -> None:
-    """Refuse an output that is an input, or another output, or can't be replaced."""
+    """Refuse an output that is an input, or another output, or not a file."""
     check_distinct(outputs, inputs)
     for path in outputs:
-        check_replaceable(os.path.realpath(path))
+        check_regular(os.path.realpath(path))
 
 
 def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePath]) -> None:
@@ -68,44 +72,21 @@ def check_distinct(outputs: Sequence[bpe.FilePath], inputs: Sequence[bpe.FilePat
         seen[key] = path
 
 
-def check_replaceable(path: str) -> None:
-    """Raise an error, before the work, for an existing file that can't be replaced after it."""
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return
-    require(stat.S_ISREG(mode), "refusing to overwrite {}: not a regular file", path)
-    try:
-        os.rmdir(path)  # fails for any file, but differently if this one may not be removed
-    except PermissionError as error:
-        text = f"can't replace {path}: {error.strerror}; it or its folder is immutable or another user's"
-        raise OSError(error.errno, text) from None
-    except OSError:
-        pass
-    mount = mount_of(path)  # "" if another run has just removed it
-    if mount and mount != mount_of(os.path.dirname(path)):  # containers mount single files
-        raise OSError(errno.EBUSY, f"can't replace {path}: it is a mount point; mount its folder instead")
+def check_regular(path: str) -> None:
+    """Refuse to replace anything but a file."""
+    with contextlib.suppress(FileNotFoundError):
+        require(stat.S_ISREG(os.stat(path).st_mode), "refusing to overwrite {}: not a regular file", path)
 
 
-def mount_of(path: str) -> str:
-    """Return the number of the mount that a path is on, or "" if the system doesn't tell."""
-    with contextlib.suppress(OSError, AttributeError):  # only Linux has O_PATH and /proc
-        descriptor = os.open(path, os.O_PATH)
-        try:
-            with open(f"/proc/self/fdinfo/{descriptor}", encoding="utf-8") as file:
-                about = file.read()
-        finally:
-            os.close(descriptor)
-        return about.partition("mnt_id:")[2].partition("\n")[0]
-    return ""
+class KeptError(OSError):
+    """Finished files could not get their names: the message says where they are."""
 
 
 @contextlib.contextmanager
-def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = (),
-              keep: bool = False) -> Iterator[list[BinaryIO]]:
+def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = ()) -> Iterator[list[BinaryIO]]:
     """Open files under temporary names, and rename them at the end; stale ones go after the first rename.
 
-    If the rename of a single file fails, keep=True leaves the finished file, and the error names it.
+    Raises KeptError if the system refuses to rename them.
     """
     targets = list(map(os.path.realpath, paths))  # a link is followed, not replaced
     files: list[BinaryIO] = []
@@ -119,21 +100,28 @@ def new_files(paths: Iterable[bpe.FilePath], stale: Iterable[bpe.FilePath] = (),
                 sync(file)  # else a power cut could leave an empty file under the new name
         # a single file can't be mixed with those of another run, so it needs no lock
         lock = locked(os.path.dirname(targets[0])) if len(targets) > 1 else contextlib.nullcontext()
-        with lock, all_delayed():
-            try:
+        try:
+            with lock, all_delayed():
                 rename(files, targets, stale)
-            except OSError as error:
-                if not keep:
-                    raise
-                kept = files.pop(0).name
-                text = f"can't replace {targets[0]}: {error.strerror}; the finished file is {kept}"
-                raise OSError(error.errno, text) from None
+        except OSError as error:
+            names = [file.name for file in files]
+            files.clear()  # they are finished, so they stay
+            raise kept_error(error, names, targets[-len(names) :]) from None
     finally:
         for file in files:
             with contextlib.suppress(OSError):
                 file.close()  # on a full disk, this fails again
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(file.name)
+
+
+def kept_error(error: OSError, names: Sequence[str], targets: Sequence[str]) -> KeptError:
+    """Return an error that says where finished files are, and what to type."""
+    reason = error.strerror if error.errno else str(error)
+    commands = " && ".join(f"mv {shlex.quote(name)} {shlex.quote(target)}" for name, target in zip(names, targets))
+    files = "file is" if len(names) == 1 else "files are"
+    text = f"can't replace {targets[0]}: {reason}; the finished {files} kept: {commands}"
+    return KeptError(error.errno or errno.EBUSY, text)
 
 
 def open_temporary(path: str) -> BinaryIO:  # type: ignore[return]
@@ -143,9 +131,6 @@ def open_temporary(path: str) -> BinaryIO:  # type: ignore[return]
     stem = name if len(os.fsencode(name)) <= 240 else name[:50]
     for number in itertools.count():
         temporary = os.path.join(folder, f"{stem}.{number}.bpe.tmp")
-        with contextlib.suppress(OSError):
-            if time.time() - os.stat(temporary).st_mtime > 24 * 3600:  # of a run that was killed
-                os.unlink(temporary)
         with contextlib.suppress(FileExistsError):
             file = open(temporary, "xb")  # noqa: SIM115
             keep_owner_and_mode(temporary, path)
@@ -176,9 +161,8 @@ def locked(folder: str) -> Iterator[None]:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                text = f"can't replace files in {folder}: another process holds its lock"
                 if time.monotonic() > deadline:
-                    raise OSError(f"{text}; end that process, or save in another folder") from None
+                    raise OSError(f"another process holds the lock of {folder}, so end it first") from None
                 time.sleep(0.01)
                 continue
             except OSError:  # some networks have no locks

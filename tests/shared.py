@@ -214,3 +214,11 @@ def load_elsewhere(folder):
     ranks = {token: token_id for token_id, token in tokenizer.vocab.items() if token_id not in special_ids.values()}
     encoding = tiktoken.Encoding("mine", pat_str=pattern, mergeable_ranks=ranks, special_tokens=special_ids)
     return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json")), encoding
+
+
+MODELS = [  # arguments of train_bpe
+    {"vocab_size": 300, "special_tokens": [END]},
+    {"vocab_size": 300, "special_tokens": [END], "pattern": "cl100k", "min_frequency": 3},
+    {"vocab_size": 300, "special_tokens": ["<y>", "<x>", "<x><y>"], "pattern": "o200k"},
+    {"vocab_size": 290, "special_tokens": [], "pattern": r"\d|\p{L}+"},
+]

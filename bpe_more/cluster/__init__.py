@@ -86,13 +86,8 @@ def train(client: Any, paths: bpe.Paths, vocab_size: int, special_tokens: bpe.St
         folder = absolute(counts) if counts else ""
         job = Job("counting", versions(), checked._replace(workers=1, progress=False), folder)
         job, tasks = planned(job, files, engine.n_workers, {"buckets": buckets, "task_bytes": task_bytes})
-        todo: Sequence[Any] = tasks
-        if folder:
-            there = names_in(folder)
-            todo = [(number, task) for number, task in enumerate(tasks) if counts_name(number) not in there]
-            reports = through_files(engine, todo, job)
-        else:
-            reports = engine.exchange(count_files, add, tasks, job)
+        todo: Sequence[Any] = missing_counts(folder, tasks) if folder else tasks
+        reports = through_files(engine, todo, job) if folder else engine.exchange(count_files, add, tasks, job)
         table = counting.new_table(checked)
         with memory_hint("learning"):
             for part in watched(reports, {"counting": len(todo), "adding": job.n_buckets}, checked):
@@ -201,6 +196,12 @@ def counts_files(folder: str, most_tasks: int) -> list[str]:
     """Return the paths of all files that train() may write in a folder of counts, as place_of() spells them."""
     place = place_of(folder)
     return [joined(place, name) for name in ["plan.json", *map(counts_name, range(most_tasks))]]
+
+
+def missing_counts(folder: str, tasks: Sequence[Any]) -> list[tuple[int, Any]]:
+    """Return the tasks, with their numbers, whose counts aren't in the folder yet."""
+    there = names_in(folder)
+    return [(number, task) for number, task in enumerate(tasks) if counts_name(number) not in there]
 
 
 def through_files(engine: Any, numbered: Sequence[Any], job: Job) -> Generator[Report, None, None]:

@@ -63,6 +63,15 @@ def engine_used(options: choices.Options, encoder: Any = None) -> str:
     return f"Python ({reason})" if reason else "C"
 
 
+def sizes(options: choices.Options, n_tokens: int, n_merges: int) -> str:
+    """Say how large a new vocabulary is, of what, and why it isn't larger."""
+    specials = plural(len(options.special_tokens), "special token")
+    parts = f"256 bytes + {specials} + {plural(n_merges, 'merge')}"
+    if n_tokens < options.vocab_size:
+        parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
+    return f"{n_tokens:,} = {parts}"
+
+
 def description(tokenizer: Tokenizer, name: str) -> str:
     """Say which model a run uses: its folder, its size and its pattern."""
     pattern = tokenizer.pattern if isinstance(tokenizer.pattern, str) else ", ".join(tokenizer.pattern)

@@ -73,11 +73,7 @@ def train(args: Namespace, options: choices.Options) -> tuple[reading.Corpus, bo
     if rounds:
         explain.explain(rounds, words, merges)
 
-    specials = plural(len(options.special_tokens), "special token")
-    parts = f"256 bytes + {specials} + {plural(len(merges), 'merge')}"
-    if len(vocab) < options.vocab_size:
-        parts += f"; {options.vocab_size:,} requested, but no pair has a count of {options.min_frequency} or more"
-    summary.report(args, "vocabulary", f"{len(vocab):,} = {parts}")
+    summary.report(args, "vocabulary", summary.sizes(options, len(vocab), len(merges)))
     summary.report(args, "compression", f"{n_bytes / n_tokens:.2f} bytes per token in these pre-tokens")
     if note := summary.forgotten_note(learned):
         summary.report(args, "note", note)
@@ -130,11 +126,7 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     is_other = os.path.realpath(folder) != os.path.realpath(source)
     require(is_other, "--model must name another folder than that of the old model")
     check_folder(folder, [*corpus.paths, *files_read(args.extend)])
-    for name in ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
-        path = os.path.join(folder, name)
-        is_stale = os.path.exists(path) and not os.path.exists(os.path.join(source, name))
-        require(not is_stale, "{} is of another model: remove it, or name another folder with --model", path)
-
+    check_stale_files(folder, source)
     table, n_bytes = count(args, corpus, {})
     words = changes.encode_words(tokenizer, table, corpus.options)
     learned = list(changes.learn(words, n_tokens, corpus.options))
@@ -161,6 +153,14 @@ def extend(args: Namespace, n_tokens: int, given: Mapping[str, Any], progress: b
     return corpus
 
 
+def check_stale_files(folder: str, source: str) -> None:
+    """Refuse files for transformers that would stay in a folder, and that the old model doesn't have."""
+    for name in ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja"):
+        path = os.path.join(folder, name)
+        is_stale = os.path.exists(path) and not os.path.exists(os.path.join(source, name))
+        require(not is_stale, "{} is of another model: remove it, or name another folder with --model", path)
+
+
 def save_somewhere(model: tuple[Any, Any, Any, Any], folder: str, settings: Any = None,
                    source: str | None = None) -> str:
     """Save a model; if that fails, save it in a temporary folder, so that no training is lost.
@@ -170,6 +170,8 @@ def save_somewhere(model: tuple[Any, Any, Any, Any], folder: str, settings: Any 
     settings = settings or {}
     try:
         return saving.save_model(*model, folder, settings, {}, source=source)
+    except outputs.KeptError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
         import tempfile
 

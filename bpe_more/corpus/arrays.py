@@ -10,7 +10,7 @@ import functools
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import bpe
@@ -65,6 +65,22 @@ def encode_leaving_out(encoder: Any, kind: str, errors: str, texts: Sequence[byt
     return ids, ends, sum(left_out or ())
 
 
+def with_borders(ids: bytes, ends: Iterable[int], id_bytes: int, borders: Sequence[bytes]) -> bytes:
+    """Put the ids of begin and end around those of each text."""
+    begin, end = borders
+    places = [0, *(place * id_bytes for place in ends)]
+    return b"".join(begin + ids[start:stop] + end for start, stop in itertools.pairwise(places))
+
+
+def check_output_name(tokenizer: Any, name: str) -> None:
+    """Refuse a name whose kind of file can't have these ids."""
+    rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
+    require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
+    if name.endswith(".bin") and tokenizer._id_bytes > 2:
+        most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
+        raise ValueError(f"{most}; use a name that ends in .npy")
+
+
 def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: Sequence[bpe.FilePath] = ()) -> int:
     """Write the token ids of a corpus into a .npy or .bin file; return how many there are.
 
@@ -73,15 +89,11 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     inputs    files besides those of the corpus that the output must not replace
     """
     name, id_bytes = os.fspath(output), tokenizer._id_bytes
-    rule = "the name of the output must end in .npy (for numpy.load) or .bin (uint16 without a header)"
-    require(name.endswith((".npy", ".bin")), f"{rule}, not {name!r}")
-    if name.endswith(".bin") and id_bytes > 2:
-        most = f"a .bin file has ids up to 65,535, but this vocabulary has ids up to {max(tokenizer.vocab):,}"
-        raise ValueError(f"{most}; use a name that ends in .npy")
+    check_output_name(tokenizer, name)
     check_outputs([output], [*corpus.paths, *inputs])
     folder = os.path.dirname(os.path.realpath(output))  # a mistyped one should not be made
     require(os.path.isdir(folder), "no folder {}; create it first, or name another file", folder)
-    begin, end = borders = border_ids(tokenizer, corpus.begin, corpus.end)
+    borders = border_ids(tokenizer, corpus.begin, corpus.end)
     if any(borders):
         tokenizer = tokenizer.ordinary
     in_python = corpus.options.engine == "python"
@@ -92,7 +104,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
     task = functools.partial(encode_and_count, encode_texts, count)
     results = corpus.run(task, in_threads, "encoding")
     corpus.n_documents = sum(not corpus.has_rows(path) for path in corpus.paths)
-    with new_files([output], keep=True) as [file], contextlib.closing(results), file_in_errors(output):
+    with new_files([output]) as [file], contextlib.closing(results), file_in_errors(output):
         header = bpe.npy_header(id_bytes, 0) if name.endswith(".npy") else b""
         file.write(header)
         for part, ((ids, ends, n_left_out), n_specials) in results:
@@ -102,9 +114,7 @@ def encode_corpus(tokenizer: Any, corpus: Corpus, output: bpe.FilePath, inputs: 
                 ids = borders[part.is_end]
             elif isinstance(part, SmallFiles) or part.first_text is not None:  # whole files or texts
                 corpus.n_documents += 0 if isinstance(part, SmallFiles) else len(ends)
-                if any(borders):
-                    places = [0, *(place * id_bytes for place in ends)]
-                    ids = b"".join(begin + ids[start:stop] + end for start, stop in itertools.pairwise(places))
+                ids = with_borders(ids, ends, id_bytes, borders) if any(borders) else ids
             file.write(ids)
         n_ids: int = (file.tell() - len(header)) // id_bytes
         if header:

@@ -74,15 +74,7 @@ class Corpus:
                 error.strerror = f"{error.strerror} (to pass strings instead of files: texts=[...])"
                 error.filename = f"{error.filename:.100}"
             raise
-        # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
-        way = 'pass its dataset.with_format("arrow").iter(1000)'
-        require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
-        # a Series (take_input has put all else of Arrow into a list), whose strings may be in Arrow's memory
-        if texts is self.texts and slicing.is_arrow(texts):
-            dtype: Any = getattr(texts, "dtype", None)
-            storage = getattr(dtype, "storage", str(dtype))
-            if storage not in ("object", "python") and importlib.util.find_spec("pyarrow"):
-                self.texts = [texts]
+        self.check_table(texts)
         if any(slicing.is_data(path, options) for path in self.paths):
             with all_delayed():
                 from bpe_more.corpus import data  # only now: few calls need it
@@ -101,6 +93,18 @@ class Corpus:
         self.counted: Sequence[str] = ()  # special tokens that encode_corpus counts in text
         self.n_specials = 0
         self.n_left_out = 0  # bytes without a token, which encode_corpus has left out
+
+    def check_table(self, texts: Any) -> None:
+        """Refuse a table of datasets; read a Series from Arrow's memory if its strings are there."""
+        # `texts=dataset.data` is a datasets.table; select() and shuffle() don't change it
+        way = 'pass its dataset.with_format("arrow").iter(1000)'
+        require(type(texts).__module__ != "datasets.table", "a dataset's table may have other rows; {}", way)
+        # a Series: take_input has put all else of Arrow into a list
+        if texts is self.texts and slicing.is_arrow(texts):
+            dtype: Any = getattr(texts, "dtype", None)
+            storage = getattr(dtype, "storage", str(dtype))
+            if storage not in ("object", "python") and importlib.util.find_spec("pyarrow"):
+                self.texts = [texts]
 
     def take_input(self, paths: bpe.Paths, texts: bpe.Strings, options: choices.Options) -> None:
         """Check that paths or texts can be read, before any is."""

@@ -162,7 +162,7 @@ class Encoder:
         return self.encode_texts([data])[0] if ids is None else ids
 
     def encode_texts(self, texts: Sequence[bytes], kind: str = "", left_out: list[int] | None = None) -> Any:
-        """Encode texts as lists, or with a kind as one array: what encode_texts of models.Encoder returns."""
+        """Encode texts as lists, or with a kind as one array: what encode_texts() of the encoder in Python returns."""
         if len(texts) == 1 and not kind and (ids := self.encode_short(texts[0])) is not None:
             return [ids]
         ffi, lib = self.engine.ffi, self.engine.lib
@@ -172,15 +172,7 @@ class Encoder:
             self.for_lists.bytes_left -= len(data)
         elif self.to_know:
             self.know_words()
-        try:
-            call = self.free.pop()
-        except IndexError:
-            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=(), knows=False)
-            # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder.
-            # Ctrl-C just after pop() leaves a cache that isn't free, and to which for_lists may still point;
-            # so does an append() in `finally` that runs out of memory. If nothing else kept that cache, the
-            # next short text would be looked up in freed memory.
-            self.calls.append(call)
+        call = self.free_call()
         try:
             if self.knows and not call.knows:
                 lib.bpe_cache_know(call.cache)
@@ -206,6 +198,19 @@ class Encoder:
             # in this order: as soon as a call is free, another thread may use its cache
             self.for_lists.cache = call.cache
             self.free.append(call)
+
+    def free_call(self) -> Any:
+        """Return a cache and buffers that no other call is using."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            call = types.SimpleNamespace(cache=self.engine.create("cache", self.handle), ids=(), knows=False)
+            # C never points to a cache that Python may free: `calls` keeps each one as long as this encoder.
+            # Ctrl-C just after pop() leaves a cache that isn't free, and to which for_lists may still point;
+            # so does an append() in `finally` that runs out of memory. If nothing else kept that cache, the
+            # next short text would be looked up in freed memory.
+            self.calls.append(call)
+            return call
 
     def list_of(self, arrays: Iterable[tuple[int, bytes]], length: int) -> list[int]:
         """Return one list of the ids in arrays, of 32 bits each, as encode_texts() returns them.

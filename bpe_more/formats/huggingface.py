@@ -44,34 +44,35 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     model = content["model"]
     # a file of T5 of before 2021 has no type
     model_type = json.dumps(model.setdefault("type", "BPE" if isinstance(model.get("vocab", {}), dict) else "Unigram"))
-    kind, added = kinds.kind_of(content), content.get("added_tokens") or []
+    kind = kinds.kind_of(content)
     require(model_type == '"BPE"', f"{kind}model.type = {model_type:.99} is not supported")
     merges: Any = list(model.pop("merges", []))
     vocab = model.pop("vocab", {})
+    special_ids, pattern, settings, digits = read_entries(content, vocab, kind, is_ours)
+    if digits:  # a merge across a border of numbers is never made
+        merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
+    by_id, found = read_tokens(vocab, merges, special_ids, settings)
+    # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
+    arguments = by_id, found, steps.SpecialTokens(special_ids), pattern  # checked with the other entries
+    return arguments, {name: value for name, value in settings.items() if value}
 
+
+def read_entries(content: dict[str, Any], vocab: Mapping[str, int], kind: str,
+                 is_ours: bool) -> tuple[dict[str, int], Pattern, dict[str, Any], str]:
+    """Return the ids of special tokens, the pattern, the settings, and digits of read_steps(), if all are supported."""
+    model, added = content["model"], content.get("added_tokens") or []
     if len({token["content"] for token in added}) < len(added):  # equal ones are one
         added = [*{json.dumps(token, sort_keys=True): token for token in added}.values()]
-    specials, reasons = tuple(token["content"] for token in added), []
-    unknown = [character for character in bpe.CHARACTERS if character not in vocab]
-    if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
-        text = f'model.unk_token = {json.dumps(unk_token):.60} is for bytes without a token ({len(unknown)}, such as '
-        text += f'{bpe.to_token(unknown[0])!r}): set it to null, so that encode() refuses them, or add them to "vocab"'
-        reasons.append(text)
-    if not unknown or not unk_token:
-        model.pop("fuse_unk", None)  # which is for these bytes
+    reasons = unknown_bytes(model, vocab, kind)
+    specials = tuple(token["content"] for token in added)
     try:
         specials = steps.check_special_tokens(specials)
     except ValueError as error:  # such as "\n", of one byte; there may be more reasons
         reasons.append(f"{error!s:.200}")
     special_ids = saving.ids_by_position(vocab, specials)  # check_supported() compares them with the ids in the file
-
     pattern, entries, digits = read_steps(content, is_ours)
     kept = tuple(token["content"] for token in added if not token.get("special"))
-    rest = {name: content[name] for name in UNUSED if content.get(name)}
-    for name, value in rest.items():  # save() could not write it, and other programs don't read it
-        written = bpe.to_json(value)
-        half = re.search("[\ud800-\udfff]", written)
-        require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
+    rest = unused_entries(content)
     settings: dict[str, Any] = {"kept": kept, "rest": rest, "ignore_merges": model.get("ignore_merges") is True}
     settings |= {flag: tuple(token["content"] for token in added if token.get(flag)) for flag in supported.FLAGS}
 
@@ -83,9 +84,35 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     deep = [name for name in rest if supported.is_deep(rest[name])]
     reasons += [f"{name} is nested more than {supported.MOST_LEVELS} levels deep" for name in deep]
     supported.check_supported(content, entries, expected, reasons, kind)
+    return special_ids, pattern, settings, digits
 
-    if digits:  # a merge across a border of numbers is never made
-        merges = [pair for pair in gpt2.pairs_of(merges) if not re.search(digits, f"{pair[0][-1:]}{pair[1][:1]}")]
+
+def unknown_bytes(model: dict[str, Any], vocab: Mapping[str, int], kind: str) -> list[str]:
+    """Take the entries for bytes without a token from a model; return the reason why they aren't supported."""
+    unknown = [character for character in bpe.CHARACTERS if character not in vocab]
+    reasons = []
+    if (unk_token := model.pop("unk_token", None)) and unknown and not kind:
+        text = f'model.unk_token = {json.dumps(unk_token):.60} is for bytes without a token ({len(unknown)}, such as '
+        text += f'{bpe.to_token(unknown[0])!r}): set it to null, so that encode() refuses them, or add them to "vocab"'
+        reasons.append(text)
+    if not unknown or not unk_token:
+        model.pop("fuse_unk", None)  # which is for these bytes
+    return reasons
+
+
+def unused_entries(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries that encode() ignores, and save() writes back."""
+    rest = {name: content[name] for name in UNUSED if content.get(name)}
+    for name, value in rest.items():  # save() could not write it, and other programs don't read it
+        written = bpe.to_json(value)
+        half = re.search("[\ud800-\udfff]", written)
+        require(not half, "{} has half of a surrogate pair: {!r:.60}", name, half and written[half.start() :])
+    return rest
+
+
+def read_tokens(vocab: dict[str, int], merges: Any, special_ids: Mapping[str, int],
+                settings: dict[str, Any]) -> tuple[dict[int, bytes], Any]:
+    """Return (vocab, merges) as Tokenizer takes them; settings get tokens that are unreachable, or shared."""
     # Other programs look for words in printable characters, so they never find other names.
     other_character = re.compile(f"[^{re.escape(bpe.CHARACTERS)}]").search
     names = [name for name in vocab if name not in special_ids]
@@ -96,7 +123,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     settings["unreachable"] = {token_id: name for token_id, name in unclear.items() if name not in in_merges}
 
     found: Any = () if unclear else gpt2.find_merges(vocab, merges)
-    settings["shared"] = shared_tokens(vocab, found or gpt2.pairs_of(merges), specials, settings["ignore_merges"])
+    settings["shared"] = shared_tokens(vocab, found or gpt2.pairs_of(merges), special_ids, settings["ignore_merges"])
     own_ids = {text: token_id for text, token_id in special_ids.items() if token_id not in settings["shared"]}
     for text in own_ids:
         vocab.pop(text, None)
@@ -107,8 +134,7 @@ def read_tokenizer_json(data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if not found:
         token_of = dict(zip(vocab, tokens)) | {text: text.encode("utf-8") for text in own_ids}
         found = tuple(gpt2.to_bytes({}, gpt2.pairs_of(merges), token_of)[1])
-    # a tuple, for which Tokenizer warns of no token that no merge makes: the ids are right anyway
-    return (by_id, found, specials, pattern), {name: value for name, value in settings.items() if value}
+    return by_id, found
 
 
 def shared_tokens(vocab: Mapping[str, int], merges: Any, specials: Iterable[str], ignore_merges: Any) -> dict[int, str]:

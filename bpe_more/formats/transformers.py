@@ -8,13 +8,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import bpe
 from bpe_more.errors import require
 
 TRANSFORMERS_FILES = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"]
+DEFAULTS = {
+    "clean_up_tokenization_spaces": False,
+    "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
+}
 LISTS_OF_ROLES = ["additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens"]
 
 
@@ -26,13 +30,7 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     another model: transformers would give those an id beyond the vocabulary, whose names are given.
     Version 5 prefers chat_template.jinja; version 4.45 reads only tokenizer_config.json.
     """
-    new = {name: value for name, value in roles.items() if value is not None}
-    for name, value in new.items():
-        if name != "chat_template":
-            require(value in special_ids, "{}={!r:.99} must be one of the special tokens", name, value)
-        elif not isinstance(value, str):
-            raise TypeError(f"chat_template must be a str, not {value!r:.60}")
-
+    new = given_roles(roles, special_ids)
     old, in_map, added = (dict_in_file(os.path.join(folder, name)) for name in TRANSFORMERS_FILES)
     with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, "chat_template.jinja"), "rb") as file:
         old["chat_template"] = file.read().decode("utf-8")
@@ -47,12 +45,8 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     others = {*listed, *added}.difference(own)
     gone += [f"the added token {text!r:.60}" for text in sorted(map(str, others))]
 
-    defaults = {
-        "clean_up_tokenization_spaces": False,
-        "model_input_names": ["input_ids", "attention_mask"],  # else transformers 4 adds token_type_ids
-    }
     # The class of another model, such as Qwen2Tokenizer, brings its own pattern in version 5.
-    config = {"tokenizer_class": "", **defaults, **kept, **new}  # the first entry
+    config = {"tokenizer_class": "", **DEFAULTS, **kept, **new}  # the first entry
     config["tokenizer_class"] = "PreTrainedTokenizerFast"  # whatever the folder had
     config.pop("auto_map", None)  # a class in a file of Python
     if still := {str(names[text]): decoder[str(names[text])] for text in in_vocab.difference(special_ids)}:
@@ -65,9 +59,24 @@ def transformers_files(folder: bpe.FilePath, special_ids: Mapping[str, int], rol
     texts = {name: bpe.to_json(files[name]) for name in in_folder}
     if isinstance(template := config.get("chat_template"), str):  # in version 4, it may be a list of several
         texts["chat_template.jinja"] = template
+    return {"tokenizer_config.json": bpe.to_json(config), **texts}, note_of(gone)
+
+
+def note_of(gone: Sequence[str]) -> str:
+    """Return a note on settings that a model can't have, or ""."""
     what = ", ".join(gone[:5]) + f" and {len(gone) - 5:,} more" * (len(gone) > 5)
-    note = f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
-    return {"tokenizer_config.json": bpe.to_json(config), **texts}, note
+    return f"not in this model, so no longer in the settings for transformers: {what}" if gone else ""
+
+
+def given_roles(roles: Mapping[str, Any], special_tokens: Container[str]) -> dict[str, Any]:
+    """Return the roles that a call has named, checked."""
+    new = {name: value for name, value in roles.items() if value is not None}
+    for name, value in new.items():
+        if name != "chat_template":
+            require(value in special_tokens, "{}={!r:.99} must be one of the special tokens", name, value)
+        elif not isinstance(value, str):
+            raise TypeError(f"chat_template must be a str, not {value!r:.60}")
+    return new
 
 
 def dict_in_file(path: str) -> dict[str, Any]:

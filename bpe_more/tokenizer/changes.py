@@ -206,14 +206,7 @@ def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths =
     ids = {token: token_id for token, token_id in tokenizer.ids.items() if token_id not in stay}
     least = most - len(ids)
     require(n is None or n >= least, "vocab_size must be at least {:,}: other tokens stay", least)
-    counts: dict[bytes, int] = collections.defaultdict(int)
-    if has_text:
-        corpus = reading.Corpus(input_path, texts, options)
-        encoded = encode_words(tokenizer, corpus.count(), options)
-        require(corpus.n_slices, "no text: the input is empty, or texts= is an iterator that is used up")
-        for word, count in zip(encoded.words(), encoded.counts):
-            for number in word:
-                counts[encoded.tokens[number]] += count
+    counts = token_counts(tokenizer, reading.Corpus(input_path, texts, options)) if has_text else collections.Counter()
     ways: dict[bytes, list[bpe.Pair]] = collections.defaultdict(list)  # the merges that make a token
     for pair in tokenizer.merges:
         ways[b"".join(pair)].append(pair)
@@ -236,7 +229,23 @@ def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths =
                 counts[part] += count * (number == 0)  # where this token was, its first pair is now
                 if not uses[part] and part in ids:
                     heapq.heappush(unused, (counts[part], -ids[part], part))
-    left = sorted(tokenizer.vocab.keys() - {ids[token] for token in gone})
+    return without_tokens(tokenizer, gone)
+
+
+def token_counts(tokenizer: Any, corpus: reading.Corpus) -> collections.Counter[bytes]:
+    """Return how often each token occurs in the words of a corpus."""
+    counts: collections.Counter[bytes] = collections.Counter()
+    encoded = encode_words(tokenizer, corpus.count(), corpus.options)
+    require(corpus.n_slices, "no text: the input is empty, or texts= is an iterator that is used up")
+    for word, count in zip(encoded.words(), encoded.counts):
+        for number in word:
+            counts[encoded.tokens[number]] += count
+    return counts
+
+
+def without_tokens(tokenizer: Any, gone: set[bytes]) -> Any:
+    """Return a tokenizer without some tokens, and with new ids."""
+    left = sorted(tokenizer.vocab.keys() - {tokenizer.ids[token] for token in gone})
     new_ids = {token_id: number for number, token_id in enumerate(left)}
     vocab = {new_ids[token_id]: token for token_id, token in tokenizer.vocab.items() if token_id in new_ids}
     merges = [pair for pair in tokenizer.merges if b"".join(pair) not in gone]

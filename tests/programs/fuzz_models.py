@@ -20,7 +20,7 @@ from typing import Any
 import tokenizers
 
 from bpe_more.tokenizer import Tokenizer
-from test_files import KINDS, foreign
+from foreign import KINDS, foreign
 
 HUGE: list[Any] = [
     "x" * 20_000, ["a"] * 20_000, {"x" * 5000: [1] * 5000}, {f"k{n}": n for n in range(5000)}, 10**40, "é" * 5000,

@@ -11,8 +11,8 @@ from bpe_more.corpus import arrays, reading, slicing
 from bpe_more.patterns import steps
 from bpe_more.patterns.steps import WHITESPACE, SpecialTokens
 from bpe_more.tokenizer import Tokenizer
+from foreign import BYTE_LEVEL, OWN_PATTERN, foreign, split_at
 from shared import MANY, read_ids
-from test_files import BYTE_LEVEL, OWN_PATTERN, foreign, split_at
 
 tokenizers = pytest.importorskip("tokenizers")
 

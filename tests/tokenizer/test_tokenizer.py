@@ -1,4 +1,4 @@
-"""Part VII: encoding one text, batches and streams; decoding; threads and interruptions."""
+"""The class Tokenizer: encoding one text, batches and streams; decoding; threads and interruptions."""
 
 import array
 import concurrent.futures

@@ -1,4 +1,4 @@
-"""Part IV: patterns, special tokens, and where text may be cut."""
+"""Patterns, special tokens, and where text may be cut: bpe_more/patterns/steps.py and corpus/slicing.py."""
 
 import functools
 import hashlib

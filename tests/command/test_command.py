@@ -1,4 +1,4 @@
-"""Part XI: options, output, errors, signals, and streams that are closed or full."""
+"""The command line: options, output, errors, signals, and streams that are closed or full."""
 
 import array
 import contextlib

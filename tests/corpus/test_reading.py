@@ -1,4 +1,4 @@
-"""Part IX: reading, workers, and encoding files."""
+"""Files and texts read by workers, and encoded into files: bpe_more/corpus/reading.py and arrays.py."""
 
 import bz2
 import codecs

@@ -1,6 +1,6 @@
 """Text in Arrow's memory and in files of several kinds gives what the same texts give as a list of strings.
 
-    pytest -q tests/programs/test_data.py
+    pytest -q tests/corpus/test_data.py
 
 It needs the packages pyarrow, zstandard, orjson, polars, pandas, duckdb and datasets; without one, its tests are skipped,
 but with BPE_REQUIRE_PACKAGES they fail.
@@ -34,6 +34,11 @@ pl, pd, duckdb, datasets = map(need, ("polars", "pandas", "duckdb", "datasets"))
 
 import bpe  # noqa: E402
 from bpe_more.corpus import arrow, data  # noqa: E402 (which imports orjson)
+
+
+@pytest.fixture(autouse=True)
+def in_both_engines():
+    """Replace the fixture of the folder above: these tests run once, with the C engine if there is one."""
 
 TEXTS = ["", *FIXTURE[:6_000].splitlines(keepends=True), "", f"字 {END} é\U0001f600", "", "no end"]
 MODEL = training.train_bpe(texts=TEXTS, vocab_size=400, special_tokens=[END])

@@ -1,0 +1,307 @@
+"""Files of a model, written: by bpe_more/formats/saving.py, and read again by us and by other programs."""
+
+import functools
+import importlib.util
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+import regex
+
+import bpe
+from bpe_more import training
+from bpe_more.formats import gpt2
+from bpe_more.patterns.steps import TIKTOKEN_CL100K
+from bpe_more.tokenizer import Tokenizer
+from shared import CORPORA, KNOWN, MODELS, contents, edit, load_elsewhere, only_c, only_python, train_and_save, trained
+from test_bpe import END, FIXTURE, PART, TEXTS, TRICKY, files_of, naive_files, need, random_text, with_merges
+
+
+@only_python
+def test_save_then_load_is_the_identity_for_any_bytes(tmp_path):
+    rng, specials = random.Random(1), [END, "two words", "字 \n\t"]
+    merges = [(b"#", b"version"), (b"#", b"version:")]  # the first line of merges.txt looks like that
+    merges += [(b"version"[:n], b"version:"[n : n + 1]) for n in range(1, 8)]
+    tokens = [bytes([byte]) for byte in range(256)] + [b"#version", b"#version:", *(b"".join(pair) for pair in merges[2:])]
+    while len(merges) < 2000:
+        left, right = rng.choice(tokens), rng.choice(tokens)
+        if len(left + right) < 12 and left + right not in tokens:
+            merges.append((left, right))
+            tokens.append(left + right)
+    rng.shuffle(tokens)
+    vocab = {3 * i: token for i, token in enumerate(tokens + [special.encode() for special in specials])}
+    # only cl100k's own {1,3}+ is rewritten for Oniguruma; elsewhere it could change the words
+    tokenizer = Tokenizer(vocab, merges, specials, r"\p{N}{1,3}+5|[\s\S]")
+    tokenizer.save(tmp_path / "a" / "b")
+    assert contents(Tokenizer.load(tmp_path / "a" / "b")) == contents(tokenizer)
+    assert Tokenizer.from_files(tmp_path / "a/b/vocab.json", tmp_path / "a/b/merges.txt", specials).vocab == vocab
+
+
+def test_a_folder_has_everything_about_a_model_and_nothing_of_an_earlier_one(main, part):
+    text, names = f"I'LL 12345 theory\n\nHTMLParser's<x><y>{END}", set()
+    for number in (0, 1, 2, 3, 0):
+        options = MODELS[number]
+        vocab, merges = train_and_save("model", part, **options)
+        names = names or set(os.listdir("model"))
+        assert set(os.listdir("model")) == names >= {"merges.txt", "tokenizer.json", "vocab.json"}
+        tokenizer, arguments = Tokenizer.load("model"), (options["special_tokens"], options.get("pattern", "gpt2"))
+        assert (tokenizer.vocab, tokenizer.merges) == (vocab, merges) == training.train_bpe(part, **options)
+        assert (list(tokenizer.special_tokens), tokenizer.pattern) == arguments
+        ids = tokenizer.encode(text)
+        assert ids == Tokenizer(vocab, merges, *arguments).encode(text)
+        assert main("--show", text, "--model", "model")[1].splitlines()[-2] == " ".join(map(str, ids))
+        model = json.loads(Path("model/tokenizer.json").read_bytes())["model"]
+        assert model["vocab"] == json.loads(Path("model/vocab.json").read_bytes())
+        lines = Path("model/merges.txt").read_bytes().decode().split("\n")
+        assert [" ".join(merge) for merge in model["merges"]] == lines[1:-1]
+
+
+def test_tokenizer_json_alone_is_the_model(tmp_path):
+    tokenizer = Tokenizer(*trained(600), [END])
+    tokenizer.save(tmp_path)
+    for change in (lambda path: path.write_bytes(b"something else"), os.remove):
+        for name in ("vocab.json", "merges.txt", "tokenizer_config.json"):
+            change(tmp_path / name)
+        for place in (tmp_path, str(tmp_path / "tokenizer.json")):
+            assert contents(Tokenizer.load(place)) == contents(tokenizer)
+    tokenizer.save(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "tokenizer.json"):
+        with pytest.raises((FileNotFoundError, ValueError), match=regex.escape(str(place))):
+            Tokenizer.load(place)
+
+
+@only_python
+def test_tokenizer_json_has_the_spelling_of_gpt2s_pattern_that_other_programs_know(tmp_path):
+    """Tokenizers 1.0 has no look-ahead of its own, and knows GPT-2's pattern by its exact spelling."""
+    spelling = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # from GPT-2's encoder.py
+    for pattern in ("gpt2", bpe.GPT2, spelling):
+        tokenizer = Tokenizer(*trained(300), [END], pattern)
+        tokenizer.save(tmp_path)
+        split = json.loads((tmp_path / "tokenizer.json").read_bytes())["pre_tokenizer"]["pretokenizers"][0]
+        assert split["pattern"] == {"Regex": spelling}
+        assert tokenizer.pattern == Tokenizer.load(tmp_path).pattern == "gpt2"
+
+
+def test_cl100k_in_tokenizer_json_has_nothing_that_javascript_reads_otherwise(tmp_path):
+    """There, possessive quantifiers are dropped or an error, and $ is the end of any line."""
+    Tokenizer(*trained(300), [], "cl100k").save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    split = content["pre_tokenizer"]["pretokenizers"][0]["pattern"]
+    assert not regex.search(r"[+*?]\+|\d}\+|\$", split["Regex"])
+    for text in [*TRICKY, PART, " \na", "a \n", " \n \n", "\n a\r\n\r\n  b  "]:
+        assert regex.findall(split["Regex"], text) == regex.findall(TIKTOKEN_CL100K, text)
+    assert Tokenizer.load(tmp_path).pattern == "cl100k"
+    before = TIKTOKEN_CL100K.replace("{1,3}+", "{1,3}")  # in files of version 0.4.0
+    assert Tokenizer({0: b"a"}, [], pattern=before).pattern == "cl100k"
+
+
+@only_python
+def test_the_expressions_of_tiktoken_have_our_names(monkeypatch):
+    need("tiktoken")
+    theirs = importlib.import_module("tiktoken_ext.openai_public")
+    monkeypatch.setattr(theirs, "load_tiktoken_bpe", lambda *_, **__: {})  # no download
+    for name in ("cl100k", "o200k"):
+        expression = getattr(theirs, f"{name}_base")()["pat_str"]
+        assert Tokenizer({0: b"a"}, [], pattern=expression).pattern == name
+
+
+@only_python
+def test_roles_in_an_existing_tokenizer_config_are_kept(tmp_path):
+    tokenizer, path = Tokenizer(*trained(300), [END]), tmp_path / "tokenizer_config.json"
+    tokenizer.save(tmp_path)
+    ours = json.loads(path.read_text())
+    path.write_text(json.dumps({"eos_token": END, "tokenizer_class": "GPT2TokenizerFast"}))
+    tokenizer.save(tmp_path)
+    assert json.loads(path.read_text()) == {**ours, "eos_token": END}  # GPT-2's class would bring its own pattern
+    for damaged in ("", "[1]", "nothing"):
+        path.write_text(damaged)
+        tokenizer.save(tmp_path)
+        assert json.loads(path.read_text()) == ours
+
+
+@only_python
+def test_roles_and_a_template_are_written_and_stay(tmp_path):
+    tokenizer = Tokenizer(*trained(300), [END, "<pad>", "<s>"])
+    read = lambda name: (tmp_path / name).read_bytes().decode()  # noqa: E731
+    config = lambda: json.loads(read("tokenizer_config.json"))  # noqa: E731
+    template = "{% for m in messages %}{{ m.content }}\r\n{% endfor %}é"
+    tokenizer.save(tmp_path, eos_token=END, chat_template=template)
+    assert (config()["eos_token"], config()["chat_template"], read("chat_template.jinja")) == (END, template, template)
+    assert "pad_token" not in config()
+    before = files_of(tmp_path)
+    Tokenizer.load(tmp_path).save(tmp_path)
+    assert files_of(tmp_path) == before
+    tokenizer.save(tmp_path, pad_token="<pad>", bos_token="<s>")
+    roles = [config()[name] for name in ("eos_token", "pad_token", "bos_token")]
+    assert roles == [END, "<pad>", "<s>"] and read("chat_template.jinja") == template
+    for role in ("bos_token", "eos_token", "pad_token"):
+        for wrong in ("<unk>", "", "a"):
+            with pytest.raises(ValueError, match=f"{role}='{wrong}' must be one of the special tokens"):
+                tokenizer.save(tmp_path, **{role: wrong})
+    assert config()["eos_token"] == END
+    # transformers 5: another class, and the template in its own file only
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "TokenizersBackend", "eos_token": "<s>"}))
+    (tmp_path / "chat_template.jinja").write_text("{{ 5 }}\n", newline="")
+    tokenizer.save(tmp_path)
+    assert (config()["tokenizer_class"], config()["eos_token"], config()["chat_template"]) == ("PreTrainedTokenizerFast", "<s>", "{{ 5 }}\n")
+    # transformers 4: several templates
+    several = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+    (tmp_path / "chat_template.jinja").unlink()
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": several}))
+    tokenizer.save(tmp_path)
+    assert config()["chat_template"] == several and not (tmp_path / "chat_template.jinja").exists()
+
+
+@only_c
+def test_roles_and_template_in_transformers(tmp_path):
+    transformers = need("transformers")
+    need("jinja2")  # with which transformers applies a template, and which it does not bring
+    tokenizer = Tokenizer(*trained(600), [END, "<pad>", "<s>"])
+    template = "{{ bos_token }}{% for m in messages %}{{ m.content + eos_token }}{% endfor %}"
+    tokenizer.save(tmp_path, bos_token="<s>", eos_token=END, pad_token="<pad>", chat_template=template)
+    for _ in range(2):
+        theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+        assert (theirs.bos_token, theirs.eos_token, theirs.pad_token, theirs.chat_template) == ("<s>", END, "<pad>", template)
+        assert theirs.apply_chat_template([{"role": "user", "content": "low"}], tokenize=False) == f"<s>low{END}"
+        assert theirs(PART, add_special_tokens=False)["input_ids"] == tokenizer.encode(PART)
+        theirs.save_pretrained(str(tmp_path))
+        Tokenizer.load(tmp_path).save(tmp_path)
+
+
+@only_python
+def test_special_tokens_that_the_files_write_like_other_tokens_cannot_be_saved(error):
+    """All of their characters stand for bytes in printable tokens, and they are not ASCII."""
+    printable = sorted(naive_files({byte: bytes([byte]) for byte in range(256)}, [])[0])
+    for special in [*printable[94:], "Ġlow", "ĊĊ", "caf\u00e9", "Ã©", "©x", "°©©é"]:  # 94 are ASCII
+        assert f"special token '{special}'" in error("words.txt", 300, "--special-token", special)
+        with pytest.raises(ValueError, match="special token '"):
+            Tokenizer.train("nowhere.txt", 300, [special])  # before any work
+    vocab, merges = training.train_bpe(None, 300, ["é"], texts=["low"])
+    assert vocab[256] == "é".encode()  # no problem until it is saved
+    with pytest.raises(ValueError, match="special token 'é'"):
+        Tokenizer(vocab, merges, ["é"]).save("model")
+    assert os.listdir() == ["words.txt"]
+
+
+def bytes_of_printable(text):
+    """The JSON of text whose bytes are printable characters."""
+    return json.dumps(next(iter(naive_files({0: text.encode()}, [])[0])), ensure_ascii=False).encode()
+
+
+@only_python
+def test_special_tokens_that_are_no_bytes_of_utf8_can_be_saved(words_txt):
+    """"é" would be the byte E9, which a continuation byte follows in any text, so no token is read as "<début>"."""
+    for special in ["éé", "<début>", "«END»", "<|im start|>", "[TAB]\t", "😀", "<｜begin▁of▁sentence｜>", "\u00a0\u00a0"]:
+        tokenizer = Tokenizer.train("words.txt", 300, [special])
+        tokenizer.save("model")
+        assert json.loads(Path("model/vocab.json").read_bytes())[special] == 256
+        again = Tokenizer.from_files("model/vocab.json", "model/merges.txt", [special])
+        for same in (Tokenizer.load("model"), again):
+            assert contents(same) == contents(tokenizer) and same.encode(f"low{special}")[-1] == 256
+        before = bytes_of_printable(special)  # how version 0.5.0 wrote it
+        now = json.dumps(special, ensure_ascii=False).encode()
+        edit(Path("model/vocab.json"), lambda data: data.replace(now, before, 1))  # noqa: B023 (called at once)
+        again = Tokenizer.from_files("model/vocab.json", "model/merges.txt", [special])
+        assert contents(again) == contents(tokenizer)
+
+
+@only_python
+def test_a_special_token_that_is_spelled_like_another_token_is_not_saved(words_txt):
+    vocab = {**dict(enumerate(bpe.BYTES)), 256: b"<d\xe9but>"}  # bytes that no text has, so they were never learned
+    with pytest.raises(ValueError, match="a special token is also another token in printable characters"):
+        Tokenizer(vocab, [], ["<début>"]).save("model")
+
+
+@functools.cache
+def texts_for_others(size):
+    rng = random.Random(size)
+    texts = [*TEXTS, FIXTURE if size > 5000 else PART]
+    texts += [random_text(rng, rng.choices(KNOWN, k=40) + TRICKY + [END], rng.randint(0, 300)) for _ in range(60)]
+    spaces = [c for c in map(chr, range(0x3001)) if c.isspace()]
+    texts += [random_text(rng, [*spaces, "a", "1", "."], 60) for _ in range(60)]
+    if CORPORA:
+        texts += (Path(CORPORA) / "languages.txt").read_text(encoding="utf-8").split(END)[::7]
+    return texts
+
+
+@only_c
+@pytest.mark.parametrize("size, pattern", [
+    (300, "gpt2"), (2000, "gpt2"), (32_000, "gpt2"), (2000, "cl100k"), (2000, "o200k"), (300, "llama3"), (300, "qwen2"),
+])  # fmt: skip
+def test_a_folder_encodes_the_same_in_other_tools(tmp_path, size, pattern):
+    tokenizer = Tokenizer(*trained(size, pattern), [END], pattern)
+    tokenizer.save(tmp_path)
+    theirs, encoding = load_elsewhere(tmp_path)
+    for text in texts_for_others(size):
+        ids = tokenizer.encode(text)
+        assert theirs.encode(text).ids == ids, text[:100]
+        assert encoding.encode(text, allowed_special="all") == ids, text[:100]
+        assert encoding.encode_ordinary(text) == tokenizer.encode_ordinary(text), text[:100]
+        assert encoding.decode(ids) == text == theirs.decode(ids, skip_special_tokens=False)
+
+
+@only_c
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_transformers_loads_a_folder_and_writes_one_that_loads(tmp_path, pattern):
+    transformers = need("transformers")
+    tokenizer = Tokenizer(*trained(600, pattern), [END], pattern)
+    tokenizer.save(tmp_path / "model")
+    theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path / "model"))
+    ids, text = tokenizer.encode(PART), f"Some new word, <pad>{END}!"
+    assert theirs(PART)["input_ids"] == ids and theirs.decode(ids) == PART
+    theirs.save_pretrained(str(tmp_path / "model"))  # over ours
+    theirs.save_pretrained(str(tmp_path / "new"))
+    for folder in ("model", "new"):
+        again = Tokenizer.load(tmp_path / folder)
+        again._rest = {}  # version 5 writes a template that adds nothing
+        assert (again.vocab, again.merges, again._options) == (tokenizer.vocab, tokenizer.merges, tokenizer._options)
+        assert again._settings() == tokenizer._settings()
+    theirs.add_tokens(["new word"])
+    theirs.add_special_tokens({"pad_token": "<pad>"})
+    for folder in ("model", "more"):
+        theirs.save_pretrained(str(tmp_path / folder))
+        assert Tokenizer.load(tmp_path / folder).encode(text) == theirs(text)["input_ids"]
+        assert Tokenizer.load(tmp_path / folder).encode(PART) == ids
+
+
+def test_a_model_of_32000_tokens_loads_in_less_than_half_a_second(tmp_path):
+    pairs = [(bytes([left]), bytes([right])) for left in range(124) for right in range(256)]
+    Tokenizer(with_merges(pairs), pairs).save(tmp_path)
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        assert len(Tokenizer.load(tmp_path)) == 32_000
+        times.append(time.process_time() - start)
+    assert min(times) < 0.5
+
+
+@only_python
+def test_40000_added_tokens_load_in_linear_time_and_less_than_four_times_that_of_tokenizers(tmp_path):
+    """It takes twice as long; 3.4 to 5.1 times when each was written as JSON again to find equal ones."""
+    tokenizers = need("tokenizers")
+    ours, theirs = {}, []
+    for n in (10_000, 40_000):
+        Tokenizer(*trained(300), [f"<{number}>" for number in range(n)]).save(tmp_path / str(n))
+    for _ in range(3):
+        for n in (10_000, 40_000):
+            start = time.process_time()
+            assert len(Tokenizer.load(tmp_path / str(n)).special_tokens) == n
+            ours.setdefault(n, []).append(time.process_time() - start)
+        start = time.process_time()
+        tokenizers.Tokenizer.from_file(str(tmp_path / "40000" / "tokenizer.json"))
+        theirs.append(time.process_time() - start)
+    assert min(ours[40_000]) < 10 * min(ours[10_000]) and min(ours[40_000]) < 4 * min(theirs)
+
+
+@only_python
+@pytest.mark.parametrize("seed", range(20))
+def test_names_of_a_vocabulary_become_bytes_at_once_as_one_by_one(seed):
+    rng = random.Random(seed)
+    characters = bpe.CHARACTERS + (" 中\U0001f44d\x7f\xad" if seed % 2 else "")
+    names = {"".join(rng.choices(characters, k=rng.randint(0, 6))): None for _ in range(300)}
+    assert gpt2.tokens_at_once(names) == [bpe.to_token(name) for name in names]
+    assert list(gpt2.tokens_at_once([])) == []

@@ -1,4 +1,4 @@
-"""Extend random models, and compare with a slow oracle: `python tests/fuzz_changes.py 10000`.
+"""Extend random models, and compare with a slow oracle: `python tests/fuzz_changes.py 10000 [SEED]`; `60s` is a bound in seconds.
 
 A model may be trained, or have merges in any order, with all splits, words that stay whole, a normal form, tokens that
 no merge makes, special tokens with the bytes of a pair, ids in any order. Of each:
@@ -26,6 +26,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(HERE))
 
 import bpe  # noqa: E402
+from bounds import bounded, choose_seed  # noqa: E402
 from bpe_more import choices, training  # noqa: E402
 from bpe_more.corpus import counting  # noqa: E402
 from bpe_more.patterns import steps  # noqa: E402
@@ -232,10 +233,11 @@ def compare_with_tokenizers(rng, new):
 
 def main():
     warnings.simplefilter("ignore")  # few words give few merges
-    n, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 10**9
+    seed = choose_seed(sys.argv[2:])
     engines = ["python", "c"] if choices.find_engine()[0] else ["python"]
-    start, cases, n_loaded = time.monotonic(), collections.Counter(), 0
-    for number in range(n):
+    start, cases, n, n_loaded = time.monotonic(), collections.Counter(), 0, 0
+    for number in bounded(sys.argv[1]):
+        n += 1
         rng = random.Random(seed + number)
         try:
             _, new, case = check_extension(rng, engines)

@@ -30,11 +30,11 @@ def corpora():
     """{name: text} of several kinds; larger ones, of real text, if they are at hand."""
     rng = random.Random(5)
     texts = {
-        "fixture": FIXTURE[:50_000],
-        "scripts": PART * 2,
-        "random": random_text(rng, [*TRICKY, "the", " the", END, "<a>", "b>"], 20_000),
-        "letters": "ab" * 10_000 + " " + "c" * 10_000,
-        "lines": "\r\n".join(random_text(rng, "low er", 30) for _ in range(1000)),
+        "fixture": FIXTURE[:20_000],
+        "scripts": PART,
+        "random": random_text(rng, [*TRICKY, "the", " the", END, "<a>", "b>"], 9_000),
+        "letters": "ab" * 5_000 + " " + "c" * 5_000,
+        "lines": "\r\n".join(random_text(rng, "low er", 30) for _ in range(500)),
         "special tokens": random_text(rng, ["<a>", "<a><b>", "b><", END, "the", " low", "1 ", "\n"], 5_000),
     }
     for name in ("novels", "languages", "zh", "code", "tinystories_2M") if CORPORA else ():
@@ -73,23 +73,24 @@ def test_counts_merges_ids_and_files_are_the_same(small_slices, tmp_path, name, 
         assert len(list(bpe.slices_of([str(corpus)], None, pattern, ()))) > 4
     lines = text.splitlines(keepends=True)
     for number, specials in enumerate(SPECIALS):
+        workers = 2 if specials == [END] else 1  # slices and cuts are the same; processes for all take minutes
         found = []
         for module in MODULES:
             folder = tmp_path / f"{module.__name__}{number}"
             folder.mkdir()
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                counts = module.count_words(corpus, specials, pattern=pattern, workers=2)
+                counts = module.count_words(corpus, specials, pattern=pattern, workers=workers)
                 assert module.count_words(None, specials, texts=[text], pattern=pattern) == counts
-                vocab, merges = module.train_bpe([corpus], 300, specials, pattern=pattern, workers=2)
+                vocab, merges = module.train_bpe([corpus], 300, specials, pattern=pattern, workers=workers)
                 assert module.train_from_counts(counts, 300, specials) == (vocab, merges)
             tokenizer = module.Tokenizer(vocab, merges, specials, pattern)
             tokenizer.save(folder / "model")
-            n_ids = tokenizer.encode_files(corpus, folder / "ids.npy", workers=2)
-            n_in_lines = tokenizer.encode_files(None, folder / "lines.npy", texts=lines, workers=2)
+            n_ids = tokenizer.encode_files(corpus, folder / "ids.npy", workers=workers)
+            n_in_lines = tokenizer.encode_files(None, folder / "lines.npy", texts=lines, workers=workers)
             ids = tokenizer.encode(text)
             assert list(tokenizer.encode_iterable(text[at : at + 700] for at in range(0, len(text), 700))) == ids
-            batch = tokenizer.encode_batch(lines, workers=2)
+            batch = tokenizer.encode_batch(lines, workers=workers)
             assert (n_ids, n_in_lines) == (len(ids), sum(map(len, batch)))
             assert numpy.load(folder / "ids.npy").tolist() == ids and tokenizer.decode(ids) == text
             found.append({

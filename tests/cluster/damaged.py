@@ -1,8 +1,8 @@
-"""Damage what a cluster keeps in files, and start again: `python tests/cluster/damaged.py 1000 FOLDER`.
+"""Damage what a cluster keeps in files, and start again: `python tests/cluster/damaged.py 1000 FOLDER [SEED]`.
 
 Counts, plans, shards and their descriptions are cut, changed, exchanged and replaced, for the bpe.py in FOLDER. The next
 run must give the right result, or an error of one line that names the file or its folder. tests/engine/sanitize does that
-with a sanitized C engine, which stops at the first byte that is read beyond a part.
+with a sanitized C engine, which stops at the first byte that is read beyond a part. `30s` is a bound in seconds.
 """
 
 import json
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import zlib
 from array import array
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,8 @@ def forged(file: bytes, rng: random.Random) -> bytes:
     return b"".join([file[:32], urls.checksum(sizes.tobytes()), sizes, part, other])
 
 
-def check(n: int, seed: int) -> dict[str, int]:
-    """Try n damages; return how many ended in an error, or in the right result."""
+def check(cases: Iterable[int], seed: int) -> dict[str, int]:
+    """Try a damage for each case; return how many ended in an error, or in the right result."""
     from bpe_more import cluster, training
     from bpe_more.tokenizer import Tokenizer
 
@@ -100,7 +101,7 @@ def check(n: int, seed: int) -> dict[str, int]:
             train()
             encode()
             kept = {path: path.read_bytes() for path in Path(folder).glob("*/*") if path.name != "index.json"}
-            for number in range(n):
+            for number in cases:
                 options["engine"] = rng.choice(["auto", "python"])
                 path = rng.choice(sorted(kept))
                 others = [kept[other] for other in sorted(kept) if other != path]
@@ -129,8 +130,10 @@ def check(n: int, seed: int) -> dict[str, int]:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     sys.path.insert(0, sys.argv[2])
+    from bounds import bounded, choose_seed
     from bpe_more import choices
 
     assert choices.find_engine()[0], choices.find_engine()[1]
-    print("damaged files of a cluster:", check(int(sys.argv[1]), 1))
+    print("damaged files of a cluster:", check(bounded(sys.argv[1]), choose_seed(sys.argv[3:])))

@@ -1,4 +1,4 @@
-"""Random patterns with sets in sets and operations on them: `python tests/engine/random_sets.py 10000`.
+"""Random patterns with sets in sets and operations on them: `python tests/engine/random_sets.py 10000 [SEED]`; `60s` is a bound in seconds.
 
 Three comparisons, each of all words of random texts: C with Python, for all patterns that C supports; with tokenizers, for all
 that a tokenizer.json may have (steps.differs_in_oniguruma); with tiktoken, for all whose sets Rust reads as regex does.
@@ -14,11 +14,13 @@ import regex
 import tiktoken
 import tokenizers
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import random_patterns as patterns
 from test_patterns import split
 
+from bounds import bounded, choose_seed
 from bpe_more import choices
 from bpe_more.patterns import steps
 
@@ -54,6 +56,16 @@ def random_pattern(rng, sets):
         patterns.CHARACTERS = characters
 
 
+def valid_pattern(rng, sets):
+    """A random pattern that is valid, and its compiled form."""
+    while True:
+        pattern = random_pattern(rng, sets)
+        try:
+            return pattern, steps.compile_pattern(pattern)
+        except ValueError:
+            continue
+
+
 def find_words(compiled, text):
     """As steps.find_words, or None if regex takes too long."""
     try:
@@ -80,17 +92,13 @@ def read_alike_by_rust(pattern):
     return not regex.search(r"\[:|\[\^?\]|\[\^?-|-[]-]|-\[|~~~|&&&|---|\{,|\(\?i|[&~|]\]|\[\^?[&~|]|[&~|-]{3}|\\s\+\+\$|\$", pattern)
 
 
-def main(n):
-    rng, counts, start = random.Random(int(sys.argv[2]) if sys.argv[2:] else 58), dict.fromkeys(["patterns", "in C", "in tokenizers", "in tiktoken", "texts"], 0), time.time()
+def main(bound, seed):
+    rng, counts, start = random.Random(seed), dict.fromkeys(["patterns", "in C", "in tokenizers", "in tiktoken", "texts"], 0), time.time()
     sets = []
-    while counts["patterns"] < n:
-        if counts["patterns"] % 500 == 0:  # sets: the same ones for some time, whose code points are in a cache
+    for number in bounded(bound):
+        if number % 500 == 0:  # sets: the same ones for some time, whose code points are in a cache
             sets = [random_set(rng) for _ in range(100)]
-        pattern = random_pattern(rng, sets)
-        try:
-            compiled = steps.compile_pattern(pattern)
-        except ValueError:
-            continue
+        pattern, compiled = valid_pattern(rng, sets)
         counts["patterns"] += 1
         if counts["patterns"] % 500 == 0:
             print(counts, file=sys.stderr)
@@ -128,4 +136,4 @@ def main(n):
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if sys.argv[1:] else 1000)
+    main(sys.argv[1], choose_seed(sys.argv[2:]))

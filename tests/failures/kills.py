@@ -1,4 +1,4 @@
-"""Kill saves and encodings at random moments: `python tests/failures/kills.py 500`.
+"""Kill saves and encodings at random moments: `python tests/failures/kills.py 500 [SEED]`; `30s` is a bound in seconds.
 
 A child saves one of two models in the same folder, encodes a text onto the same array, or trains, with either engine
 and two workers. After a random time it gets SIGKILL, SIGTERM or SIGINT. Then the folder must have the old model or the
@@ -19,7 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(HERE / "tests"))
 sys.path.insert(0, str(HERE))
+from bounds import bounded, choose_seed  # noqa: E402
 from bpe_more import choices, command, training  # noqa: E402
 from bpe_more.corpus import reading, slicing  # noqa: E402
 from bpe_more.errors import sigterm_as_ctrl_c  # noqa: E402
@@ -58,7 +60,7 @@ def start(job: Callable[[], object]) -> int:
         os._exit(status)
 
 
-def main(n: int, folder: Path) -> None:
+def main(bound: str, seed: int, folder: Path) -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     text = folder / "text.txt"
     text.write_bytes((HERE / "fixtures/corpus.txt").read_bytes() * 10)
@@ -89,9 +91,10 @@ def main(n: int, folder: Path) -> None:
 
     longest: dict[tuple[str, str], float] = {}
     seen: Counter[str] = Counter()
-    rng = random.Random(0)
+    rng, n = random.Random(seed), 0
     begun = time.monotonic()
-    for number in range(n):
+    for number in bounded(bound):
+        n += 1
         kind, engine = rng.choice(["save", "save", "encode", "train"]), rng.choice(engines)
         new = rng.randrange(2)
         if (kind, engine) not in longest:
@@ -127,4 +130,4 @@ def main(n: int, folder: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as name:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else 500, Path(name))
+        main(sys.argv[1], choose_seed(sys.argv[2:]), Path(name))

@@ -1,4 +1,4 @@
-"""Load random tokenizer.json files, 4,000 by default: `PYTHONPATH=.:tests python tests/programs/fuzz_models.py 4000 [SEED]`.
+"""Load random tokenizer.json files: `PYTHONPATH=.:tests python tests/programs/fuzz_models.py 4000 [SEED]`; `60s` is a bound in seconds.
 
 Each file is a valid one in which entries were dropped, changed, moved from other files, or made huge or nested. Either
 Tokenizer.load gives the ids of the package tokenizers, and so does what save() writes then, or it raises ValueError, in
@@ -19,6 +19,7 @@ from typing import Any
 
 import tokenizers
 
+from bounds import bounded, choose_seed
 from bpe_more.tokenizer import Tokenizer
 from foreign import KINDS, foreign
 
@@ -130,15 +131,16 @@ def check(path: Path, folder: Path) -> str:
 
 
 def main() -> None:
-    n, seed = int(sys.argv[1]) if len(sys.argv) > 1 else 4000, int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    seed = choose_seed(sys.argv[2:])
     warnings.simplefilter("ignore")
     bases = [json.loads(foreign(kind)) for kind in KINDS]
     seen: Counter[str] = Counter()
-    wrong = 0
+    n = wrong = 0
     with tempfile.TemporaryDirectory() as name:
         path, folder = Path(name, "tokenizer.json"), Path(name, "saved")
-        for number in range(seed, seed + n):
-            rng = random.Random(number)
+        for case in bounded(sys.argv[1]):
+            n += 1
+            rng = random.Random(seed + case)
             content = copy.deepcopy(rng.choice(bases))
             ways = [mutate(rng, content, bases) for _ in range(rng.choice([1, 1, 1, 2, 3]))]
             path.write_text(json.dumps(content))
@@ -146,7 +148,7 @@ def main() -> None:
                 seen[check(path, folder)] += 1
             except Exception as error:
                 wrong += 1
-                print(f"seed {number}, {', '.join(ways)}: {type(error).__name__}: {error!s:.300}", flush=True)
+                print(f"seed {seed + case}, {', '.join(ways)}: {type(error).__name__}: {error!s:.300}", flush=True)
     print(f"{n:,} files from seed {seed}: {wrong} wrong; " + ", ".join(f"{count:,} {what}" for what, count in seen.most_common()))
     sys.exit(bool(wrong))
 

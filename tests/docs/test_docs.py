@@ -5,6 +5,7 @@
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import json
 import random
@@ -19,6 +20,7 @@ import regex
 
 import bpe
 import bpe_more
+from bpe_more import command
 from test_bpe import END, FIXTURE, HERE, need
 
 
@@ -164,7 +166,12 @@ def figures_in_tables_of(text):
     return [sorted(regex.findall(r"\d(?:[\d,.]*\d)?", row)) for row in regex.findall(r"(?m)^\|.*$", text)]
 
 
-READ = [blocks_of, inline_code_of, links_of, figures_of, figures_in_tables_of]
+def headings_of(text):
+    """The levels of the headings, in order."""
+    return regex.findall(r"(?m)^(#+) ", without_blocks(text))
+
+
+READ = [headings_of, blocks_of, inline_code_of, links_of, figures_of, figures_in_tables_of]
 
 
 @pytest.mark.parametrize("read", READ, ids=lambda read: read.__name__)
@@ -196,18 +203,46 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
 # --- the README's and other pages' tables and blocks -------------------------------------------------------------------
 
 
-# main is the command line; the others are steps of encode and encode_batch, which a reader of bpe.py meets
-NOT_FOR_USERS = {"main", "encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
+# steps of encode and encode_batch, which a reader of bpe.py meets
+NOT_FOR_USERS = {"encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
                  "ids_of_pairs", "ranks", "set_vocabulary"}
 
 
-def test_the_readme_is_short_and_names_every_public_function():
-    text = (HERE / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 260
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_a_page_that_everybody_reads_is_short(name):
+    assert len((HERE / name).read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def callables_of(module):
+    """{name: function} for the public functions of a module, and the methods of its Tokenizer."""
+    found = {name: getattr(module, name) for name in module.__all__}
+    found |= {name: getattr(module.Tokenizer, name) for name in vars(module.Tokenizer) if name[0] != "_"}
+    return {name: value for name, value in found.items() if callable(value) and name not in NOT_FOR_USERS}
+
+
+def test_docs_python_names_every_public_name_and_argument_and_no_others():
+    text = (HERE / "docs/python.md").read_text(encoding="utf-8")
     plain, more = regex.findall(r"(?m)^\| (?:also )?in `bpe(?:_more)?` \|.*\n\|[-|]+\n((?:\|.*\n)+)", text)
-    for rows, module in ((plain, bpe), (plain + more, bpe_more)):
+    options, only_more = regex.findall(r"(?m)^\| (?:in Python|only in `bpe_more`) \|.*\n\|[-|]+\n((?:\|.*\n)+)", text)
+    for rows, taken, module in ((plain, options, bpe), (plain + more, options + only_more, bpe_more)):
         names = {*module.__all__, *(name for name in vars(module.Tokenizer) if name[0] != "_")} - NOT_FOR_USERS
         assert not [name for name in names if not regex.search(rf"\b{name}[(.`]", rows)], module
+        arguments = {argument for value in callables_of(module).values() for argument in inspect.signature(value).parameters}
+        arguments -= {"self", "options", "kept", "normalized", "rest", "unreachable", "lstrip", "rstrip", "shared"}
+        assert not [name for name in arguments if not regex.search(rf"\b{name}\b", rows + taken)], module
+        defaults = regex.findall(r"`(\w+)=([^`=]+)`", taken)
+        ways = inspect.signature(module.Tokenizer.train).parameters | inspect.signature(module.Tokenizer.encode_files).parameters
+        assert all(repr(ways[name].default) == json_quotes(value) for name, value in defaults if name != "special_tokens")
+        assert len(defaults) >= 5
+    called = set(regex.findall(r"`(?:Tokenizer\.)?(\w+)\(", plain + more)) - {"dict"}
+    assert called <= {*callables_of(bpe), *callables_of(bpe_more), "Tokenizer"}
+    parser = command.make_parser()
+    for option in regex.findall(r"`(--[\w-]+)", text):
+        assert option in parser._option_string_actions, option
+
+
+def json_quotes(value):
+    return value.replace('"', "'")
 
 
 def pattern_named(name, text):

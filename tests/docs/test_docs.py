@@ -109,7 +109,7 @@ def numbers_of(page):
     return set(regex.findall(r"\d(?:[\d,.]*\d)?", text))
 
 
-ENGLISH_ONLY = ["docs/design.md"]  # for maintainers
+ENGLISH_ONLY = ["docs/design.md", "docs/experiments.md"]  # for maintainers
 
 
 @pytest.mark.parametrize("page", [path.relative_to(HERE) for path in [HERE / "README.md", *HERE.glob("docs/*.md")]])
@@ -208,7 +208,7 @@ NOT_FOR_USERS = {"encode_in_python", "encode_slice", "encode_texts", "encode_wor
                  "ids_of_pairs", "ranks", "set_vocabulary"}
 
 
-@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md", "docs/design.md"])
 def test_a_page_that_everybody_reads_is_short(name):
     assert len((HERE / name).read_text(encoding="utf-8").splitlines()) <= 150
 
@@ -243,6 +243,33 @@ def test_docs_python_names_every_public_name_and_argument_and_no_others():
 
 def json_quotes(value):
     return value.replace('"', "'")
+
+
+def sources():
+    """{path: text} for the files of the project that have names which docs/design.md may give."""
+    found = [path for ending in ("py", "c", "html", "sh") for path in HERE.rglob(f"*.{ending}")]
+    found += [HERE / "tests/engine/sanitize", HERE / "tests/engine/other_systems"]
+    return {path.relative_to(HERE).as_posix(): path.read_text(encoding="utf-8") for path in found if ".venv" not in path.parts}
+
+
+def test_docs_design_names_only_files_and_functions_that_exist_and_their_places():
+    text, files = (HERE / "docs/design.md").read_text(encoding="utf-8"), sources()
+    everything = "\n".join(files.values())
+    for code in set(regex.findall(r"`([^`\n]+)`", text)):
+        if regex.fullmatch(r"[\w/.]+\.(?:py|c|html|md)|tests/[\w/]+", code):
+            assert (HERE / code).exists() or any(path.endswith(f"/{code}") for path in files), code
+        elif not regex.fullmatch(r"[\w.]+\.(?:json|txt|h)", code):
+            names = regex.findall(r"[A-Za-z_]\w{3,}", code.split("(")[0])
+            assert all(regex.search(rf"\b{name}\b", everything) for name in names), code
+    parts = regex.split(r"(?m)^# -+\n# ([IVX]+)\. .*\n# -+\n", files["bpe.py"])
+    contents = dict(zip(parts[1::2], parts[2::2]))
+    places = regex.findall(r"`(\w+)`,? (?:in|of) Part ([IVX]+)", text)
+    for name, part in places:
+        assert regex.search(rf"(?m)^(?:def |class |){name}\b", contents[part]), (name, part)
+    in_files = regex.findall(r"`(?:\w+\.)?(\w+)` in `([\w/.]+\.\w+)`", text)
+    for name, path in in_files:
+        assert regex.search(rf"(?m)^ *(?:def |class |){name}\b", files[path]), (name, path)
+    assert len(places) >= 4 and len(in_files) >= 2
 
 
 def pattern_named(name, text):

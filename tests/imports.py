@@ -1,7 +1,6 @@
 """Draw who imports whom in bpe_more, from the sources: `python tests/imports.py` writes the drawing into docs/design.md."""
 
 import ast
-import functools
 import sys
 from pathlib import Path
 
@@ -58,11 +57,6 @@ def in_order(imported):
     return order
 
 
-def title_of(room, name):
-    """The name of a file in its room."""
-    return name.removeprefix(f"bpe_more.{room}").lstrip(".") or "__init__"
-
-
 def drawing():
     """The drawing: in a row, the numbers of what is imported; no number is greater than that of its row."""
     found = users()
@@ -70,13 +64,7 @@ def drawing():
     for name, imported in found.items():
         rooms.setdefault(room_of(name), set()).update(room_of(other) for other in imported)
     rooms = {room: imported - {room} for room, imported in rooms.items()}
-    text = rows(rooms, "room")
-    for room in reversed(in_order(rooms)):
-        inside = {name for name in found if room_of(name) == room}
-        if len(inside) > 1:
-            title = functools.partial(title_of, room)
-            text += "\n" + rows({title(name): {title(other) for other in found[name] & inside} for name in sorted(inside)}, f"{room}/")
-    return text
+    return rows(rooms, "room")
 
 
 def rows(imported, title):

@@ -76,7 +76,7 @@ def outputs_of_blocks(blocks, folder):
     return outputs
 
 
-PAGES = [f"{page}{zh}.md" for page in ("README", "docs/exercises", "docs/compatibility", "docs/cluster") for zh in ("", ".zh")]
+PAGES = [f"{page}{zh}.md" for page in ("README", "docs/python", "docs/exercises", "docs/compatibility", "docs/cluster") for zh in ("", ".zh")]
 NOT_REQUIRED = ("gigatoken", "ray", "pyspark")  # no other test needs them, and the last two are large
 OUTPUTS = {}  # blocks -> their outputs; two READMEs with the same code run it once
 
@@ -85,6 +85,7 @@ OUTPUTS = {}  # blocks -> their outputs; two READMEs with the same code run it o
 @pytest.mark.parametrize("name", PAGES)
 def test_every_block_of_the_readme_runs_and_prints_what_it_shows(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as for `python` in that folder
     monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}")
     required = os.environ.get("BPE_REQUIRE_PACKAGES")
     has = lambda package: (required and package not in NOT_REQUIRED) or importlib.util.find_spec(package)  # noqa: E731

@@ -5,6 +5,7 @@
 
 import contextlib
 import importlib.util
+import inspect
 import io
 import json
 import random
@@ -19,6 +20,7 @@ import regex
 
 import bpe
 import bpe_more
+from bpe_more.command.arguments import make_parser
 from test_bpe import END, FIXTURE, HERE, need
 
 
@@ -107,7 +109,7 @@ def numbers_of(page):
     return set(regex.findall(r"\d(?:[\d,.]*\d)?", text))
 
 
-ENGLISH_ONLY = ["docs/design.md"]  # for maintainers
+ENGLISH_ONLY = ["docs/design.md", "docs/experiments.md"]  # for maintainers
 
 
 @pytest.mark.parametrize("page", [path.relative_to(HERE) for path in [HERE / "README.md", *HERE.glob("docs/*.md")]])
@@ -164,7 +166,12 @@ def figures_in_tables_of(text):
     return [sorted(regex.findall(r"\d(?:[\d,.]*\d)?", row)) for row in regex.findall(r"(?m)^\|.*$", text)]
 
 
-READ = [blocks_of, inline_code_of, links_of, figures_of, figures_in_tables_of]
+def headings_of(text):
+    """The levels of the headings, in order."""
+    return regex.findall(r"(?m)^(#+) ", without_blocks(text))
+
+
+READ = [headings_of, blocks_of, inline_code_of, links_of, figures_of, figures_in_tables_of]
 
 
 @pytest.mark.parametrize("read", READ, ids=lambda read: read.__name__)
@@ -196,18 +203,74 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
 # --- the README's and other pages' tables and blocks -------------------------------------------------------------------
 
 
-# main is the command line; the others are steps of encode and encode_batch, which a reader of bpe.py meets
-NOT_FOR_USERS = {"main", "encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
+# steps of encode and encode_batch, which a reader of bpe.py meets
+NOT_FOR_USERS = {"encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
                  "ids_of_pairs", "ranks_and_new_ids", "set_vocabulary"}
 
 
-def test_the_readme_is_short_and_names_every_public_function():
-    text = (HERE / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 260
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md", "docs/design.md"])
+def test_a_page_that_everybody_reads_is_short(name):
+    text = (HERE / name).read_text(encoding="utf-8").split("<!-- tests/imports.py writes this -->")  # a drawing
+    assert len("".join([text[0], *(part.split("```\n", 1)[1] for part in text[1:])]).splitlines()) <= 150
+
+
+def callables_of(module):
+    """{name: function} for the public functions of a module, and the methods of its Tokenizer."""
+    found = {name: getattr(module, name) for name in module.__all__}
+    found |= {name: getattr(module.Tokenizer, name) for name in dir(module.Tokenizer) if name[0] != "_"}
+    return {name: value for name, value in found.items() if callable(value) and name not in NOT_FOR_USERS}
+
+
+def test_docs_python_names_every_public_name_and_argument_and_no_others():
+    text = (HERE / "docs/python.md").read_text(encoding="utf-8")
     plain, more = regex.findall(r"(?m)^\| (?:also )?in `bpe(?:_more)?` \|.*\n\|[-|]+\n((?:\|.*\n)+)", text)
-    for rows, module in ((plain, bpe), (plain + more, bpe_more)):
-        names = {*module.__all__, *(name for name in vars(module.Tokenizer) if name[0] != "_")} - NOT_FOR_USERS
+    options, only_more = regex.findall(r"(?m)^\| (?:in Python|only in `bpe_more`) \|.*\n\|[-|]+\n((?:\|.*\n)+)", text)
+    for rows, taken, module in ((plain, options, bpe), (plain + more, options + only_more, bpe_more)):
+        names = {*module.__all__, *(name for name in dir(module.Tokenizer) if name[0] != "_")} - NOT_FOR_USERS
         assert not [name for name in names if not regex.search(rf"\b{name}[(.`]", rows)], module
+        arguments = {argument for value in callables_of(module).values() for argument in inspect.signature(value).parameters}
+        arguments -= {"self", "options", "kept", "normalized", "rest", "unreachable", "lstrip", "rstrip", "shared"}
+        assert not [name for name in arguments if not regex.search(rf"\b{name}\b", rows + taken)], module
+        defaults = regex.findall(r"`(\w+)=([^`=]+)`", taken)
+        ways = inspect.signature(module.Tokenizer.train).parameters | inspect.signature(module.Tokenizer.encode_files).parameters
+        assert all(repr(ways[name].default) == json_quotes(value) for name, value in defaults if name != "special_tokens")
+        assert len(defaults) >= 5
+    called = set(regex.findall(r"`(?:Tokenizer\.)?(\w+)\(", plain + more)) - {"dict"}
+    assert called <= {*callables_of(bpe), *callables_of(bpe_more), "Tokenizer"}
+    parser = make_parser()
+    for option in regex.findall(r"`(--[\w-]+)", text):
+        assert option in parser._option_string_actions, option
+
+
+def json_quotes(value):
+    return value.replace('"', "'")
+
+
+def sources():
+    """{path: text} for the files of the project that have names which docs/design.md may give."""
+    found = [path for ending in ("py", "c", "html", "sh") for path in HERE.rglob(f"*.{ending}")]
+    found += [HERE / "tests/engine/sanitize", HERE / "tests/engine/other_systems"]
+    return {path.relative_to(HERE).as_posix(): path.read_text(encoding="utf-8") for path in found if ".venv" not in path.parts}
+
+
+def test_docs_design_names_only_files_and_functions_that_exist_and_their_places():
+    text, files = (HERE / "docs/design.md").read_text(encoding="utf-8"), sources()
+    everything = "\n".join(files.values())
+    for code in set(regex.findall(r"`([^`\n]+)`", text)):
+        if regex.fullmatch(r"[\w/.]+\.(?:py|c|html|md)|tests/[\w/]+", code):
+            assert (HERE / code).exists() or any(path.endswith(f"/{code}") for path in files), code
+        elif not regex.fullmatch(r"[\w.]+\.(?:json|txt|h)", code):
+            names = regex.findall(r"[A-Za-z_]\w{3,}", code.split("(")[0])
+            assert all(regex.search(rf"\b{name}\b", everything) for name in names), code
+    parts = regex.split(r"(?m)^# -+\n# ([IVX]+)\. .*\n# -+\n", files["bpe.py"])
+    contents = dict(zip(parts[1::2], parts[2::2]))
+    places = regex.findall(r"`(\w+)`,? (?:in|of) Part ([IVX]+)", text)
+    for name, part in places:
+        assert regex.search(rf"(?m)^(?:def |class |){name}\b", contents[part]), (name, part)
+    in_files = regex.findall(r"`(?:\w+\.)?(\w+)` in `([\w/.]+\.\w+)`", text)
+    for name, path in in_files:
+        assert regex.search(rf"(?m)^ *(?:def |class |){name}\b", files[path]), (name, path)
+    assert len(places) >= 4 and len(in_files) >= 2
 
 
 def pattern_named(name, text):

@@ -28,7 +28,7 @@ from bpe_more.corpus import reading, slicing
 # `python -m bpe_more` works in any folder
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 
-MANY = int(os.environ.get("BPE_TEXTS", 100))  # texts for each kind of model of other programs; CI takes 2000
+MANY = int(os.environ.get("BPE_TEXTS", 100))  # texts for each kind of model of other programs; .ci/long takes 2000
 CORPORA = os.environ.get("BPE_CORPORA")  # a folder with novels.txt, tinystories_2M.txt, ...: large real texts
 ENGINES = ["python", "c"] if C or os.environ.get("BPE_REQUIRE_C") else ["python"]
 NOT_IN_C = r"(\w+)|\s"  # C scans no groups

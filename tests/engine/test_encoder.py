@@ -29,7 +29,7 @@ from bpe_more.formats.gpt2 import WordsFirst
 from bpe_more.tokenizer import Tokenizer, encoders
 
 BUILT, _ = choices.find_engine()  # without it, all tests here are skipped
-TRIALS = int(os.environ.get("TRIALS", 300))
+TRIALS = int(os.environ.get("TRIALS", 200))
 BYTES = {byte: bytes([byte]) for byte in range(256)}
 MARK = 0xABCDEF01  # stands behind the room for ids
 PARTS = ["a", "b", "ab", "aa", "ba", " ", "  ", "\n", "'", "'ll", "1", "é", "字", "漢字", "😀", "\u3000", "<|", "|>", "<", "."]

@@ -23,7 +23,7 @@ from bpe_more.patterns.machine import pairs_to_cut
 from bpe_more.patterns.steps import TIKTOKEN_CL100K
 
 ENGINE, _ = choices.find_engine()  # without it, all tests here are skipped
-TRIALS = int(os.environ.get("TRIALS", 300))
+TRIALS = int(os.environ.get("TRIALS", 200))
 
 
 def split(expression, text):

@@ -27,7 +27,7 @@ from test_bpe import need
 cffi = need("cffi")
 
 ENGINE, _ = choices.find_engine()  # without it, all tests here are skipped
-TRIALS = int(os.environ.get("TRIALS", 300))
+TRIALS = int(os.environ.get("TRIALS", 200))
 BYTES = [bytes([byte]) for byte in range(256)]
 MOST = 2**63 - 1
 LONG = b"a word of more than fifteen bytes"

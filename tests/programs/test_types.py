@@ -3,6 +3,7 @@
     pytest -q tests/programs/test_types.py
 """
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,19 @@ def check(engine: bpe_more.engine.Engine) -> build_ffi.Engine:
 """
 
 
-def errors_of(folder, *beside, **files):
-    """Run mypy in strict mode on some files, with copies of ours beside them; return [(file:line, error), ...]."""
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """What mypy found in the standard library: reading it takes most of the time."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def errors_of(tmp_path, cache):
+    """errors_of(names of ours beside it, name=code) -> [(file:line, error), ...], by mypy in strict mode."""
+    return functools.partial(run_mypy, tmp_path, cache)
+
+
+def run_mypy(folder, cache, *beside, **files):
     shutil.copy(HERE / "bpe.py", folder)
     if beside:
         shutil.copy(HERE / "build_ffi.py", folder)
@@ -47,32 +59,32 @@ def errors_of(folder, *beside, **files):
     for name, code in files.items():
         (folder / f"{name}.py").write_text(code)
     names = [f"{name}.py" for name in files] or ["bpe.py", *beside]
-    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", "cache", *names]
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, *names]
     result = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     assert result.returncode in (0, 1) and not result.stderr, result.stderr
     return regex.findall(r"(?m)^(.*?): error: (.*?)  ", result.stdout)
 
 
-def test_two_wrong_calls_are_two_errors_and_right_ones_are_none(tmp_path):
+def test_two_wrong_calls_are_two_errors_and_right_ones_are_none(errors_of):
     wrong = WRONG.replace("MODULE", "bpe_more")
-    assert errors_of(tmp_path, "build_ffi.py", "bpe_more", right=RIGHT, wrong=wrong) == [
+    assert errors_of("build_ffi.py", "bpe_more", right=RIGHT, wrong=wrong) == [
         ("wrong.py:4", 'Unexpected keyword argument "patern" for "train_bpe"; did you mean "pattern"?'),
         ("wrong.py:5", """Argument "errors" to "train" of "Tokenizer" has incompatible type "Literal['ignore']"; \
 expected "Literal['strict', 'replace']\""""),
     ]
 
 
-def test_what_only_bpe_more_has_is_an_error_with_bpe(tmp_path):
-    assert errors_of(tmp_path, wrong=WRONG.replace("MODULE", "bpe")) == [
+def test_what_only_bpe_more_has_is_an_error_with_bpe(errors_of):
+    assert errors_of(wrong=WRONG.replace("MODULE", "bpe")) == [
         ("wrong.py:4", 'Unexpected keyword argument "patern" for "train_bpe"; did you mean "pattern"?'),
         ("wrong.py:5", 'Unexpected keyword argument "errors" for "train" of "Tokenizer"'),
     ]
 
 
 @pytest.mark.parametrize("beside", [(), ("build_ffi.py", "bpe_more")])
-def test_our_own_files_have_no_errors_alone_and_together(tmp_path, beside):
-    assert errors_of(tmp_path, *beside) == []
+def test_our_own_files_have_no_errors_alone_and_together(errors_of, beside):
+    assert errors_of(*beside) == []
 
 
-def test_the_engine_that_also_encodes_has_the_interface_of_the_one_that_learns(tmp_path):
-    assert errors_of(tmp_path, "build_ffi.py", "bpe_more", engine=ENGINE) == []
+def test_the_engine_that_also_encodes_has_the_interface_of_the_one_that_learns(errors_of):
+    assert errors_of("build_ffi.py", "bpe_more", engine=ENGINE) == []

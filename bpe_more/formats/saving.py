@@ -7,10 +7,9 @@ read is compared.
 from __future__ import annotations
 
 import codecs
-import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import regex
@@ -40,7 +39,7 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
     source      the folder whose files for transformers come along; by default `folder`
     """
     unreachable = {name: token_id for token_id, name in settings.get("unreachable", {}).items()}
-    ids, merges_text = printable(vocab, merges, {**special_ids, **unreachable})
+    ids, pairs = printable(vocab, merges, {**special_ids, **unreachable})
     shared = settings.get("shared", {}).values()
     own_ids = {name: token_id for name, token_id in special_ids.items() if name not in shared}
     left_out = special_tokens_left_out(ids, own_ids)
@@ -52,17 +51,16 @@ def save_model(vocab: Mapping[int, bytes], merges: Sequence[Any], special_ids: M
         ids = {name: token_id for name, token_id in ids.items() if name not in left_out}
     source = folder if source is None else source
     for_transformers, note = transformers.transformers_files(source, special_ids, roles, ids)
-    texts = model_texts(tokenizer_json(ids, [], special_ids, pattern, settings), merges_text)
-    outputs.write_files(folder, {"tokenizer.json": texts.pop("tokenizer.json"), **for_transformers, **texts})
+    content = tokenizer_json(ids, pairs, special_ids, pattern, settings)
+    lines = "".join([f"{left} {right}\n" for left, right in pairs])
+    two_files = {"vocab.json": bpe.to_json(ids), "merges.txt": f"#version: 0.2\n{lines}"}
+    outputs.write_files(folder, {"tokenizer.json": bpe.to_json(content), **for_transformers, **two_files})
     return note
 
 
-BETWEEN, AFTER = "\ud800", "\ud801"  # the tokens of a merge, and a merge: lone surrogates, which no token's name has
-
-
 def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
-              special_ids: Mapping[str, int]) -> tuple[dict[str, int], str]:
-    """Return {name of a token in files: id}, and the merges as one text, in which BETWEEN and AFTER separate names."""
+              special_ids: Mapping[str, int]) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Return {name of a token in files: id}, and the merges as pairs of names."""
     decode, characters = codecs.charmap_decode, bpe.CHARACTERS  # without a call of bpe.to_printable() for each token
     names = {token_id: decode(vocab[token_id], "strict", characters)[0] for token_id in sorted(vocab)}
     names |= {token_id: special for special, token_id in special_ids.items()}
@@ -78,27 +76,9 @@ def printable(vocab: Mapping[int, bytes], merges: Sequence[Any],
         text_of = {vocab[token_id]: names[token_id] for token_id in reversed([*vocab])}
         lefts, rights = zip(*merges) if merges else ((), ())
 
-    def pairs() -> Iterator[tuple[str, str]]:
-        return zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights))
-
-    check_names_in_merges(pairs(), special_ids)
-    return ids, AFTER.join([f"{left}{BETWEEN}{right}" for left, right in pairs()])
-
-
-def model_texts(content: dict[str, Any], merges_text: str) -> dict[str, str]:
-    """Return the text of each file of a model. The vocabulary is written once, and all merges at once."""
-    model, quoted = content["model"], json.encoder.encode_basestring  # which json.dumps() uses
-    # without a list of (name, id), as json.dumps() makes
-    vocab = "{" + ",\n".join([f"{quoted(name)}: {token_id}" for name, token_id in model["vocab"].items()]) + "}"
-    merges = quoted(merges_text).replace(AFTER, '"],\n["').replace(BETWEEN, '",\n"')
-    without = bpe.to_json({**content, "model": {**model, "vocab": {}}})
-    beginning = without.removesuffix('{},\n"merges": []}}\n')  # they are the last entries
-    lines = merges_text.replace(AFTER, "\n").replace(BETWEEN, " ")
-    return {
-        "tokenizer.json": f'{beginning}{vocab},\n"merges": {f"[[{merges}]]" if merges_text else "[]"}}}}}\n',
-        "vocab.json": f"{vocab}\n",
-        "merges.txt": f"#version: 0.2\n{lines}\n" if lines else "#version: 0.2\n",
-    }
+    pairs = list(zip(map(text_of.__getitem__, lefts), map(text_of.__getitem__, rights)))
+    check_names_in_merges(pairs, special_ids)
+    return ids, pairs
 
 
 def is_word_in_file(special: str, ignore_merges: Any) -> bool:

@@ -1591,7 +1591,9 @@ def new_files(paths: Iterable[str]) -> Iterator[Sequence[BinaryIO]]:
 
 USAGE = """%(prog)s CORPUS [CORPUS ...] VOCAB_SIZE [options]    train, and save a model
        %(prog)s CORPUS [CORPUS ...] --encode OUT.npy        write the token ids of files
-       %(prog)s --show TEXT                                 show how a model splits TEXT"""
+       %(prog)s --show TEXT                                 show how a model splits TEXT
+
+A CORPUS is a text file; VOCAB_SIZE is a number of tokens, such as 10000."""
 END_OF_TEXT = "<|endoftext|>"
 
 
@@ -1606,13 +1608,12 @@ def make_parser() -> ArgumentParser:
     parser.error = error  # type: ignore[method-assign]
     parser.set_defaults(clock=time.perf_counter())
     add = parser.add_argument
-    add("corpus", nargs="*", metavar="CORPUS ... VOCAB_SIZE", help="text files, then a number of tokens, such as 10000")
-    more = f"a special token in addition to {END_OF_TEXT}; repeat the option for each"
-    add("--special-token", action="append", metavar="TEXT", default=[], help=more)
+    add("corpus", nargs="*", help=argparse.SUPPRESS)  # the usage shows it
+    add("--special-token", action="append", metavar="TEXT", default=[], help=f"one besides {END_OF_TEXT}; may be repeated")
     add("--no-special-tokens", action="store_true", help=f"no {END_OF_TEXT}: only those of --special-token")
-    add("--pattern", help=f"{', '.join(PATTERNS)} or an expression (default: gpt2)")
-    add("--workers", type=int, metavar="N", help="the number of processes or threads (default: all cores)")
-    add("--engine", choices=get_args(EngineName), default="auto", help="auto: the C engine if it is built (default)")
+    add("--pattern", help="gpt2 (default), " + ", ".join(list(PATTERNS)[1:]) + ", or an expression")
+    add("--workers", type=int, metavar="N", help="processes or threads (default: all cores)")
+    add("--engine", choices=get_args(EngineName), metavar="NAME", default="auto", help="auto (C if built), python, or c")
     add("--model", metavar="FOLDER", default="bpeModel", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="OUT.npy", help="encode the corpus with the model in FOLDER")
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")

@@ -33,7 +33,7 @@ to get right:
 The tie rule is written three times: in train_by_definition (Part I), in descending() (Part II), and in
 the C engine, bpe_fast.c.
 
-Glossary, with values from the example below, in which b"st" gets the id 256 and b"est" 257:
+Glossary, with values from the example below: no special tokens, so b"st" gets the id 256, and b"est" 257:
 
     word, pre-token  b" newest"       a match of a regular expression, the pattern; no token crosses its ends
     token            b"est"           a sequence of bytes that has an id in the vocabulary
@@ -42,8 +42,8 @@ Glossary, with values from the example below, in which b"st" gets the id 256 and
     merge            (b"e", b"st")    a pair that became a token
     rank             1                the position of a merge in the list of merges, from 0
     count            9                how often a pair, or a word, occurs in the whole corpus
-    special token    "<|endoftext|>"  (not in the example) text that is never split and never learned; the
-                                      text before it and the text after it are separate texts
+    special token    "<|endoftext|>"  text that is never split and never learned; the text before it and
+                                      the text after it are separate texts
 
 >>> words = words_of("low low low low low lower lower widest widest widest" + 6 * " newest")
 >>> for left, right in train_by_definition(words, 4):
@@ -269,9 +269,9 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
 
     words   strings in which chr(i) stands for tokens[i]
     counts  how often each word occurs
-    tokens  the first tokens: the 256 bytes, with which b"hi" is the string "hi", or characters (Part III);
-            to extend a vocabulary, all of its tokens. A pair whose two tokens, joined, are one of these is never
-            merged, since that token would get a second id
+    tokens  the first tokens: the 256 bytes (b"hi" is then the string "hi"), characters (Part III), or, to
+            extend a vocabulary, all of its tokens. A pair that would make a first token is never merged,
+            since that token would get a second id
 
     count is the pair's count. replaced, which bpe_more reports, is the number of replacements, smaller
     if the pair overlaps itself, as in "aaa". In this example, `o w` occurs 5 + 2 times:
@@ -320,7 +320,7 @@ def learn_merges(words: Iterable[str], counts: Sequence[int], tokens: Iterable[b
             continue
 
         left, right = tokens[ord(pair[0])], tokens[ord(pair[1])]
-        if left + right in first_tokens:  # no two merges make the same token: see check_merges
+        if left + right in first_tokens:  # these suffice: no two merges make one token (check_merges)
             continue
         new = chr(len(tokens))  # from 55,296 to 57,343 a lone surrogate: harmless, since it is never encoded
         tokens.append(left + right)
@@ -406,15 +406,15 @@ def check_merges(merges: Iterable[tuple[T, T, T]]) -> None:
         replaying   a b c -> ab c     merge 0 finds no ab, and is not tried again
         by rank     a b c -> abc      once merge 1 has made ab, the pair ab c has a rank
 
-    They do if no merge makes a token that an earlier merge uses. Then each pair that a new token forms
+    It does if no merge makes a token that an earlier merge uses. Then each pair that a new token forms
     has a higher rank than the merge that made the token, so ranks come up in ascending order, as in
     replaying.
 
-    Merges from training are like that: a token is made by one merge, everywhere at once, before any
-    merge uses it. No second merge, such as es + t beside e + st, makes the same token. For take two
-    places with the bytes est. As long as no merge crosses their ends, each merge does the same at both,
-    so both become est by the same merge. If a merge crosses an end of one of them, its bytes are divided
-    between two tokens, and it never becomes est.
+    Merges from training are like that: a token is made by one merge, everywhere at once, before any merge
+    uses it. No second merge, such as es + t beside e + st, makes the same token. For take two places with
+    the bytes est. As long as no merge crosses their ends, each merge does the same at both, so both become
+    est by the same merge. If one first crosses an end of a place, a token there holds a byte from outside,
+    and that place never becomes est.
 
     Raises ValueError for the first merge that repeats an earlier one, or makes a token that an earlier
     one uses. Only segment (Part III) calls it. The Tokenizer of Part VI refuses only repeated merges:
@@ -565,8 +565,8 @@ PATTERNS = {
 }
 PATTERNS["qwen2"] = PATTERNS["llama3"].replace("{1,3}", "")  # each digit is a word
 
-# GPT-2's pattern as it was published. It splits as GPT2 does, which is faster; in tokenizer.json, some
-# programs know only this spelling.
+# GPT-2's pattern as it was published. GPT2 splits the same, but faster; in tokenizer.json, some programs
+# know only this spelling.
 PUBLISHED_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 PATTERN_NAMES = {expression: name for name, expression in PATTERNS.items()} | {PUBLISHED_GPT2: "gpt2"}
 
@@ -595,7 +595,7 @@ def compile_pattern(pattern: str) -> Any:
     try:
         expression.encode("utf-8")  # a lone surrogate could not be saved
         compiled = regex.compile("(?-f)" + expression, regex.V1)
-    except (regex.error, ArithmeticError, LookupError, RecursionError, ValueError) as error:  # all come from compile()
+    except (regex.error, ArithmeticError, LookupError, RecursionError, ValueError) as error:
         reason = getattr(error, "msg", error)
         raise ValueError(f"pattern {pattern!r:.150} is not a valid regular expression: {reason!s:.100}") from None
     if compiled.flags & regex.REVERSE:
@@ -661,9 +661,8 @@ WINDOW = 8 << 10  # how much text is searched for a cut at a time: bytes of a fi
 
 def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
     """Return the last index at which text, a part of a larger text, can be cut, or 0 if there is none."""
-    # The window of a file may begin or end inside a character, of which up to 3 bytes are left, each
-    # decoded as a lone surrogate; and any window inside a special token. So no cut is made this close to
-    # its ends.
+    # Any window may begin or end inside a special token, and that of a file also inside a character, whose
+    # bytes there, up to 3, are lone surrogates here. So no cut is made this close to its ends.
     margin = 3 + max(map(len, special_tokens), default=1)
 
     def divides_special_token(place: int) -> bool:
@@ -671,7 +670,7 @@ def last_cut(text: str, pattern: str, special_tokens: tuple[str, ...]) -> int:
         return any(token in text[place - len(token) + 1 : place + len(token) - 1] for token in special_tokens)
 
     finder = WORD_END if pattern in PATTERNS else "(?r)" + special_token_finder(special_tokens).pattern
-    for match in regex.finditer(finder, text, regex.V0):
+    for match in regex.finditer(finder, text):
         place = match.start()
         if margin <= place <= len(text) - margin and not divides_special_token(place):
             return place
@@ -842,7 +841,7 @@ def check_input(paths: Paths, texts: Strings) -> list[str]:
     if not names:
         raise ValueError("no file: the list of paths is empty")
     for path in names:
-        # "-", standard input, is no regular file, either; stat() raises FileNotFoundError
+        # "-", standard input, is no regular file, either; stat() raises FileNotFoundError for a missing one
         mode = 0 if path == "-" else os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             raise ValueError(f"{path} is a folder; name its files, such as {path}/*.txt")
@@ -857,6 +856,7 @@ def slices_of(names: Sequence[str], texts: Strings, pattern: str, special_tokens
     """Return the slices of files, or texts; with a label, progress is shown."""
     if texts is not None:
         return with_progress(slices_of_texts(texts), label, 0, slice_size)
+    # lazy: a file is cut while its slices are taken
     slices = itertools.chain.from_iterable(slices_of_file(path, pattern, special_tokens) for path in names)
     return with_progress(slices, label, sum(map(os.path.getsize, names)), slice_size)
 
@@ -980,8 +980,8 @@ def can_start_processes() -> bool:
     import multiprocessing
     if multiprocessing.current_process().daemon:
         return False  # such as a worker of a Pool
-    # A new Python can't import a notebook's cell, which has no __file__. A fork, too, looks into sys.modules,
-    # where a module may be missing that was loaded from a path.
+    # A new Python can't import a notebook's cell, which has no __file__. Even a fork unpickles slices by way
+    # of sys.modules, where a module may be missing that was loaded from a path.
     return __name__ in sys.modules and (FORKS or "__file__" in globals())
 
 
@@ -1436,8 +1436,8 @@ def npy_header(id_bytes: int, n_ids: int) -> bytes:
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 OTHERS = [byte for byte in range(256) if byte not in PRINTABLE]
 CHARACTERS = "".join(chr(byte) if byte in PRINTABLE else chr(256 + OTHERS.index(byte)) for byte in range(256))
-# Python's own encodings are made with these functions, which return (result, length); a loop is six
-# times slower.
+# A loop over characters is six times slower than codecs.charmap_encode and charmap_decode, which return
+# (result, length).
 BYTE_OF = codecs.charmap_build(CHARACTERS)  # {character: byte}
 
 
@@ -1609,11 +1609,13 @@ def make_parser() -> ArgumentParser:
     parser.set_defaults(clock=time.perf_counter())
     add = parser.add_argument
     add("corpus", nargs="*", help=argparse.SUPPRESS)  # the usage shows it
-    add("--special-token", action="append", metavar="TEXT", default=[], help=f"one besides {END_OF_TEXT}; may be repeated")
+    more = f"one besides {END_OF_TEXT}; may be repeated"
+    add("--special-token", action="append", metavar="TEXT", default=[], help=more)
     add("--no-special-tokens", action="store_true", help=f"no {END_OF_TEXT}: only those of --special-token")
     add("--pattern", help="gpt2 (default), " + ", ".join(list(PATTERNS)[1:]) + ", or an expression")
     add("--workers", type=int, metavar="N", help="processes or threads (default: all cores)")
-    add("--engine", choices=get_args(EngineName), metavar="NAME", default="auto", help="auto (C if built), python, or c")
+    engines = get_args(EngineName)
+    add("--engine", choices=engines, metavar="NAME", default="auto", help="auto (C if it is built), python, or c")
     add("--model", metavar="FOLDER", default="bpeModel", help="the model's folder (default: bpeModel)")
     add("--encode", metavar="OUT.npy", help="encode the corpus with the model in FOLDER")
     add("--show", metavar="TEXT", help="show how the model in FOLDER splits TEXT")
@@ -1638,7 +1640,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args = make_parser().parse_intermixed_args(argv)
             task = show if args.show is not None else encode if args.encode is not None else train
             task(args)
-            print(end="", flush=True)
+            print(end="", flush=True)  # a full disk is an error here
         return 0
     except KeyboardInterrupt:
         status, text = 130, "interrupted"

@@ -3,7 +3,7 @@
 Each engine is a class in its own file, and has
 
     n_workers                         how many tasks can run at the same time
-    run(work, items, job)             yield the report of work(job, item) for each item, in any order. Tasks start when
+    reports(work, items, job)         yield the report of work(job, item) for each item, in any order. Tasks start when
                                       the first report is asked for
     exchange(split, join, items, job) split(job, item) returns a list of job.n_buckets parts. join(job, parts) gets the
                                       parts of all items that have the same number. Yield the reports of both, without

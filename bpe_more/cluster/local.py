@@ -22,7 +22,7 @@ class Local:
     def __init__(self, workers: int) -> None:
         self.n_workers = workers
 
-    def run(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
+    def reports(self, work: Work, items: Sequence[Any], job: Any) -> Generator[Report, None, None]:
         """Yield the reports of tasks."""
         with all_delayed():
             from concurrent.futures import BrokenExecutor

@@ -33,9 +33,9 @@ MOST_IN_TURN = 8  # steps of a pattern that C takes one after another; each one 
 class Engine(build_ffi.Engine):
     """The C engine, as bpe.py uses it: text and words are bytes, ids and counts are numbers.
 
-    build_ffi.Engine has ffi, lib, lacks, learn(), run(), in_c(); pattern(), arrays() and check(), which are overridden
-    here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and lets Python free the handle
-    with bpe_KIND_free.
+    build_ffi.Engine has ffi, lib, lacks, learn(), merges_of(), in_c(); pattern(), arrays() and check(), which are
+    overridden here; and create(kind, ..., by="new"), which calls bpe_KIND_new, or bpe_KIND_{by}, and lets Python free
+    the handle with bpe_KIND_free.
     """
 
     def __init__(self, module: Any, named: Mapping[str, str], last_cut: Any) -> None:
@@ -192,7 +192,7 @@ class Engine(build_ffi.Engine):
         for wanted in (merges_wanted, n_words + 1):
             limits = (min(n, 2**64 - 1) for n in (wanted, min_frequency))
             learner = self.create("learner", *words, *old, *limits, build_ffi.new_seed(), by="extend")
-            for merge in itertools.islice(self.run(learner, tokens), made, merges_wanted):
+            for merge in itertools.islice(self.merges_of(learner, tokens), made, merges_wanted):
                 made += 1
                 yield merge
             if made == merges_wanted or wanted > n_words:

@@ -69,10 +69,10 @@ class Encoder:
     def new_handle(self, tokenizer: Any) -> Any:
         """Create the encoder in C, where the bytes are the tokens 0 to 255; others come after them."""
         engine, merge_ids = self.engine, tokenizer.merge_ids
-        whole, specials = getattr(tokenizer, "whole_words", {}), tokenizer.special_ids.values()
+        ignoring, specials = getattr(tokenizer, "ignoring_merges", {}), tokenizer.special_ids.values()
         of_bytes = [tokenizer.ids.get(bytes([byte]), NO_ID) for byte in range(256)]
         longer = set(tokenizer.ids.values()).difference(of_bytes)
-        words = sorted(longer.intersection(whole.values()) if whole else longer.difference(specials))
+        words = sorted(longer.intersection(ignoring.values()) if ignoring else longer.difference(specials))
         others = sorted(longer.difference(words))  # which merges may use, too
         token_of = tokenizer.vocab.__getitem__
         tokens = engine.words_with_ids(list(map(token_of, words + others)), words + others)
@@ -93,7 +93,7 @@ class Encoder:
         special_ids = engine.ffi.new("uint32_t[]", list(specials))
         vocabulary = engine.in_memory(ids), len(ids), *tokens[:2], engine.in_memory(merges), len(merges) // 3
         handle = engine.create("encoder", *vocabulary, self.rules, special_ids, build_ffi.new_seed())
-        if whole:
+        if ignoring:
             engine.check(engine.lib.bpe_encoder_know(handle, *tokens[:3], len(words), True))
         else:
             self.to_know.append((*tokens, len(words)))

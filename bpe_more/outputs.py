@@ -5,6 +5,7 @@ error says where it is, and what to type.
 
 Gives: write_files() for a model, in place of the one in bpe.py; new_files() for other outputs, such as arrays of token
 ids; check_outputs(), before the work; KeptError.
+Uses: errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Training with all options: train_bpe, and its two halves, count_words and train_from_counts.
 
 Gives: these three, which are public; learn_model() for a table of words, and checked_counts() for counts of others.
+Uses: choices, corpus.counting, corpus.reading, errors.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ each of its words, and leaves out the rare ones. The driver, which is the proces
 from the rest. They are those of one machine.
 
 Gives: train() and encode(), which are public; the names of files that they write.
+Uses: choices, counts, engines, tasks, urls, corpus.arrays, corpus.counting, corpus.data, corpus.reading, errors,
+formats.saving, outputs, tokenizer, training.
 """
 
 from __future__ import annotations

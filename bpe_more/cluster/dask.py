@@ -1,6 +1,7 @@
 """Tasks on the workers of Dask.
 
 Gives: Dask, an engine as engines.py describes it.
+Uses: tasks, errors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Tasks in processes of this machine, which exchange nothing.
 
 Gives: Local, an engine as engines.py describes it, without exchange().
+Uses: tasks, errors, workers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Tasks on the workers of Ray.
 
 Gives: Ray, an engine as engines.py describes it.
+Uses: tasks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The tasks of the command line: training a model, extending one, and the files that they need.
 
 Gives: train(), extend(), load_model(), check_names(), check_folder().
+Uses: choices, summary, corpus.counting, corpus.inputs, corpus.reading, errors, explain, formats.kinds,
+formats.saving, outputs, tokenizer, tokenizer.changes, training.
 """
 
 from __future__ import annotations

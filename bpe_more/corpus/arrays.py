@@ -1,6 +1,7 @@
 """Arrays of token ids: a corpus as a .npy or .bin file, and a long text in parts.
 
 Gives: encode_corpus(), border_ids(), parts_of_text().
+Uses: counting, reading, slicing, errors, outputs.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ In Arrow's memory, a column of strings is a block of UTF-8, and the places at wh
 reads them where they are. Nobody may change that memory meanwhile: C checks it, and then relies on it.
 
 Gives: Texts, and TextRows, which are slices; slices_of_arrow(), slices_of_parquet(). pyarrow is imported if needed.
+Uses: choices, slicing, errors.
 """
 
 from __future__ import annotations

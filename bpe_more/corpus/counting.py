@@ -1,6 +1,7 @@
 """Counting words, and learning from the counts, in C or in Python.
 
 Gives: new_table() and WordTable; count_texts(); learn(); special_counter().
+Uses: choices, progress, patterns.steps.
 """
 
 from __future__ import annotations

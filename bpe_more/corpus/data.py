@@ -3,6 +3,7 @@
 Packages are imported when a file needs them: zstandard for .zst, pyarrow for Arrow and Parquet (in arrow.py).
 
 Gives: kind_of(), check_files(), slices_of_file().
+Uses: choices, arrow, inputs, slicing, errors, outputs.
 """
 
 from __future__ import annotations

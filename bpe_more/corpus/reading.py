@@ -4,6 +4,7 @@ What a slice is, and where text is cut, is in slicing.py. Workers read their par
 share a slice.
 
 Gives: Corpus, with results() of any work on text, and count(); check_column().
+Uses: choices, arrow, counting, data, inputs, progress, slicing, errors, outputs, patterns.steps, workers.
 """
 
 from __future__ import annotations

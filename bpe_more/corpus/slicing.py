@@ -1,6 +1,7 @@
 """Slices of text: where a larger text may be cut without changing a word, and pipes in pieces.
 
 Gives: Slice, last_cut(), cut_stream(), to_utf8(); apply_to_texts(), which adds the place to an error.
+Uses: choices, patterns.steps.
 """
 
 from __future__ import annotations

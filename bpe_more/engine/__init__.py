@@ -3,6 +3,7 @@
 build_ffi.py imports this folder, compiles its C files, and loads them.
 
 Gives: Engine, with the calls that bpe.py and the package make; C_FILES, numbers() and tables() for the build.
+Uses: encoder, words, errors, patterns.automaton, patterns.machine, patterns.parsing, workers.
 """
 
 from __future__ import annotations

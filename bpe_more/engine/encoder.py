@@ -1,6 +1,7 @@
 """The vocabulary of a tokenizer in C, which any number of threads can share.
 
 Gives: Encoder, which Engine.encoder() creates; the encoders in Python have the same methods.
+Uses: workers.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Gives: read_vocab(), merges_of_file(), read_merges(); MergeIds and find_merges(), which C finds in tables of tokens;
 paused_collector(), while any model is read.
+Uses: choices, errors.
 """
 
 from __future__ import annotations

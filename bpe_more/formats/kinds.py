@@ -2,6 +2,7 @@
 
 Gives: read_tekken(), read_minbpe(), model_path(); error_prefix(), which says what a file that can't be read seems to
 be.
+Uses: errors, transformers, patterns.steps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Ranks of tiktoken: a .tiktoken file, or ranks in memory.
 
 Gives: read_tiktoken(), which is public.
+Uses: choices, errors, gpt2, kinds.
 """
 
 from __future__ import annotations

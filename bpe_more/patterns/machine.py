@@ -1,6 +1,7 @@
 """The automaton as tables for C, and a machine of 16 states, which C follows with vectors.
 
 Gives: fields_of(), the fields of the struct bpe_pattern.
+Uses: automaton, parsing.
 """
 
 from __future__ import annotations

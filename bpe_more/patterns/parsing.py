@@ -1,6 +1,7 @@
 """A pattern as a tree of its parts, and the classes of characters that it tells apart.
 
 Gives: parse() and classes_of() for automaton.py; UnsupportedError, whose message is what C can't scan; limits.
+Uses: nothing of bpe_more.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ encoders      encoding in Python, and preparing text for the encoder in C
 changes       more tokens from new text, other names for special tokens, fewer tokens
 
 Gives: Tokenizer, which is public.
+Uses: choices, corpus.arrays, corpus.reading, corpus.slicing, errors, formats.gpt2, formats.huggingface,
+formats.kinds, formats.saving, patterns.steps, changes, encoders, vocabulary, training, workers.
 """
 
 from __future__ import annotations

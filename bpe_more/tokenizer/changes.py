@@ -4,6 +4,8 @@ The methods of Tokenizer with these names say what the functions return. docs/ex
 an extended model gives what learning has seen.
 
 Gives: extend(), rename_special_tokens(), prune(), sources(); encode_words() and learn_more() for the command line.
+Uses: choices, corpus.counting, corpus.progress, corpus.reading, errors, formats.supported, formats.transformers,
+patterns.steps, encoders, training.
 """
 
 from __future__ import annotations

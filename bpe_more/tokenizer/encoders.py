@@ -3,6 +3,7 @@
 The encoder in C, in the folder engine, has the same methods.
 
 Gives: Encoder; PreparingEncoder for normal forms, and for special tokens that remove whitespace; LeavingOut.
+Uses: formats.supported, patterns.steps.
 """
 
 from __future__ import annotations

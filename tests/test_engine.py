@@ -497,7 +497,7 @@ def test_a_block_that_another_thread_takes_first_is_no_error():
             return True
 
     encoder = Tokenizer(*trained(600), [END]).encoder
-    encoder.blocks = TakenInBetween()
+    encoder.blocks.objects = TakenInBetween()
     ids = array.array("I", [1, 2, 3])
     assert encoder.list_of([(6, ids.tobytes())], 6) == [1, 2, 3]
 

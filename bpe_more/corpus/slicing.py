@@ -82,7 +82,7 @@ class Slice(NamedTuple):
 
 
 def is_data(path: str, options: choices.Options) -> bool:
-    """Tell if a file is compressed, or has texts in its rows, as bpe_more/data.py reads them."""
+    """Tell if a file is compressed, or has texts in its rows, as data.py reads them."""
     rows = () if options.column is None else (".jsonl", ".ndjson", ".json")
     return path.lower().endswith((".parquet", ".arrow", ".feather", ".gz", ".zst", *rows))
 

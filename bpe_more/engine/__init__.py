@@ -214,7 +214,7 @@ class Engine(build_ffi.Engine):
         return rows if status == self.lib.BPE_OK else array("I")
 
     def find_splits(self, vocab: Mapping[int, bytes]) -> array[int]:
-        """Return what formats.splits_of() does."""
+        """Return what splits_of() in formats/tiktoken.py does."""
         ids = sorted(vocab)
         in_c = self.words_with_ids(list(map(vocab.__getitem__, ids)), ids)
         rows, n = self.new("uint32_t[]", 3 * len(in_c[0])), self.ffi.new("size_t *")

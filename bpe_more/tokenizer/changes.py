@@ -132,7 +132,7 @@ def with_merges(tokenizer: Any, learned: Iterable[bpe.Learned]) -> Any:
 def extend(tokenizer: Any, input_path: bpe.Paths = None, n_tokens: Any = None, *, texts: bpe.Strings = None,
            words: Any = None, errors: choices.Errors = "strict", min_word_count: int = 1, min_frequency: int = 1,
            workers: int | None = None, engine: bpe.EngineName = "auto", progress: bool = False) -> Any:
-    """Return a tokenizer that has learned n_tokens more: models.Tokenizer.extend explains the arguments."""
+    """Return a tokenizer that has learned n_tokens more: Tokenizer.extend explains the arguments."""
     given = {"errors": errors, "min_word_count": min_word_count, "min_frequency": min_frequency, "workers": workers}
     options = tokenizer.options._replace(**given, engine=engine, progress=progress).checked()
     n = sys.maxsize if n_tokens is None and words is not None else n_tokens
@@ -177,7 +177,7 @@ def sources(new: Any, old: Any) -> dict[int, list[int]]:
 
 
 def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
-    """Return a tokenizer in which special tokens have other names: models.Tokenizer.rename_special_tokens."""
+    """Return a tokenizer in which special tokens have other names: Tokenizer.rename_special_tokens."""
     special_ids = tokenizer.special_ids
     unknown = [name for name in names if name not in special_ids]
     require(not unknown, "not special tokens of this model: {!r:.200}", unknown)
@@ -197,7 +197,7 @@ def rename_special_tokens(tokenizer: Any, names: Mapping[str, str]) -> Any:
 
 def prune(tokenizer: Any, vocab_size: int | None = None, input_path: bpe.Paths = None, *,
           texts: bpe.Strings = None, errors: choices.Errors = "strict") -> Any:
-    """Return a tokenizer with fewer tokens: models.Tokenizer.prune explains the arguments."""
+    """Return a tokenizer with fewer tokens: Tokenizer.prune explains the arguments."""
     n, options = vocab_size, tokenizer.options._replace(errors=errors).checked()
     has_text = input_path is not None or texts is not None
     require(n is not None or has_text, "prune needs vocab_size, or text of which all tokens stay")

@@ -172,9 +172,9 @@ def save_somewhere(model: tuple[Any, Any, Any, Any], folder: str, settings: Any 
     settings = settings or {}
     try:
         return saving.save_model(*model, folder, settings, {}, source=source)
-    except outputs.KeptError:
-        raise
     except (OSError, ValueError) as error:  # ValueError: a folder has a file's name, say
+        if hasattr(error, "kept"):  # the finished files are there, and the error names them
+            raise
         import tempfile
 
         try:

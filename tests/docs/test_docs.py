@@ -198,7 +198,8 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
 
 # main is the command line; the others are steps of encode and encode_batch, which a reader of bpe.py meets
 NOT_FOR_USERS = {"main", "encode_in_python", "encode_slice", "encode_texts", "encode_word", "encoder", "find_merge_ids",
-                 "ids_of_pairs", "ranks", "set_vocabulary"}
+                 "ids_of_pairs", "ranks", "set_vocabulary",
+                 "corpus_of", "id_bytes", "python_encoder", "settings", "warn_of_unreachable_tokens", "with_only"}
 
 
 def test_the_readme_is_short_and_names_every_public_function():
@@ -206,7 +207,7 @@ def test_the_readme_is_short_and_names_every_public_function():
     assert len(text.splitlines()) <= 260
     plain, more = regex.findall(r"(?m)^\| (?:also )?in `bpe(?:_more)?` \|.*\n\|[-|]+\n((?:\|.*\n)+)", text)
     for rows, module in ((plain, bpe), (plain + more, bpe_more)):
-        names = {*module.__all__, *(name for name in vars(module.Tokenizer) if name[0] != "_")} - NOT_FOR_USERS
+        names = {*module.__all__, *(name for name in dir(module.Tokenizer) if name[0] != "_")} - NOT_FOR_USERS
         assert not [name for name in names if not regex.search(rf"\b{name}[(.`]", rows)], module
 
 
